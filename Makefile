@@ -1,0 +1,125 @@
+# fastplan: everything from a fresh checkout. `make help` lists the targets.
+
+PYTHON ?= python3.11
+CXX ?= g++
+# Test processes and compile jobs at a time.
+JOBS ?= 2
+# Extra pip arguments for torch, for a machine where `pip install torch` would fetch a CUDA build.
+TORCH_PIP_ARGS ?=
+# Arguments for the benchmark, e.g. BENCH_ARGS="--grid 26x8,100x16".
+BENCH_ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := $(VENV)/.stamps
+PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
+NEXT := .torchrec/1.9.2
+SANITIZED := build/sanitize
+CPP_FILES := $(sort $(wildcard cpp/*.cpp cpp/*.h cpp/*.hpp))
+
+export FASTPLAN_JOBS ?= $(JOBS)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint format bench sanitize clean distclean
+
+help:
+	@echo "make demo      plan the Criteo model with TorchRec and with fastplan, and compare"
+	@echo "make test      all tests, parity with a second TorchRec, then the sanitizers"
+	@echo "make lint      ruff, mypy, clang-format: check only"
+	@echo "make format    let ruff and clang-format rewrite the files"
+	@echo "make bench     planning times of both planners (BENCH_ARGS=\"--grid 26x8,100x16\")"
+	@echo "make sanitize  core and property tests under the address and UB sanitizers"
+	@echo "make clean     remove what was built; make distclean: and the environment"
+	@echo
+	@echo "The first run creates $(VENV) with $(PYTHON) (PYTHON=... chooses another)."
+
+demo: $(STAMPS)/native
+	@$(BIN)/python -m bench.demo
+
+bench: $(STAMPS)/native
+	@$(BIN)/python -m bench.planning $(BENCH_ARGS)
+
+test: $(STAMPS)/native $(NEXT)/.stamp
+	@echo "== all tests, $(shell tail -n 1 requirements/torchrec.txt)"
+	@$(BIN)/pytest -n $(JOBS) --dist worksteal tests
+	@echo "== parity tests, $(shell tail -n 1 requirements/torchrec-next.txt)"
+	@PYTHONPATH=$(NEXT) $(BIN)/pytest -n $(JOBS) --dist worksteal tests/parity
+	@$(MAKE) --no-print-directory sanitize
+
+lint: $(STAMPS)/native
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(if $(CPP_FILES),$(BIN)/clang-format --dry-run -Werror $(CPP_FILES),echo "no C++ files")
+
+format: $(STAMPS)/dev
+	@$(BIN)/ruff check --quiet --fix-only .
+	@$(BIN)/ruff format .
+	@$(if $(CPP_FILES),$(BIN)/clang-format -i $(CPP_FILES))
+
+# A whole tree beside the checkout (package, tests, configuration), so that neither the current
+# directory nor pytest's root can put the ordinary build in front of the sanitized one.
+# libstdc++ is preloaded too, else the sanitizer cannot intercept C++ exceptions.
+library = $(shell $(CXX) -print-file-name=lib$(1).so)
+SANITIZE_ENV = LD_PRELOAD="$(call library,asan) $(call library,ubsan) $(call library,stdc++)" \
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=.
+
+sanitize: $(STAMPS)/native
+	@echo "== core and property tests under the sanitizers"
+	@rm -rf $(SANITIZED)
+	@FASTPLAN_SANITIZE=1 $(BIN)/python setup.py --quiet build --build-lib $(SANITIZED)
+	@cp -R tests pyproject.toml $(SANITIZED)
+	@cd $(SANITIZED) && $(SANITIZE_ENV) $(CURDIR)/$(BIN)/python -c \
+		"import os, fastplan.core._native as n; assert n.__file__.startswith(os.getcwd()), n.__file__"
+	@cd $(SANITIZED) && $(SANITIZE_ENV) $(CURDIR)/$(BIN)/pytest -n $(JOBS) --dist worksteal \
+		tests/core tests/property
+
+clean:
+	rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -f fastplan/core/_native*.so $(STAMPS)/native
+	find fastplan tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+distclean: clean
+	rm -rf $(VENV) .torchrec
+
+# The environment, one stamp per step, so that a second run finds nothing to do.
+
+$(STAMPS)/venv:
+	@command -v $(PYTHON) >/dev/null || { \
+		echo "$(PYTHON) not found: install Python 3.11, or name another: make PYTHON=python3.x" >&2; \
+		exit 1; }
+	@command -v $(CXX) >/dev/null || { \
+		echo "$(CXX) not found: install a C++20 compiler, g++ 12 or later" >&2; exit 1; }
+	@echo "creating $(VENV)"
+	@$(PYTHON) -m venv $(VENV) || { \
+		echo "$(PYTHON) cannot make a virtual environment: install its venv module" >&2; exit 1; }
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/torch: requirements/torch.txt $(STAMPS)/venv
+	@echo "installing torch"
+	@$(PIP) install $(TORCH_PIP_ARGS) -r $<
+	@touch $@
+
+$(STAMPS)/torchrec: requirements/torchrec.txt requirements/torchrec-deps.txt $(STAMPS)/torch
+	@echo "installing torchrec and what it needs"
+	@$(PIP) install -r requirements/torchrec-deps.txt
+	@$(PIP) install --no-deps -r requirements/torchrec.txt
+	@touch $@
+
+$(STAMPS)/dev: requirements/dev.txt $(STAMPS)/torchrec
+	@echo "installing the development tools"
+	@$(PIP) install -r $<
+	@touch $@
+
+# The wildcard on the directory itself notices a deleted file.
+$(STAMPS)/native: $(STAMPS)/dev setup.py pyproject.toml $(CPP_FILES) $(wildcard cpp)
+	@echo "building the native core"
+	@$(PIP) install --no-build-isolation --no-deps --editable .
+	@touch $@
+
+$(NEXT)/.stamp: requirements/torchrec-next.txt $(STAMPS)/venv
+	@echo "installing the second torchrec"
+	@rm -rf $(NEXT)
+	@$(PIP) install --no-deps --target $(NEXT) -r $<
+	@touch $@

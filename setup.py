@@ -1,0 +1,68 @@
+"""Builds the native core, fastplan.core._native, from cpp/.
+
+Switches, read from the environment:
+  FASTPLAN_DEBUG=1      no optimisation, debug symbols, assertions on
+  FASTPLAN_SANITIZE=1   address and undefined-behaviour sanitizers
+  FASTPLAN_JOBS=n       compile n sources at a time (default 2)
+"""
+
+import os
+from glob import glob
+
+from pybind11.setup_helpers import ParallelCompile, Pybind11Extension
+from setuptools import setup
+from setuptools.command.build_ext import build_ext
+
+SOURCES = sorted(glob("cpp/*.cpp"))
+HEADERS = sorted(glob("cpp/*.h") + glob("cpp/*.hpp"))
+
+# The plan must match TorchRec's to the last bit: a fused multiply-add or a reordered sum
+# would change it, so neither contraction, nor fast-math, nor march=native.
+FLAGS = ["-fvisibility=hidden", "-ffp-contract=off", "-Wall", "-Wextra"]
+SANITIZERS = ["-fsanitize=address,undefined", "-fno-omit-frame-pointer"]
+
+
+def enabled(switch: str) -> bool:
+    return os.environ.get(switch, "0") not in ("", "0")
+
+
+if enabled("FASTPLAN_SANITIZE"):
+    variant, link_flags = "sanitize", SANITIZERS
+    # -fno-wrapv: Python's own build flags make signed overflow defined, which would hide it.
+    flags = [*FLAGS, *SANITIZERS, "-fno-sanitize-recover=all", "-fno-wrapv"]
+    flags += ["-g", "-O1", "-UNDEBUG"]
+elif enabled("FASTPLAN_DEBUG"):
+    variant, link_flags = "debug", []
+    flags = [*FLAGS, "-g", "-O0", "-UNDEBUG"]
+else:
+    variant, link_flags = "release", []
+    flags = [*FLAGS, "-O2", "-DNDEBUG"]
+
+
+class BuildExt(build_ext):
+    """Keeps objects per variant, and across builds, so that only what changed is compiled."""
+
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        self.build_temp = os.path.join("build", f"objects-{variant}")
+
+
+def outdated(target: str, source: str) -> bool:
+    inputs = [source, "setup.py", *HEADERS]
+    return not os.path.exists(target) or os.path.getmtime(target) < max(
+        map(os.path.getmtime, inputs)
+    )
+
+
+native = Pybind11Extension(
+    "fastplan.core._native",
+    SOURCES,
+    include_dirs=["cpp"],
+    depends=HEADERS,
+    cxx_std=20,
+    extra_compile_args=flags,
+    extra_link_args=link_flags,
+)
+
+with ParallelCompile("FASTPLAN_JOBS", default=2, needs_recompile=outdated):
+    setup(ext_modules=[native], cmdclass={"build_ext": BuildExt})
