@@ -1,0 +1,56 @@
+// Finding the plan TorchRec's planner would return.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "partition.h"
+#include "problem.h"
+#include "proposals.h"
+
+namespace fastplan {
+
+struct SearchSettings {
+  std::vector<ProposerSettings> proposers;
+  PartitionerSettings partitioner;
+  // Evaluate every proposal in order: the number of plans is then known, thresholds and time-outs
+  // act as in TorchRec. Otherwise proposals that can't win are left out; the plan is the same.
+  bool exhaustive = false;
+  double timeout_seconds = 0;  // 0 is none; needs `exhaustive`
+  std::function<bool()> interrupted = [] { return false; };
+};
+
+enum class Status : std::uint8_t { found, infeasible, interrupted };
+
+struct ProposerReport {
+  std::int64_t proposals = 0;  // new ones
+  std::int64_t repeats = 0;    // made before, by this proposer or another
+  std::int64_t plans = 0;      // feasible; only counted by an exhaustive search
+  bool timed_out = false;
+  double best_rating = 0;  // only by an exhaustive search; of a greedy proposer with a threshold:
+  double state_best_rating = 0;  // its state afterwards
+  std::int64_t state_inferior = 0;
+};
+
+// A proposal together with where it came from.
+struct Chosen {
+  std::vector<std::int32_t> options;  // by plan position
+  std::int64_t proposer = -1;
+};
+
+struct SearchResult {
+  Status status = Status::infeasible;
+  Chosen best;
+  std::vector<std::int32_t> ranks;  // of the best plan's shards that are not uniform
+  double rating = 0;
+  std::vector<ProposerReport> reports;
+  std::int64_t evaluated = 0;
+  // For the error message when there is no plan.
+  Storage lowest_storage;
+  Chosen lowest, last;
+};
+
+SearchResult search(const Problem& problem, const SearchSettings& settings);
+
+}  // namespace fastplan

@@ -1,0 +1,1 @@
+"""Problems and solutions: the Python face of the native core."""

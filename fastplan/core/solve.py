@@ -1,0 +1,150 @@
+"""Estimating, searching and checking, over plain data."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields
+from typing import Any
+
+import numpy as np
+
+from fastplan.core import _native
+from fastplan.core.problem import Problem, SearchSpace
+from fastplan.core.solution import ProposerReport, Solution
+from fastplan.spec.request import CostModel, Partitioner, Proposer, Request, Search
+from fastplan.spec.vocabulary import (
+    DEVICE_KIND_INDEX,
+    KERNEL_INDEX,
+    PIPELINE_INDEX,
+    PROPOSER_INDEX,
+    SHARDING_TYPE_INDEX,
+    STORAGE_USAGE_INDEX,
+)
+
+OutOfRange = _native.OutOfRange
+
+_TABLE_DTYPES: dict[str, Any] = {
+    "rows": np.int64,
+    "dim": np.int64,
+    "element_size": np.int64,
+    "bytes": np.int64,
+    "menu": np.int32,
+    "perf_inputs": np.float64,
+    "perf_outputs": np.float64,
+    "storage_inputs": np.float64,
+    "storage_outputs": np.float64,
+    "pooled": np.uint8,
+    "weighted": np.uint8,
+    "virtual": np.uint8,
+    "output_element_size": np.float64,
+    "fwd_a2a": np.float64,
+    "bwd_a2a": np.float64,
+    "fwd_sr": np.float64,
+    "bwd_sr": np.float64,
+    "min_partition": np.int64,
+    "buckets": np.int64,
+    "prefetch_passes": np.int64,
+    "optimizer_multiplier": np.float64,
+    "cache_ratio": np.float64,
+    "kv_load_factor": np.float64,
+    "kv_cache_bytes": np.int64,
+    "expected_lookups": np.float64,
+    "miss_rate": np.float64,
+}
+
+
+def estimate(request: Request) -> SearchSpace:
+    """The request's search space. Raises OutOfRange where exact arithmetic would need more."""
+    columns = {f.name: getattr(request.cost, f.name) for f in fields(CostModel)}
+    columns["device_kind"] = DEVICE_KIND_INDEX[request.cost.device_kind]
+    columns["pipeline"] = PIPELINE_INDEX[request.cost.pipeline]
+    columns["layout_rank_memory"] = np.array(request.cost.layout_rank_memory, np.int64)
+    columns |= _table_columns(request)
+    columns |= _menu_columns(request)
+    space = _native.estimate(columns)
+    return SearchSpace(
+        table_module=_numbered([table.path for table in request.tables]),
+        table_group=_numbered([table.tower or None for table in request.tables]),
+        **space,
+    )
+
+
+def _table_columns(request: Request) -> dict[str, Any]:
+    if not request.tables:
+        raise ValueError("`tables` must not be empty")
+    by_field = dict(zip(request.tables[0]._fields, zip(*request.tables, strict=True), strict=True))
+    columns: dict[str, Any] = {}
+    for name, dtype in _TABLE_DTYPES.items():
+        try:
+            columns[f"table_{name}"] = np.array(by_field[name], dtype)
+        except OverflowError as error:
+            raise OutOfRange(f"`{name}` of a table is beyond 64 bits") from error
+    usages = [STORAGE_USAGE_INDEX[usage] for usage in by_field["usage"]]
+    columns["table_usage"] = np.array(usages, np.uint8)
+    return columns
+
+
+def _menu_columns(request: Request) -> dict[str, Any]:
+    items = [item for menu in request.menus for item in menu]
+    ends = np.cumsum([0, *map(len, request.menus)], dtype=np.int64)
+    types = [SHARDING_TYPE_INDEX[item.sharding_type] for item in items]
+    return {
+        "menu_begin": ends,
+        "menu_type": np.array(types, np.uint8),
+        "menu_kernel": np.array([KERNEL_INDEX[item.kernel] for item in items], np.uint8),
+        "menu_bandwidth": np.array([item.bandwidth for item in items], np.float64),
+        "menu_coefficients": np.array([item.coefficients for item in items], np.int32),
+        "coefficients": [tuple(row) for row in request.coefficients],
+    }
+
+
+def _numbered(names: list[str | None]) -> Any:
+    """Equal names get equal numbers, None gets -1."""
+    numbers: dict[str | None, int] = {None: -1}
+    return np.array([numbers.setdefault(name, len(numbers) - 1) for name in names], np.int32)
+
+
+def solve(problem: Problem, search: Search, *, exhaustive: bool = False) -> Solution:
+    """The plan TorchRec's planner would choose.
+
+    An exhaustive search places every proposal, so that the number of plans is known; otherwise
+    proposals that can't win are left out. Both give the same plan.
+    """
+    exhaustive = exhaustive or search.must_be_exhaustive
+    settings = {
+        "partitioner": asdict(search.partitioner),
+        "proposers": [_proposer(proposer) for proposer in search.proposers],
+        "exhaustive": exhaustive,
+        "timeout_seconds": search.timeout_seconds,
+    }
+    result = _native.solve(problem.columns(), settings)
+    return Solution(
+        found=result["found"],
+        rating=result["rating"],
+        options=result["best"]["options"],
+        ranks=result["ranks"],
+        reports=tuple(ProposerReport(**report) for report in result["reports"]),
+        evaluated=result["evaluated"],
+        exhaustive=exhaustive,
+        winner=result["best"]["proposer"],
+        lowest=result["lowest"]["options"],
+        last=result["last"]["options"],
+    )
+
+
+def _proposer(proposer: Proposer) -> dict[str, Any]:
+    return {**asdict(proposer), "kind": PROPOSER_INDEX[proposer.kind]}
+
+
+def propose(problem: Problem, proposer: Proposer, begin: int, end: int) -> dict[str, Any]:
+    """Rows [begin, end) of a proposer's proposals, their number, and the tables' plan order."""
+    return _native.propose(problem.columns(), _proposer(proposer), begin, end)
+
+
+def placer(problem: Problem, partitioner: Partitioner) -> _native.Placer:
+    """Places and rates single proposals, for a search that is driven from Python."""
+    return _native.Placer(problem.columns(), asdict(partitioner))
+
+
+def verify(problem: Problem, solution: Solution) -> str:
+    """What is wrong with a solution: coverage, ranks, capacities or rating. Empty when nothing."""
+    return _native.verify(problem.columns(), solution.options, solution.ranks, solution.rating)

@@ -1,0 +1,1 @@
+"""Requests: what is to be planned, as plain data."""

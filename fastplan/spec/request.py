@@ -1,0 +1,163 @@
+"""The request: everything that decides a plan, as plain frozen data with no torch in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Table(NamedTuple):
+    """One embedding table, with the numbers that its cost and storage depend on."""
+
+    name: str
+    path: str  # module that holds it
+    rows: int
+    dim: int
+    element_size: int
+    bytes: int
+    menu: int  # index into Request.menus
+    perf_inputs: float  # values looked up per local batch, as the cost model counts them
+    perf_outputs: float  # and vectors put out after pooling
+    storage_inputs: float  # the same as the storage model counts them
+    storage_outputs: float
+    pooled: bool
+    weighted: bool
+    usage: str  # one of vocabulary.STORAGE_USAGES
+    virtual: bool
+    output_element_size: float
+    fwd_a2a: float  # bytes per element on the wire, all-to-all
+    bwd_a2a: float
+    fwd_sr: float  # and reduce-scatter
+    bwd_sr: float
+    min_partition: int  # smallest column-wise shard; 0 is the default
+    buckets: int  # 0 is none
+    prefetch_passes: int  # 0 is unset
+    optimizer_multiplier: float
+    cache_ratio: float
+    kv_load_factor: float
+    kv_cache_bytes: int
+    expected_lookups: float  # NaN without cache statistics
+    miss_rate: float
+    tower: str | None  # tables of one tower share a host; "" is a tower that binds nothing
+
+
+class MenuItem(NamedTuple):
+    """An allowed (sharding type, kernel), with the numbers that come with the pair."""
+
+    sharding_type: str
+    kernel: str
+    bandwidth: float  # of the memory the kernel reads
+    coefficients: int  # index into Request.coefficients
+
+
+class Coefficients(NamedTuple):
+    """Weights of input read, lookup, output write and rows; no `bwd` means a multiple of `fwd`."""
+
+    fwd: tuple[float, float, float, float]
+    bwd: tuple[float, float, float, float] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostModel:
+    """Scalars of the cost and storage formulas. Names are those of the native core."""
+
+    perf_world_size: int
+    perf_local_world_size: int
+    perf_group_size: int
+    bw_world_all_to_all: float
+    bw_world_reduce_scatter: float
+    bw_world_all_gather: float
+    bw_world_all_reduce: float
+    bw_group_reduce_scatter: float
+    bw_group_all_gather: float
+    bw_across_all_to_all: float
+    hbm_to_ddr_bw: float
+    bwd_compute_multiplier: float
+    weighted_bwd_multiplier: float
+    perf_inference: bool
+    min_dim_table_wise: bool
+    block_penalty_table_wise: bool
+    block_penalty_other: bool
+    input_read_in_bytes: bool
+    input_element_size: float
+    weighted_kernel_multiplier: float
+    fetches_from_batch_inputs: bool
+    linear_prefetch: bool
+    prefetch_coefficients: tuple[float, float, float]
+    storage_world_size: int
+    storage_group_size: int
+    device_kind: str
+    weights_in_ddr: bool
+    quant_weights_in_ddr: bool
+    pipeline: str
+    at_peak_memory: bool
+    storage_inference: bool
+    layout_world_size: int
+    layout_group_size: int
+    layout_rank_memory: tuple[int, ...]  # empty unless row-wise shards are cut by memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """The ranks as the search sees them: capacities after reservation, and who shares a host."""
+
+    rank_hbm: tuple[int, ...]
+    rank_ddr: tuple[int, ...]
+    rank_ssd: tuple[int, ...]
+    local_world_size: int
+    group_size: int
+
+    def __post_init__(self) -> None:
+        if not len(self.rank_hbm) == len(self.rank_ddr) == len(self.rank_ssd):
+            raise ValueError("`rank_hbm`, `rank_ddr` and `rank_ssd` must have one entry per rank")
+        if not self.rank_hbm:
+            raise ValueError("`rank_hbm` must have at least one rank")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposer:
+    """A stock proposer and the state it brings along."""
+
+    kind: str  # one of vocabulary.PROPOSERS
+    use_depth: bool = True
+    threshold: int = 0
+    best_rating: float = float("inf")
+    inferior: int = 0
+    max_proposals: int = 10_000
+    bins_per_device: int = 100
+    exhausted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partitioner:
+    """A stock partitioner."""
+
+    memory_balanced: bool = False
+    sort_by_perf: bool = False
+    balance_modules: bool = False
+    max_search_count: int = 10
+    tolerance: float = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """How the search space is searched."""
+
+    proposers: tuple[Proposer, ...]
+    partitioner: Partitioner
+    timeout_seconds: float = 0.0  # 0 is none
+
+    @property
+    def must_be_exhaustive(self) -> bool:
+        """Thresholds and time-outs depend on proposals that can't win."""
+        return self.timeout_seconds > 0 or any(p.threshold for p in self.proposers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Tables in order with what is allowed for each, and the model of their cost."""
+
+    tables: tuple[Table, ...]
+    menus: tuple[tuple[MenuItem, ...], ...]
+    coefficients: tuple[Coefficients, ...]
+    cost: CostModel

@@ -1,0 +1,45 @@
+"""Names of sharding types, kernels and the like, in the order the native core numbers them."""
+
+from __future__ import annotations
+
+SHARDING_TYPES = (
+    "data_parallel",
+    "table_wise",
+    "column_wise",
+    "row_wise",
+    "table_row_wise",
+    "table_column_wise",
+    "grid_shard",
+)
+
+KERNELS = (
+    "dense",
+    "fused",
+    "fused_uvm",
+    "fused_uvm_caching",
+    "quant",
+    "quant_uvm",
+    "quant_uvm_caching",
+    "key_value",
+    "customized_kernel",
+    "ssd_virtual_table",
+    "dram_virtual_table",
+    "dram_ssd_virtual_table",
+    "fused_triton",
+    "unfused_tpu",
+)
+
+PROPOSERS = ("grid", "greedy", "uniform", "dynamic_programming")
+
+DEVICE_KINDS = ("hbm", "cpu", "other")
+PIPELINES = ("none", "train_sparse_dist", "train_prefetch_sparse_dist")
+STORAGE_USAGES = ("base_quant", "base", "plain")
+
+SHARDING_TYPE_INDEX = {name: i for i, name in enumerate(SHARDING_TYPES)}
+KERNEL_INDEX = {name: i for i, name in enumerate(KERNELS)}
+PROPOSER_INDEX = {name: i for i, name in enumerate(PROPOSERS)}
+DEVICE_KIND_INDEX = {name: i for i, name in enumerate(DEVICE_KINDS)}
+PIPELINE_INDEX = {name: i for i, name in enumerate(PIPELINES)}
+STORAGE_USAGE_INDEX = {name: i for i, name in enumerate(STORAGE_USAGES)}
+
+UNIFORM_TYPES = frozenset({"data_parallel", "row_wise"})
