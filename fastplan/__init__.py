@@ -1,0 +1,40 @@
+"""Sharding plans for TorchRec: the same plan, much sooner.
+
+Names are resolved when first used: importing fastplan loads neither torch nor numba.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "EmbeddingShardingPlanner": "fastplan.bridge.planner",
+    "patch": "fastplan.bridge.patch",
+}
+
+__all__ = ["EmbeddingShardingPlanner", "__version__", "patch"]
+
+if TYPE_CHECKING:
+    from fastplan.bridge.patch import patch
+    from fastplan.bridge.planner import EmbeddingShardingPlanner
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'fastplan' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+if os.environ.get("FASTPLAN_PATCH", "") not in ("", "0"):
+    __getattr__("patch")()

@@ -1,0 +1,1 @@
+"""The only room that knows TorchRec: its objects in, its objects out."""

@@ -1,0 +1,255 @@
+"""Reads TorchRec's estimators as numbers.
+
+Bandwidths and coefficients are asked of Python once per (sharding type, kernel, load factor);
+methods that a hardware configuration brings along need Python for every shard, and so do
+estimators of another type: those raise NotNative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from torchrec.distributed.planner import shard_estimators
+from torchrec.distributed.planner.constants import BIGINT_DTYPE
+from torchrec.distributed.planner.estimator import estimator as perf_estimators
+from torchrec.distributed.planner.estimator.types import HardwarePerfConfig
+from torchrec.distributed.planner.types import CollectiveType
+from torchrec.distributed.types import PipelineType
+
+from fastplan.bridge.fallback import NotNative, describe, require_stock
+from fastplan.spec.request import Coefficients, CostModel
+
+_PIPELINES = {
+    PipelineType.TRAIN_SPARSE_DIST: "train_sparse_dist",
+    PipelineType.TRAIN_PREFETCH_SPARSE_DIST: "train_prefetch_sparse_dist",
+}
+
+_DEVICE_KINDS = {"cuda": "hbm", "mtia": "hbm", "cpu": "cpu"}
+
+_STOCK_EVALUATORS = {
+    False: {kind: type(part) for kind, part in perf_estimators.TRAINING_EVALUATORS.items()},
+    True: {kind: type(part) for kind, part in perf_estimators.INFERENCE_EVALUATORS.items()},
+}
+
+_BY_HOST_ROWS = frozenset({"table_row_wise", "grid_shard"})
+
+
+class Estimators:
+    """An enumerator's estimators, known to be stock, as sources of numbers."""
+
+    def __init__(self, enumerator: Any) -> None:
+        self._enumerator = enumerator
+        self.perf, self.storage = _tell_apart(enumerator._estimators)
+        self.config = self.perf._config
+        self._coefficients: dict[Coefficients, int] = {}
+        _check_config(self.config)
+
+    @property
+    def coefficients(self) -> tuple[Coefficients, ...]:
+        return tuple(self._coefficients)
+
+    def coefficients_of(self, sharding_type: str, kernel: str) -> int:
+        """Index of the pair's coefficients."""
+        found = self.config.get_coefficients_for_sharding(sharding_type, kernel)
+        row = Coefficients(_four(found.fwd), None if found.bwd is None else _four(found.bwd))
+        return self._coefficients.setdefault(row, len(self._coefficients))
+
+    def bandwidth(self, kernel: str, cache_ratio: float | None, prefetch: bool) -> float:
+        """Bandwidth of the memory that a kernel reads."""
+        topology = self.perf._topology
+        try:
+            bandwidth = self.config.get_device_bw(
+                topology.compute_device,
+                kernel,
+                topology.hbm_mem_bw,
+                topology.ddr_mem_bw,
+                topology.ssd_mem_bw,
+                topology.hbm_to_ddr_mem_bw,
+                cache_ratio,
+                prefetch,
+            )
+        except ValueError as error:
+            raise NotNative(str(error)) from error
+        if bandwidth is None:
+            raise NotNative(f"no bandwidth for kernel {kernel}")
+        return float(bandwidth)
+
+    def cost_model(self, sharding_types: Iterable[str]) -> CostModel:
+        """The scalars of the formulas. Asks only for the bandwidths these types need."""
+        types = set(sharding_types)
+        self._check_types(types)
+        config, topology = self.config, self.perf._topology
+        storage_topology = self.storage._topology
+        device = storage_topology.compute_device
+        coefficients = config.coefficients
+        enumerator = self._enumerator
+        return CostModel(
+            perf_world_size=topology.world_size,
+            perf_local_world_size=topology.local_world_size,
+            perf_group_size=topology.intra_group_size,
+            **_bandwidths(topology, types),
+            hbm_to_ddr_bw=_number(
+                topology.hbm_to_ddr_mem_bw
+                if config.hbm_to_ddr_mem_bw is None
+                else config.hbm_to_ddr_mem_bw
+            ),
+            bwd_compute_multiplier=_number(
+                config.get_bwd_compute_multiplier(topology.bwd_compute_multiplier)
+            ),
+            weighted_bwd_multiplier=_number(
+                config.get_weighted_feature_bwd_compute_multiplier(
+                    topology.weighted_feature_bwd_compute_multiplier
+                )
+            ),
+            perf_inference=bool(self.perf._is_inference),
+            min_dim_table_wise=bool(getattr(config, "_use_min_dim_for_lookup", True)),
+            block_penalty_table_wise=bool(getattr(config, "_use_block_usage_penalty", True)),
+            block_penalty_other=bool(getattr(config, "_use_block_usage_penalty", False)),
+            input_read_in_bytes=bool(getattr(config, "_use_bytes_for_input_read_size", True)),
+            input_element_size=_number(getattr(config, "_input_data_type_size", BIGINT_DTYPE)),
+            weighted_kernel_multiplier=_number(coefficients.weighted_kernel_multiplier),
+            fetches_from_batch_inputs=bool(self.perf._use_batch_inputs_for_expected_cache_fetches),
+            linear_prefetch=bool(self.perf._use_linear_regression_prefetch_estimate),
+            prefetch_coefficients=self._prefetch_coefficients(coefficients.prefetch),
+            storage_world_size=storage_topology.world_size,
+            storage_group_size=storage_topology.intra_group_size,
+            device_kind=_DEVICE_KINDS.get(device, "other"),
+            weights_in_ddr=device == "cpu",
+            quant_weights_in_ddr=device in {"cpu", "mtia"},
+            pipeline=_PIPELINES.get(self.storage._pipeline_type, "none"),
+            at_peak_memory=bool(self.storage._run_embedding_at_peak_memory),
+            storage_inference=bool(self.storage._is_inference),
+            layout_world_size=enumerator._world_size,
+            layout_group_size=enumerator._local_world_size,
+            layout_rank_memory=tuple(enumerator._device_memory_sizes or ()),
+        )
+
+    def _prefetch_coefficients(self, found: Any) -> tuple[float, float, float]:
+        if not self.perf._use_linear_regression_prefetch_estimate:
+            return (0.0, 0.0, 0.0)
+        if not found:
+            raise NotNative("linear prefetch without coefficients")
+        return (
+            _number(found.expected_num_lookups_coefficient),
+            _number(found.expected_num_unique_lookups_coefficient),
+            _number(found.expected_size_cache_fetches_coefficient),
+        )
+
+    def _check_types(self, types: set[str]) -> None:
+        inference = bool(self.perf._is_inference)
+        evaluators = (
+            perf_estimators.INFERENCE_EVALUATORS
+            if inference
+            else perf_estimators.TRAINING_EVALUATORS
+        )
+        for kind in types:
+            if not self.config.is_sharding_type_supported(kind):
+                raise NotNative(f"{describe(self.config)} does not support {kind}")
+            if type(evaluators.get(kind)) is not _STOCK_EVALUATORS[inference].get(kind):
+                raise NotNative(f"the evaluator of {kind} is not TorchRec's own")
+
+
+def _tell_apart(estimators: list[Any]) -> tuple[Any, Any]:
+    perf = storage = None
+    for part in estimators:
+        if type(part) is shard_estimators.EmbeddingStorageEstimator:
+            require_stock(part, shard_estimators.EmbeddingStorageEstimator, "estimate")
+            storage = part
+        else:
+            if type(part) is shard_estimators.EmbeddingPerfEstimator:
+                require_stock(part, shard_estimators.EmbeddingPerfEstimator, "estimate")
+                part = part._estimator
+            require_stock(part, perf_estimators.EmbeddingPerfEstimator, "estimate")
+            perf = part
+    if perf is None or storage is None or len(estimators) != 2:
+        raise NotNative("the enumerator does not have one perf and one storage estimator")
+    return perf, storage
+
+
+# Result of the scan by class; a decorator may change a class in place, hence the snapshot.
+_scanned: dict[type, tuple[tuple[tuple[str, int], ...], str | None]] = {}
+
+
+def _check_config(config: Any) -> None:
+    """Raises NotNative when the configuration brings methods of its own into the formulas."""
+    if not isinstance(config, HardwarePerfConfig):
+        raise NotNative(f"{describe(config)} is not a HardwarePerfConfig")
+    kind = type(config)
+    snapshot = tuple(
+        (name, id(value)) for base in kind.__mro__[:-1] for name, value in vars(base).items()
+    )
+    known = _scanned.get(kind)
+    if known is None or known[0] != snapshot:
+        known = _scanned[kind] = (snapshot, _own_method(config))
+    own = known[1] or next((name for name, value in vars(config).items() if callable(value)), None)
+    if own:
+        raise NotNative(f"{describe(config)} has its own `{own}`")
+
+
+def _own_method(config: Any) -> str | None:
+    if type(config).post_process_perfs is not HardwarePerfConfig.post_process_perfs:
+        return "post_process_perfs"
+    for name in dir(config):
+        if name.startswith("_") or name == "coefficients":
+            continue
+        method = getattr(config, name, None)
+        marks = getattr(method, "__dict__", {}) if callable(method) else {}
+        if any(mark.startswith("_is_custom_") for mark in marks):
+            return name
+    return None
+
+
+def _bandwidths(topology: Any, types: set[str]) -> dict[str, float]:
+    """Bandwidths of the collectives that the sharding types use, zero for the others."""
+    world, local, group = topology.world_size, topology.local_world_size, topology.intra_group_size
+    groups = max(1, world // group)
+    wanted: dict[str, tuple[int, int, Any]] = {}
+    if types - {"data_parallel"}:
+        wanted["bw_world_all_to_all"] = (world, local, CollectiveType.ALL_TO_ALL)
+    if "row_wise" in types:
+        wanted["bw_world_reduce_scatter"] = (world, local, CollectiveType.REDUCE_SCATTER)
+        wanted["bw_world_all_gather"] = (world, local, CollectiveType.ALL_GATHER)
+    if "data_parallel" in types:
+        wanted["bw_world_all_reduce"] = (world, local, CollectiveType.ALL_REDUCE)
+    if types & _BY_HOST_ROWS:
+        near = min(group, local)
+        wanted["bw_group_reduce_scatter"] = (group, near, CollectiveType.REDUCE_SCATTER)
+        wanted["bw_group_all_gather"] = (group, near, CollectiveType.ALL_GATHER)
+        if groups > 1:
+            wanted["bw_across_all_to_all"] = (groups, 1, CollectiveType.ALL_TO_ALL)
+    numbers = dict.fromkeys(
+        (
+            "bw_world_all_to_all",
+            "bw_world_reduce_scatter",
+            "bw_world_all_gather",
+            "bw_world_all_reduce",
+            "bw_group_reduce_scatter",
+            "bw_group_all_gather",
+            "bw_across_all_to_all",
+        ),
+        0.0,
+    )
+    for name, (ranks, local_ranks, collective) in wanted.items():
+        bandwidth = topology.comms_bandwidths.get_bw(
+            world_size=ranks, local_world_size=local_ranks, collective_type=collective
+        )
+        numbers[name] = 0.0 if bandwidth is None else _number(bandwidth)
+    return numbers
+
+
+def _four(found: Any) -> tuple[float, float, float, float]:
+    return (
+        _number(found.input_read_size_multiplier),
+        _number(found.lookup_size_multiplier),
+        _number(found.embedding_output_multiplier),
+        _number(found.hash_size_multiplier),
+    )
+
+
+def _number(value: Any) -> float:
+    """A float with exactly this value."""
+    number = float(value)
+    if number != value:
+        raise NotNative(f"{value!r} is not a number that doubles hold exactly")
+    return number

@@ -1,0 +1,154 @@
+"""TorchRec's logging hooks, called with what TorchRec would tell them.
+
+In the open-source build they do nothing, and gathering what they want to know takes longer than
+planning: a hook is called only when somebody has put a function that does something in its place.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import json
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from torchrec.distributed import logger as torchrec_logger
+from torchrec.distributed.planner import planners
+
+_NOTHING = {"RESUME", "NOP", "LOAD_CONST", "RETURN_VALUE", "RETURN_CONST"}
+_checked: dict[Any, bool] = {}
+
+
+def _hook(name: str) -> Callable[..., Any] | None:
+    function = getattr(planners, name, None)
+    if function is None:
+        return None
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return function  # type: ignore[no-any-return]
+    if code not in _checked:
+        _checked[code] = {step.opname for step in dis.get_instructions(code)} <= _NOTHING
+    return None if _checked[code] else function
+
+
+def logged(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Puts TorchRec's event and method loggers around a method of the planner.
+
+    The method logger writes out the whole module and the whole plan: only when its messages go
+    anywhere.
+    """
+    with_messages = planners._torchrec_method_logger()(method)
+
+    @functools.wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        handlers = torchrec_logger.method_logger.handlers
+        heard = any(not isinstance(handler, logging.NullHandler) for handler in handlers)
+        return (with_messages if heard else method)(*args, **kwargs)
+
+    component = planners.TorchrecComponent.PLANNER
+    return planners.EventLoggingHandler.event_logger(component)(call)  # type: ignore[no-any-return]
+
+
+def before_enumeration(planner: Any, reserved: Any) -> Any:
+    """Reports reservation and configuration; returns the technique in use."""
+    detect = getattr(planners, "detect_technique", None)
+    constraints = planner._constraints
+    technique = detect(list(constraints.values()) if constraints else []) if detect else None
+    reservation, kind = planner._storage_reservation, type(planner).__name__
+    if hook := _hook("log_storage_reservation"):
+        dense = getattr(reservation, "_dense_storage", None)
+        kjt = getattr(reservation, "_kjt_storage", None)
+        hook(
+            reservation_type=type(reservation).__name__,
+            percentage=getattr(reservation, "_percentage", None),
+            dense_hbm_bytes=dense.hbm if dense else None,
+            kjt_hbm_bytes=kjt.hbm if kjt else None,
+            original_hbm_per_rank=planner._topology.devices[0].storage.hbm,
+            available_hbm_per_rank=reserved.devices[0].storage.hbm,
+            planner_type=kind,
+            technique=technique,
+            hbm_reserved_bytes=getattr(reservation, "_hbm_reserved_bytes", None),
+        )
+    if hook := _hook("log_planner_config"):
+        timeout = planner._timeout_seconds
+        hook(
+            {
+                "planner_type": kind,
+                "proposers": ",".join(type(p).__name__ for p in planner._proposers),
+                "partitioner": type(planner._partitioner).__name__,
+                "perf_model": type(planner._perf_model).__name__,
+                "timeout_s": str(timeout) if timeout else "none",
+                "num_table_constraints": str(len(constraints)) if constraints else "0",
+            },
+            technique=technique,
+        )
+    if constraints and (hook := _hook("log_table_constraints")):
+        hook(constraints, kind, technique=technique)
+    return technique
+
+
+def after_enumeration(planner: Any, search_space: list[Any]) -> None:
+    if hook := _hook("log_search_space_summary"):
+        hook(search_space, type(planner).__name__)
+
+
+def after_planning(planner: Any, technique: Any, outcome: Any) -> None:
+    """Reports a finished plan. `outcome` is the planner's own record of the search."""
+    kind = type(planner).__name__
+    if hook := _hook("log_proposer_result"):
+        for index, report in enumerate(outcome.reports):
+            hook(
+                planner_type=kind,
+                proposer_name=type(planner._proposers[index]).__name__,
+                proposer_index=index,
+                num_proposals=report.proposals,
+                num_plans=report.plans,
+                best_perf_rating=report.best_rating,
+                is_winning_proposer=False,
+                technique=technique,
+            )
+    if hook := _hook("log_planning_result"):
+        hook(planner_type=kind, technique=technique, **_result(planner, outcome))
+    for name in ("log_offloading_summary", "log_table_assignment"):
+        if hook := _hook(name):
+            hook(planner._best_plan, kind, technique=technique)
+    for name, about in (
+        ("log_ssd_offloading_config", "SSD_OFFLOADING"),
+        ("log_mpzch_summary", "MPZCH"),
+        ("log_kvzch_summary", "KVZCH"),
+    ):
+        if hook := _hook(name):
+            hook(planner._best_plan, technique=planners.OptimizationTechnique[about])
+
+
+def _result(planner: Any, outcome: Any) -> dict[str, str]:
+    proposals, plans = planner._num_proposals, planner._num_plans
+    names = [type(p).__name__ for p in planner._proposers]
+    best = planner._best_plan
+    facts = {
+        "num_proposals": str(proposals),
+        "num_plans": str(plans),
+        "planner_time_seconds": str(round(outcome.search_seconds, 3)),
+        "total_failed_proposals": str(proposals - plans),
+        "num_proposers": str(len(names)),
+        "proposer_classes": ",".join(names),
+        "proposals_per_proposer": json.dumps(
+            {
+                f"{names[i]}_{i}": {
+                    "proposals": report.proposals,
+                    "cache_hits": report.repeats,
+                    "timed_out": report.timed_out,
+                }
+                for i, report in enumerate(outcome.reports)
+            }
+        ),
+        "success": "True",
+        "num_shardable_tables": str(len({option.name for option in best})),
+        "sharding_type_distribution": json.dumps(dict(Counter(o.sharding_type for o in best))),
+        "plan_source": "loaded" if outcome.loaded else "solved",
+    }
+    if not outcome.loaded:
+        facts["best_perf_rating"] = str(round(outcome.rating, 6))
+    return facts

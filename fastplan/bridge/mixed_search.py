@@ -1,0 +1,258 @@
+"""The search when some proposer, partitioner or perf model is Python.
+
+The loop is TorchRec's, but its stock parts are native: the sequence of static proposers, the
+placement of a proposal, its rating. Objects are written to only where custom code will read them.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torchrec.distributed.planner.constants import MAX_SIZE
+from torchrec.distributed.planner.planners import to_sharding_plan
+from torchrec.distributed.planner.types import PlannerError, ShardingOption, Storage
+from torchrec.distributed.planner.utils import reset_shard_rank
+
+from fastplan.bridge import components
+from fastplan.bridge.fallback import NotNative
+from fastplan.bridge.outcome import Outcome
+from fastplan.bridge.space import ObjectSpace, Space, place
+from fastplan.core.problem import Problem
+from fastplan.core.solution import ProposerReport
+from fastplan.core.solve import OutOfRange, placer, propose
+from fastplan.spec.request import Cluster
+
+_CHUNK = 256
+
+
+@dataclass(slots=True)
+class _Placed:
+    """A proposal's place in the cache: its plan and rating, or that it has none."""
+
+    feasible: bool
+    plan: list[ShardingOption] | None
+    rating: float | None
+
+
+class MixedSearch:
+    """One run of the planner's loop."""
+
+    def __init__(self, planner: Any, space: Space, reserved: Any, cluster: Cluster) -> None:
+        self._planner = planner
+        self._space = space
+        self._reserved = reserved
+        self._cluster = cluster
+        self._options = space.all_options()
+        self._number = {id(option): i for i, option in enumerate(self._options)}
+        self._hashes: dict[int, int] = {}
+        self._problem = Problem(space.columns, cluster)
+        self._partitioner = _if_stock(components.read_partitioner, planner._partitioner)
+        self._placer = (
+            None if self._partitioner is None else placer(self._problem, self._partitioner)
+        )
+        self._stock_rating = _is_stock(
+            components.check_perf_model, planner._perf_model, len(cluster.rank_hbm)
+        )
+        self._seen: dict[tuple[int, ...], _Placed] = {}
+        self._best: list[ShardingOption] | None = None
+        self._best_rating: float = MAX_SIZE
+        self._lowest = Storage(MAX_SIZE, MAX_SIZE, MAX_SIZE)
+        self._failed: dict[str, list[ShardingOption]] = {}
+
+    def run(self) -> Outcome:
+        """Searches, and returns what TorchRec's loop would have found."""
+        reports = []
+        native = [_if_stock(_static, proposer) for proposer in self._planner._proposers]
+        for proposer, settings in zip(self._planner._proposers, native, strict=True):
+            if settings is None:
+                proposer.load(search_space=self._options, enumerator=self._planner._enumerator)
+        start = time.time()
+        for proposer, settings in zip(self._planner._proposers, native, strict=True):
+            if settings is None:
+                proposals, tell = _ask(proposer), self._teller(proposer)
+            else:
+                proposals, tell = self._sequence(settings), None
+                if settings.kind == "dynamic_programming":
+                    proposer._inited = True
+            reports.append(self._listen(proposals, tell, start))
+        found = self._best is not None
+        counted = tuple(reports)
+        return Outcome(
+            found=found,
+            rating=float(self._best_rating) if found else 0.0,
+            best_plan=lambda: self._best or [],
+            sharding_plan=lambda topology: to_sharding_plan(self._best or [], topology),
+            failed=lambda: list(self._failed.values()),
+            proposals=sum(report.proposals for report in counted),
+            evaluated=sum(report.proposals for report in counted),
+            count_reports=lambda: counted,
+            plans=sum(report.plans for report in counted),
+        )
+
+    def _listen(
+        self,
+        proposals: Iterator[list[ShardingOption]],
+        tell: Callable[[_Placed, bool], None] | None,
+        start: float,
+    ) -> ProposerReport:
+        """Goes through one proposer's proposals."""
+        fresh = repeats = plans = 0
+        best: float | None = None
+        timeout = self._planner._timeout_seconds
+        timed_out = False
+        for proposal in proposals:
+            if timeout and time.time() - start > timeout:
+                timed_out = True
+                break
+            key = tuple(sorted(map(self._hash, proposal)))
+            known = self._seen.get(key)
+            if known is not None:
+                repeats += 1
+                if tell is not None:
+                    tell(known, True)
+                continue
+            fresh += 1
+            watched = tell is not None or not self._stock_rating
+            result = self._seen[key] = self._try(proposal, watched)
+            if result.feasible:
+                plans += 1
+                if best is None or (result.rating is not None and result.rating < best):
+                    best = result.rating
+            if tell is not None:
+                tell(result, False)
+            reset_shard_rank(proposal)
+        rating = float("nan") if best is None else float(best)
+        return ProposerReport(fresh, repeats, plans, timed_out, rating, float("inf"), 0)
+
+    def _hash(self, option: ShardingOption) -> int:
+        """TorchRec's hash; taken once for options of the search space, which nobody changes."""
+        if id(option) not in self._number:
+            return hash(option)
+        known = self._hashes.get(id(option))
+        if known is None:
+            known = self._hashes[id(option)] = hash(option)
+        return known
+
+    def _try(self, proposal: list[ShardingOption], watched: bool) -> _Placed:
+        try:
+            plan, rating = self._partition(proposal, watched)
+        except PlannerError:
+            self._note_failure(proposal)
+            return _Placed(False, proposal, None)
+        if rating < self._best_rating:
+            self._best_rating = rating
+            self._best = copy.deepcopy(plan)
+        return _Placed(True, plan, rating)
+
+    def _partition(
+        self, proposal: list[ShardingOption], watched: bool
+    ) -> tuple[list[ShardingOption], float]:
+        """Places and rates a proposal. Raises PlannerError when it can't be placed.
+
+        Ranks are written onto the options when Python watches, or when the plan is the best yet.
+        """
+        placed = self._place_natively(proposal)
+        if placed is None:
+            plan = self._planner._partitioner.partition(
+                proposal=proposal, storage_constraint=self._reserved
+            )
+            return plan, self._planner._perf_model.rate(plan=plan)
+        ranks, rating = placed
+        if watched or rating < self._best_rating:
+            place(proposal, ranks)
+        if not self._stock_rating:
+            rating = self._planner._perf_model.rate(plan=proposal)
+        return proposal, rating
+
+    def _place_natively(self, proposal: list[ShardingOption]) -> tuple[list[int], float] | None:
+        """Ranks and rating, or None when Python must partition."""
+        if self._placer is None or self._partitioner is None:
+            return None
+        numbers = [self._number.get(id(option), -1) for option in proposal]
+        if min(numbers) >= 0:
+            result = self._placer.place(numbers)
+        else:
+            # A proposer that makes options of its own: a problem with one option per table.
+            try:
+                columns = ObjectSpace(proposal).columns
+                own = placer(Problem(columns, self._cluster), self._partitioner)
+            except (NotNative, OutOfRange):
+                return None
+            result = own.place(list(range(len(proposal))))
+        if result is None:
+            raise PlannerError("no place for a shard")
+        return result
+
+    def _note_failure(self, proposal: list[ShardingOption]) -> None:
+        self._failed["last"] = self._copied(proposal)
+        storage = Storage(0, 0, 0)
+        for option in proposal:
+            storage += option.total_storage
+        if storage < self._lowest:
+            self._lowest = storage
+            self._failed["lowest"] = self._copied(proposal)
+            # The last one is shown last.
+            self._failed["last"] = self._failed.pop("last")
+
+    def _copied(self, proposal: list[ShardingOption]) -> list[ShardingOption]:
+        """Options that nobody changes are kept as they are."""
+        if all(id(option) in self._number for option in proposal):
+            return list(proposal)
+        return copy.deepcopy(proposal)
+
+    def _sequence(self, settings: Any) -> Iterator[list[ShardingOption]]:
+        begin, size = 0, 1
+        while begin < size:
+            rows = propose(self._problem, settings, begin, begin + _CHUNK)
+            size = rows["size"]
+            for row in rows["options"]:
+                yield [self._options[o] for o in np.asarray(row).tolist()]
+            begin += _CHUNK
+
+    def _teller(self, proposer: Any) -> Callable[[_Placed, bool], None]:
+        def tell(result: _Placed, repeated: bool) -> None:
+            arguments = {
+                "partitionable": result.feasible,
+                "plan": result.plan,
+                "storage_constraint": self._reserved,
+            }
+            # TorchRec leaves the rating out where there is none, except for repeats.
+            if result.feasible or repeated:
+                arguments["perf_rating"] = result.rating
+            proposer.feedback(**arguments)
+
+        return tell
+
+
+def _ask(proposer: Any) -> Iterator[list[ShardingOption]]:
+    proposal = proposer.propose()
+    while proposal:
+        yield proposal
+        proposal = proposer.propose()
+
+
+def _static(proposer: Any) -> Any:
+    settings = components.read_proposer(proposer)
+    if settings.threshold:
+        raise NotNative("a threshold listens to ratings")
+    return settings
+
+
+def _if_stock(read: Callable[[Any], Any], part: Any) -> Any:
+    try:
+        return read(part)
+    except NotNative:
+        return None
+
+
+def _is_stock(check: Callable[..., None], *parts: Any) -> bool:
+    try:
+        check(*parts)
+    except NotNative:
+        return False
+    return True

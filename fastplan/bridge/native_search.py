@@ -1,0 +1,153 @@
+"""The search when every part of it is stock: one call into the core for all static proposers, and
+one run of the scale-up proposer, which listens to ratings."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import numpy as np
+
+from fastplan.bridge import components, scaleup
+from fastplan.bridge.outcome import Outcome
+from fastplan.bridge.scaleup import Scaleup
+from fastplan.bridge.space import Space
+from fastplan.core.problem import Problem
+from fastplan.core.solution import ProposerReport, Solution
+from fastplan.core.solve import propose, solve
+from fastplan.spec.request import Search
+from fastplan.spec.vocabulary import KERNELS, SHARDING_TYPES
+
+
+class NativeSearch:
+    """A planner's components as settings. Raises NotNative when one of them is custom."""
+
+    def __init__(self, planner: Any, space: Space, reserved: Any, problem: Problem) -> None:
+        components.check_perf_model(planner._perf_model, len(problem.cluster.rank_hbm))
+        self._proposers = planner._proposers
+        self._space = space
+        self._reserved = reserved
+        self._problem = problem
+        self._listening = [i for i, p in enumerate(self._proposers) if components.listens(p)]
+        self._static = [i for i in range(len(self._proposers)) if i not in self._listening]
+        for i in self._listening:
+            scaleup.can_run(self._proposers[i], space)
+        self._search = Search(
+            proposers=tuple(components.read_proposer(self._proposers[i]) for i in self._static),
+            partitioner=components.read_partitioner(planner._partitioner),
+            timeout_seconds=float(planner._timeout_seconds or 0),
+        )
+
+    def run(self) -> Outcome:
+        """Searches, and returns the plan that TorchRec's loop would have found first."""
+        deadline = time.time() + (self._search.timeout_seconds or math.inf)
+        solution = solve(self._problem, self._search)
+        for i, report in zip(self._static, solution.reports, strict=True):
+            components.keep_state(self._proposers[i], report)
+        outcome = self._static_outcome(solution)
+        winner = self._static[solution.winner] if solution.found else len(self._proposers)
+        for i in self._listening:
+            run = Scaleup(self._space, self._reserved, self._problem.cluster)  # type: ignore[arg-type]
+            run.run(self._proposers[i], self._search.partitioner, deadline)
+            better = run.found and (
+                not outcome.found
+                or run.rating < outcome.rating
+                or (run.rating == outcome.rating and i < winner)
+            )
+            if better:
+                winner = i
+            self._add(outcome, run, i, better)
+        return outcome
+
+    def _static_outcome(self, solution: Solution) -> Outcome:
+        space, problem, search = self._space, self._problem, self._search
+
+        def reports() -> tuple[ProposerReport, ...]:
+            whole = solution if solution.exhaustive else solve(problem, search, exhaustive=True)
+            return whole.reports
+
+        return Outcome(
+            found=solution.found,
+            rating=solution.rating,
+            best_plan=lambda: space.chosen_options(solution.options, solution.ranks),
+            sharding_plan=lambda topology: space.sharding_plan(
+                solution.options, solution.ranks, topology
+            ),
+            failed=lambda: [
+                space.chosen_options(options, None)
+                for options in (solution.lowest, solution.last)
+                if len(options)
+            ],
+            last=solution.last,
+            proposals=solution.proposals,
+            evaluated=solution.evaluated,
+            count_reports=reports,
+            plans=solution.plans,
+        )
+
+    def _add(self, outcome: Outcome, run: Scaleup, index: int, better: bool) -> None:
+        """Adds what a scale-up run found to the outcome of the proposers before it."""
+        known = [self._is_static(proposal) for proposal in run.fresh]
+        fresh_plans = sum(ok and not seen for ok, seen in zip(run.feasible, known, strict=True))
+        outcome.proposals += known.count(False)
+        outcome.evaluated += len(run.fresh)
+        before, report = (
+            outcome.count_reports,
+            run.report()._replace(
+                proposals=known.count(False),
+                repeats=run.repeats + known.count(True),
+                plans=fresh_plans,
+            ),
+        )
+        outcome.count_reports = lambda: (*before()[:index], report, *before()[index:])
+        if outcome.plans is not None:
+            outcome.plans += fresh_plans
+        if better and run.best is not None:
+            space, ranks = run.best
+            options = np.arange(space.columns.tables, dtype=np.int32)
+            outcome.found, outcome.rating = True, run.rating
+            outcome.best_plan = lambda: space.chosen_options(options, ranks)
+            outcome.sharding_plan = lambda topology: space.sharding_plan(options, ranks, topology)
+        if not outcome.found:
+            self._add_failures(outcome, run)
+
+    def _add_failures(self, outcome: Outcome, run: Scaleup) -> None:
+        before = outcome.failed
+
+        def failed() -> list[list[Any]]:
+            own = [run.space_of(p).chosen_options(range(len(p)), None) for p in run.fresh]
+            return [*before(), *own]
+
+        outcome.failed, outcome.last = failed, ()
+
+    def _is_static(self, proposal: list[Any]) -> bool:
+        """Whether a static proposer proposes exactly these options too."""
+        numbers = []
+        columns = self._problem.space
+        for option in proposal:
+            begin, end = columns.table_option_begin[option.table : option.table + 2]
+            same = [
+                o
+                for o in range(begin, end)
+                if SHARDING_TYPES[columns.option_type[o]] == option.sharding_type
+                and KERNELS[columns.option_kernel[o]] == option.compute_kernel
+            ]
+            rule = self._space.origins[option.table].constraint  # type: ignore[attr-defined]
+            cache = rule.cache_params if rule is not None else None
+            factor = cache.load_factor if cache is not None else None
+            if not same or option.cache_load_factor != factor:
+                return False
+            numbers.append(same[0])
+        wanted = np.array(numbers, np.int32)
+        return any(self._proposes(proposer, wanted) for proposer in self._search.proposers)
+
+    def _proposes(self, proposer: Any, wanted: Any) -> bool:
+        begin, size, chunk = 0, 1, 1024
+        while begin < size:
+            rows = propose(self._problem, proposer, begin, begin + chunk)
+            size = rows["size"]
+            if (rows["options"] == wanted[rows["table_order"]]).all(axis=1).any():
+                return True
+            begin += chunk
+        return False

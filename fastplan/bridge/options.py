@@ -1,0 +1,142 @@
+"""Builds TorchRec's ShardingOption objects from a search space's columns."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from torchrec.distributed.planner.constants import POOLING_FACTOR
+from torchrec.distributed.planner.enumerators import get_partition_by_type
+from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Storage
+
+from fastplan.bridge import versions
+from fastplan.bridge.extract import Origin
+from fastplan.core.problem import SearchSpace
+from fastplan.spec.request import Table
+from fastplan.spec.vocabulary import KERNELS, SHARDING_TYPES
+
+
+def shard_offsets(sharding_type: str, sizes: list[tuple[int, int]], dim: int) -> list[list[int]]:
+    """Where each shard starts, given their sizes in order."""
+    if sharding_type in ("data_parallel", "table_wise"):
+        return [[0, 0] for _ in sizes]
+    if sharding_type in ("column_wise", "table_column_wise"):
+        return [[0, i * cols] for i, (_, cols) in enumerate(sizes)]
+    columns = dim // sizes[0][1] if sharding_type == "grid_shard" else 1
+    per_column = len(sizes) // columns
+    offsets = []
+    row = 0
+    for i, (rows, cols) in enumerate(sizes):
+        if i % per_column == 0:
+            row = 0
+        offsets.append([row, i // per_column * cols])
+        row += rows
+    return offsets
+
+
+class OptionBuilder:
+    """Makes options as TorchRec's enumerator does, estimates included."""
+
+    def __init__(
+        self,
+        enumerator: Any,
+        space: SearchSpace,
+        tables: tuple[Table, ...],
+        origins: tuple[Origin, ...],
+    ) -> None:
+        self._enumerator = enumerator
+        self._batch_size = enumerator._batch_size
+        self._space = space
+        self._tables = tables
+        self._origins = origins
+
+    def all(self) -> list[ShardingOption]:
+        """Every option of the search space, in order."""
+        return [
+            option
+            for table in range(self._space.tables)
+            for option in self.of_table(
+                table,
+                range(
+                    int(self._space.table_option_begin[table]),
+                    int(self._space.table_option_begin[table + 1]),
+                ),
+            )
+        ]
+
+    def of_table(self, table: int, numbers: Any) -> list[ShardingOption]:
+        """Some options of one table. They share what TorchRec's share."""
+        shared = self._shared_arguments(table)
+        return [self._option(table, number, shared) for number in numbers]
+
+    def _shared_arguments(self, table: int) -> dict[str, Any]:
+        origin, facts = self._origins[table], self._tables[table]
+        rule = origin.constraint
+        arguments: dict[str, Any] = {
+            "name": origin.name,
+            "tensor": origin.parameter,
+            "module": (origin.path, origin.module),
+            "input_lengths": rule.pooling_factors if rule else [POOLING_FACTOR],
+            "batch_size": self._batch_size,
+            "dependency": facts.tower,
+            "is_pooled": facts.pooled,
+            **versions.extra_option_arguments(self._enumerator, origin.name, origin.module),
+        }
+        if rule:
+            arguments |= {
+                "cache_params": copy.deepcopy(rule.cache_params),
+                "enforce_hbm": rule.enforce_hbm,
+                "stochastic_rounding": rule.stochastic_rounding,
+                "bounds_check_mode": rule.bounds_check_mode,
+                "feature_names": rule.feature_names,
+                "output_dtype": rule.output_dtype,
+                "key_value_params": copy.deepcopy(rule.key_value_params),
+            }
+        return arguments
+
+    def _option(self, table: int, number: int, shared: dict[str, Any]) -> ShardingOption:
+        sharding_type = SHARDING_TYPES[self._space.option_type[number]]
+        option = ShardingOption(
+            sharding_type=sharding_type,
+            compute_kernel=KERNELS[self._space.option_kernel[number]],
+            partition_by=get_partition_by_type(sharding_type),
+            shards=self._shards(table, number, sharding_type),
+            **shared,
+        )
+        # TorchRec's perf estimator leaves its verdict on the option.
+        option.is_weighted = self._tables[table].weighted
+        return option
+
+    def _shards(self, table: int, number: int, sharding_type: str) -> list[Shard]:
+        space = self._space
+        runs = range(int(space.option_run_begin[number]), int(space.option_run_begin[number + 1]))
+        sizes = [
+            (int(space.run_rows[run]), int(space.run_cols[run]))
+            for run in runs
+            for _ in range(space.run_count[run])
+        ]
+        offsets = iter(shard_offsets(sharding_type, sizes, self._tables[table].dim))
+        # TorchRec has a whole number here, and error messages show it.
+        no_comms = sharding_type == "data_parallel"
+        shards = []
+        for run in runs:
+            perf = (
+                float(space.run_fwd_compute[run]),
+                0 if no_comms else float(space.run_fwd_comms[run]),
+                float(space.run_bwd_compute[run]),
+                float(space.run_bwd_comms[run]),
+                float(space.run_input_dist_comms[run]),
+                float(space.run_prefetch_compute[run]),
+            )
+            storage = (int(space.run_hbm[run]), int(space.run_ddr[run]), int(space.run_ssd[run]))
+            size = (int(space.run_rows[run]), int(space.run_cols[run]))
+            for _ in range(space.run_count[run]):
+                shards.append(
+                    Shard(
+                        size=list(size),
+                        offset=next(offsets),
+                        storage=Storage(*storage),
+                        perf=Perf(*perf),
+                    )
+                )
+        return shards

@@ -1,0 +1,132 @@
+"""Builds the ShardingPlan from a solution: shared placements, nothing quadratic."""
+
+from __future__ import annotations
+
+import copy
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch.distributed import _remote_device
+from torchrec.distributed.sharding_plan import placement
+from torchrec.distributed.types import (
+    EmbeddingModuleShardingPlan,
+    EnumerableShardingSpec,
+    ParameterSharding,
+    ShardingPlan,
+    ShardMetadata,
+)
+
+from fastplan.bridge.extract import Origin
+from fastplan.bridge.options import shard_offsets
+from fastplan.core.problem import SearchSpace
+from fastplan.spec.request import Table
+from fastplan.spec.vocabulary import KERNELS, SHARDING_TYPES, UNIFORM_TYPES
+
+
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Many small objects that all live on make the collector search in vain."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+class PlanBuilder:
+    """Turns chosen options and ranks into ParameterShardings on one topology."""
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        tables: tuple[Table, ...],
+        origins: tuple[Origin, ...],
+        topology: Any,
+    ) -> None:
+        self._run_rows = space.run_rows.tolist()
+        self._run_cols = space.run_cols.tolist()
+        self._run_count = space.run_count.tolist()
+        self._option_run_begin = space.option_run_begin.tolist()
+        self._space = space
+        self._tables = tables
+        self._origins = origins
+        self._device = topology.compute_device
+        self._local_size = topology.local_world_size
+        self._placements: dict[int, Any] = {}
+
+    def build(self, table_of_option: Any, options: Any, ranks: Any) -> ShardingPlan:
+        """The plan with its tables in the order of `options`."""
+        plan: dict[str, EmbeddingModuleShardingPlan] = {}
+        waiting = iter(ranks.tolist())
+        with no_garbage_collection():
+            for number in options.tolist():
+                table = int(table_of_option[number])
+                sizes = self._sizes(number)
+                sharding_type = SHARDING_TYPES[self._space.option_type[number]]
+                own = (
+                    list(range(len(sizes)))
+                    if sharding_type in UNIFORM_TYPES
+                    else [next(waiting) for _ in sizes]
+                )
+                origin = self._origins[table]
+                module_plan = plan.setdefault(origin.path, EmbeddingModuleShardingPlan())
+                module_plan[origin.name] = self._sharding(table, number, sharding_type, sizes, own)
+        return ShardingPlan(plan)
+
+    def _sizes(self, number: int) -> list[tuple[int, int]]:
+        begin, end = self._option_run_begin[number], self._option_run_begin[number + 1]
+        sizes: list[tuple[int, int]] = []
+        for run in range(begin, end):
+            sizes += [(self._run_rows[run], self._run_cols[run])] * self._run_count[run]
+        return sizes
+
+    def _sharding(
+        self, table: int, number: int, kind: str, sizes: list[tuple[int, int]], ranks: list[int]
+    ) -> ParameterSharding:
+        rule = self._origins[table].constraint
+        sharding = ParameterSharding(
+            sharding_type=kind,
+            compute_kernel=KERNELS[self._space.option_kernel[number]],
+            ranks=ranks,
+            sharding_spec=(
+                None
+                if kind == "data_parallel"
+                else self._spec(shard_offsets(kind, sizes, self._tables[table].dim), sizes, ranks)
+            ),
+        )
+        if rule:
+            sharding.cache_params = copy.deepcopy(rule.cache_params)
+            sharding.enforce_hbm = rule.enforce_hbm
+            sharding.stochastic_rounding = rule.stochastic_rounding
+            sharding.bounds_check_mode = rule.bounds_check_mode
+            sharding.output_dtype = rule.output_dtype
+            sharding.key_value_params = copy.deepcopy(rule.key_value_params)
+        return sharding
+
+    def _spec(
+        self, offsets: list[list[int]], sizes: list[tuple[int, int]], ranks: list[int]
+    ) -> EnumerableShardingSpec:
+        # Constructors would check again, shard by shard and pair by pair, what is true of every
+        # cut: no shard is negative and none overlaps another.
+        new = ShardMetadata.__new__
+        shards = []
+        for offset, size, rank in zip(offsets, sizes, ranks, strict=True):
+            shard = new(ShardMetadata)
+            shard.shard_offsets = offset
+            shard.shard_sizes = list(size)
+            shard.placement = self._placement(rank)
+            shards.append(shard)
+        spec = EnumerableShardingSpec.__new__(EnumerableShardingSpec)
+        spec.shards = shards
+        return spec
+
+    def _placement(self, rank: int) -> Any:
+        known = self._placements.get(rank)
+        if known is None:
+            text = placement(self._device, rank, self._local_size)
+            known = self._placements[rank] = _remote_device(text)
+        return known

@@ -1,0 +1,325 @@
+"""The planner: TorchRec's class, with its search done by the native core."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from torchrec.distributed.planner import planners
+from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
+from torchrec.distributed.planner.planners import EmbeddingShardingPlanner as TorchRecPlanner
+from torchrec.distributed.planner.types import (
+    Enumerator,
+    ParameterConstraints,
+    Partitioner,
+    PerfModel,
+    PlanDebugStats,
+    PlanLoader,
+    Proposer,
+    ShardingOption,
+    Stats,
+    StorageReservation,
+    Topology,
+)
+from torchrec.distributed.types import ShardingPlan
+
+from fastplan.bridge import hooks, replay, versions
+from fastplan.bridge.cluster import read_cluster, reserve
+from fastplan.bridge.extract import Extraction
+from fastplan.bridge.fallback import NotNative, require_stock
+from fastplan.bridge.lazy import LazyList
+from fastplan.bridge.mixed_search import MixedSearch
+from fastplan.bridge.native_search import NativeSearch
+from fastplan.bridge.outcome import Outcome
+from fastplan.bridge.plan import no_garbage_collection
+from fastplan.bridge.run import Run
+from fastplan.bridge.space import EstimatedSpace, ObjectSpace, Space
+from fastplan.bridge.validate import validate
+from fastplan.core.problem import Problem
+from fastplan.core.solve import OutOfRange
+
+logger = logging.getLogger(__name__)
+
+_ENUMERATOR_METHODS = (
+    "enumerate",
+    "populate_estimates",
+    "_filter_sharding_types",
+    "_filter_compute_kernels",
+    "_get_num_buckets",
+)
+
+
+class EmbeddingShardingPlanner(TorchRecPlanner):
+    """TorchRec's EmbeddingShardingPlanner: the same arguments, the same plan, much sooner.
+
+    Args are TorchRec's, in TorchRec's order. In addition:
+        deterministic: order a table's options as its sharder lists them, so that the plan does
+            not depend on PYTHONHASHSEED (TorchRec 1.8's does when options tie).
+
+    After `plan()`, `last_run` tells which engine planned and why, the rating, seconds by phase,
+    proposals and plans.
+    """
+
+    def __init__(
+        self,
+        topology: Topology | None = None,
+        batch_size: int | None = None,
+        enumerator: Enumerator | None = None,
+        storage_reservation: StorageReservation | None = None,
+        proposer: Proposer | list[Proposer] | None = None,
+        partitioner: Partitioner | None = None,
+        performance_model: PerfModel | None = None,
+        stats: Stats | list[Stats] | None = None,
+        constraints: dict[str, ParameterConstraints] | None = None,
+        debug: bool = True,
+        callbacks: list[Callable[[list[ShardingOption]], list[ShardingOption]]] | None = None,
+        timeout_seconds: int | None = None,
+        plan_loader: PlanLoader | None = None,
+        *,
+        deterministic: bool = False,
+    ) -> None:
+        self.last_run: Run | None = None
+        self._deterministic = deterministic
+        super().__init__(
+            topology=topology,
+            batch_size=batch_size,
+            enumerator=enumerator,
+            storage_reservation=storage_reservation,
+            proposer=proposer,
+            partitioner=partitioner,
+            performance_model=performance_model,
+            stats=stats,
+            constraints=constraints,
+            debug=debug,
+            callbacks=callbacks,
+            timeout_seconds=timeout_seconds,
+            plan_loader=plan_loader,
+        )
+
+    # TorchRec's users read these three; each costs nothing until somebody does.
+
+    @property
+    def _best_plan(self) -> list[ShardingOption] | None:
+        value = self.__dict__.get("_lazy_best_plan")
+        if callable(value):
+            value = self.__dict__["_lazy_best_plan"] = value()
+        return value
+
+    @_best_plan.setter
+    def _best_plan(self, value: Any) -> None:
+        self.__dict__["_lazy_best_plan"] = value
+
+    @property
+    def _num_plans(self) -> int:
+        value = self.__dict__.get("_lazy_num_plans", 0)
+        if callable(value):
+            value = self.__dict__["_lazy_num_plans"] = value()
+        return value  # type: ignore[no-any-return]
+
+    @_num_plans.setter
+    def _num_plans(self, value: int | Callable[[], int]) -> None:
+        self.__dict__["_lazy_num_plans"] = value
+
+    @hooks.logged
+    def plan(self, module: Any, sharders: list[Any]) -> ShardingPlan:
+        """The plan that TorchRec's planner returns for this module, sharders and topology.
+
+        Raises what TorchRec raises: PlannerError with its advice when nothing fits, and the
+        errors of its enumerator and estimators for input that makes no sense.
+        """
+        self.last_run = run = Run()
+        self._num_proposals = 0
+        self._num_plans = 0
+        try:
+            return self._plan(run, module, sharders)
+        except (NotNative, OutOfRange) as why:
+            run.add_reason("torchrec", str(why))
+            return self._plan_by_torchrec(run, module, sharders)
+        finally:
+            run.finish()
+
+    def _plan(self, run: Run, module: Any, sharders: list[Any]) -> ShardingPlan:
+        with run.phase("reserve"), no_garbage_collection():
+            reserved = reserve(self, module, sharders)
+        technique = hooks.before_enumeration(self, reserved)
+        space = self._search_space_of(run, module, sharders)
+        if space is None:
+            return ShardingPlan({})
+        outcome = self._loaded(space) or self._search(run, space, reserved)
+        self._num_proposals = run.proposals = outcome.proposals
+        run.count_plans(outcome.count_plans if outcome.plans is None else outcome.plans)
+        self._num_plans = lambda: run.plans
+        if not outcome.found:
+            self._raise_no_plan(module, sharders, space, outcome)
+        run.rating = None if outcome.loaded else outcome.rating
+        run.evaluated = outcome.evaluated
+        with run.phase("build"):
+            plan = self._build(outcome)
+        self._log_stats(run, plan, sharders)
+        with run.phase("validate"):
+            trusted = (
+                run.engine == "native"
+                and not (self._callbacks or outcome.loaded)
+                and reserved.world_size <= self._topology.world_size
+            )
+            validate(self, plan, module, sharders, trusted=trusted)
+        hooks.after_planning(self, technique, outcome)
+        return plan
+
+    def _raise_no_plan(
+        self, module: Any, sharders: list[Any], space: Space, outcome: Outcome
+    ) -> NoReturn:
+        if versions.IS_1_9:
+            # The last proposal's options are marked in the search space that users can ask for.
+            for number in outcome.last:
+                for shard in self._search_space[number].shards:
+                    shard.rank = -1
+        some_option = space.chosen_options([0], None)
+        replay.raise_no_plan(
+            self, module, sharders, outcome.failed(), some_option, outcome.proposals
+        )
+
+    def _plan_by_torchrec(self, run: Run, module: Any, sharders: list[Any]) -> ShardingPlan:
+        """Everything by TorchRec's own planner."""
+        logger.info("fastplan: planned by TorchRec itself: %s", run.reason)
+        with run.phase("torchrec"):
+            plan = super().plan(module, sharders)
+        run.proposals = run.evaluated = self._num_proposals
+        run.count_plans(self._num_plans)
+        if self._best_plan:
+            run.rating = float(self._perf_model.rate(plan=self._best_plan))
+        return plan
+
+    def _search_space_of(self, run: Run, module: Any, sharders: list[Any]) -> Space | None:
+        """The search space, native if enumerator and estimators are; None without any table."""
+        enumerator = self._enumerator
+        try:
+            require_stock(enumerator, EmbeddingEnumerator, *_ENUMERATOR_METHODS)
+            space = self._estimated_space(run, module, sharders)
+        except (NotNative, OutOfRange) as why:
+            run.add_reason("mixed", f"enumerated in Python: {why}")
+            with run.phase("enumerate"):
+                options = enumerator.enumerate(module=module, sharders=sharders)
+            if versions.IS_1_9:
+                self._search_space = options
+            if not options:
+                return None
+            hooks.after_enumeration(self, options)
+            return ObjectSpace(options)
+        if space is None:
+            return None
+        hooks.after_enumeration(self, enumerator._last_stored_search_space)
+        return space
+
+    def _estimated_space(self, run: Run, module: Any, sharders: list[Any]) -> Space | None:
+        enumerator = self._enumerator
+        # TorchRec's enumerator remembers its last search space by module and sharders.
+        known = (enumerator._last_stored_module, enumerator._last_stored_sharders)
+        if known == (module, sharders):
+            stored = enumerator._last_stored_search_space
+            if isinstance(stored, LazyList) and not stored.is_built:
+                return self._keep_search_space(stored.source)
+            raise NotNative("this search space was enumerated before")
+        with run.phase("request"), no_garbage_collection():
+            extraction = Extraction(enumerator, sharders, deterministic=self._deterministic)
+            extraction.walk(module)
+            request = extraction.request() if extraction.tables else None
+        space = None
+        if request is not None:
+            with run.phase("estimate"):
+                space = EstimatedSpace(request, extraction, enumerator)
+        enumerator._last_stored_module = module
+        enumerator._last_stored_sharders = sharders
+        enumerator._last_stored_search_space = (
+            [] if space is None else LazyList(space.all_options, source=space)
+        )
+        return self._keep_search_space(space)
+
+    def _keep_search_space(self, space: EstimatedSpace | None) -> EstimatedSpace | None:
+        if versions.IS_1_9:
+            self._search_space = [] if space is None else LazyList(space.all_options, source=space)
+        return space
+
+    def _search(self, run: Run, space: Space, reserved: Any) -> Outcome:
+        cluster = read_cluster(reserved)
+        problem = Problem(space.columns, cluster)
+        with run.phase("search"):
+            try:
+                search: Any = NativeSearch(self, space, reserved, problem)
+            except NotNative as why:
+                run.add_reason("mixed", str(why))
+                search = MixedSearch(self, space, reserved, cluster)
+            outcome: Outcome = search.run()
+        outcome.search_seconds = run.seconds["search"]
+        return outcome
+
+    def _loaded(self, space: Space) -> Outcome | None:
+        """The plan of the plan loader, if there is one and it has one."""
+        if self.plan_loader is None:
+            return None
+        try:
+            context = self.hash_planner_context_inputs_str()
+        except versions.UNHASHABLE_CONTEXT:
+            logger.warning("the stored plan can't be checked against this planner; planning anew")
+            return None
+        self._loader_plan_validation(
+            current_planner_hash=context, loaded_plan_hash=self.plan_loader.plan_context_hash()
+        )
+        loaded = self.plan_loader.load()
+        if loaded is None:
+            return None
+        merged = planners.extract_plan(
+            search_space=space.all_options(), loaded_sharding_options=loaded
+        )
+        if not merged:
+            return None
+        best_plan = copy.deepcopy(merged)
+        return Outcome(
+            found=True,
+            rating=0.0,
+            best_plan=lambda: best_plan,
+            sharding_plan=lambda topology: planners.to_sharding_plan(best_plan, topology),
+            failed=list,
+            proposals=0,
+            evaluated=0,
+            count_reports=tuple,
+            plans=0,
+            loaded=True,
+        )
+
+    def _build(self, outcome: Outcome) -> ShardingPlan:
+        if not self._callbacks:
+            self._best_plan = outcome.best_plan
+            return outcome.sharding_plan(self._topology)
+        best_plan = outcome.best_plan()
+        for callback in self._callbacks:
+            best_plan = callback(best_plan)
+        self._best_plan = best_plan
+        return planners.to_sharding_plan(best_plan, self._topology)
+
+    def _log_stats(self, run: Run, plan: ShardingPlan, sharders: list[Any]) -> None:
+        if not self._stats:
+            return
+        run.finish()
+        run_time = run.seconds["total"]
+        with run.phase("stats"):
+            for stats in self._stats:
+                stats.log(
+                    sharding_plan=plan,
+                    topology=self._topology,
+                    batch_size=self._batch_size,
+                    storage_reservation=self._storage_reservation,
+                    num_proposals=self._num_proposals,
+                    num_plans=self._num_plans,
+                    run_time=run_time,
+                    best_plan=self._best_plan,
+                    constraints=self._constraints,
+                    enumerator=self._enumerator,
+                    sharders=sharders,
+                    debug=self._debug,
+                    debug_stats=PlanDebugStats(
+                        planner_type=type(self).__name__, timeout_seconds=self._timeout_seconds
+                    ),
+                )

@@ -1,0 +1,57 @@
+"""What the last plan() did, for people and scripts to read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import perf_counter
+
+
+class Run:
+    """Engine, reason, rating, seconds by phase, proposals and plans of one plan()."""
+
+    def __init__(self) -> None:
+        self.engine = "native"
+        self.reason: str | None = None
+        self.rating: float | None = None
+        self.proposals = 0
+        self.evaluated = 0  # proposals actually placed; fewer than `proposals` when pruned
+        self.seconds: dict[str, float] = {}
+        self._plans: int | Callable[[], int] = 0
+        self._start = perf_counter()
+
+    @property
+    def plans(self) -> int:
+        """Feasible proposals. A pruned search counts them when first asked."""
+        if not isinstance(self._plans, int):
+            self._plans = self._plans()
+        return self._plans
+
+    def count_plans(self, plans: int | Callable[[], int]) -> None:
+        """The number of plans, or how to find out."""
+        self._plans = plans
+
+    def add_reason(self, engine: str, reason: str) -> None:
+        """Notes why not everything is native."""
+        self.engine = engine
+        self.reason = f"{self.reason}; {reason}" if self.reason else reason
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Adds the time of a block to the seconds of phase `name`."""
+        start = perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + perf_counter() - start
+
+    def finish(self) -> None:
+        self.seconds["total"] = perf_counter() - self._start
+
+    def __repr__(self) -> str:
+        took = ", ".join(f"{name} {1000 * s:.2f} ms" for name, s in self.seconds.items())
+        why = f" ({self.reason})" if self.reason else ""
+        return (
+            f"Run(engine={self.engine!r}{why}, rating={self.rating}, "
+            f"proposals={self.proposals}, {took})"
+        )
