@@ -6,6 +6,7 @@
 
 #include <optional>
 
+#include "count.h"
 #include "estimate.h"
 #include "partition.h"
 #include "problem.h"
@@ -311,16 +312,33 @@ bool signal_is_pending() {
   return PyErr_CheckSignals() != 0;
 }
 
-py::dict solve(const py::dict& problem_columns, const py::dict& settings_columns) {
-  const Columns columns = read_problem(problem_columns);
+SearchSettings read_settings(const py::dict& c) {
   SearchSettings settings;
-  settings.partitioner = read_partitioner(scalar<py::dict>(settings_columns, "partitioner"));
-  for (const auto proposer : scalar<py::list>(settings_columns, "proposers")) {
+  settings.partitioner = read_partitioner(scalar<py::dict>(c, "partitioner"));
+  for (const auto proposer : scalar<py::list>(c, "proposers")) {
     settings.proposers.push_back(read_proposer(py::cast<py::dict>(proposer)));
   }
-  settings.exhaustive = scalar<bool>(settings_columns, "exhaustive");
-  settings.timeout_seconds = scalar<double>(settings_columns, "timeout_seconds");
+  settings.exhaustive = scalar<bool>(c, "exhaustive");
+  settings.timeout_seconds = scalar<double>(c, "timeout_seconds");
   settings.interrupted = signal_is_pending;
+  return settings;
+}
+
+std::vector<std::int64_t> count(const py::dict& problem_columns, const py::dict& settings_columns) {
+  const Columns columns = read_problem(problem_columns);
+  const SearchSettings settings = read_settings(settings_columns);
+  PlanCount result;
+  {
+    py::gil_scoped_release unlocked;
+    result = count_plans(Problem::from(columns), settings);
+  }
+  if (result.interrupted) throw py::error_already_set();
+  return result.plans;
+}
+
+py::dict solve(const py::dict& problem_columns, const py::dict& settings_columns) {
+  const Columns columns = read_problem(problem_columns);
+  const SearchSettings settings = read_settings(settings_columns);
   SearchResult result;
   {
     py::gil_scoped_release unlocked;
@@ -413,6 +431,7 @@ PYBIND11_MODULE(_native, m) {
   py::register_exception<OutOfRange>(m, "OutOfRange", PyExc_ArithmeticError);
   m.def("estimate", &estimate_columns, py::arg("columns"));
   m.def("solve", &solve, py::arg("problem"), py::arg("settings"));
+  m.def("count_plans", &count, py::arg("problem"), py::arg("settings"));
   m.def("propose", &propose, py::arg("problem"), py::arg("proposer"), py::arg("begin"),
         py::arg("end"));
   m.def("verify", &verify_columns, py::arg("problem"), py::arg("options"), py::arg("ranks"),

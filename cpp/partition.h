@@ -35,6 +35,11 @@ class Partitioner {
   // Places `options` (by plan position). Ratings above `limit` may be given up early.
   Outcome place(std::span<const std::int32_t> options, double limit);
 
+  // Whether `options` can be placed at all; neither ranks nor rating are of use afterwards.
+  bool can_place(std::span<const std::int32_t> options) {
+    return greedy(options, 0, kNoLimit) == Outcome::placed;
+  }
+
   // After `placed`: ranks of all shards that are not uniform, in plan order.
   std::span<const std::int32_t> ranks() const { return ranks_; }
   // The plan's cost as TorchRec rates it: the largest sum of shard totals over ranks, each sum

@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "bound.h"
+#include "tracker.h"
 
 namespace fastplan {
 namespace {
@@ -19,34 +20,6 @@ constexpr std::int64_t kPollEvery = 64;
 
 using Clock = std::chrono::steady_clock;
 
-// Identifies a set of options, whatever their order. 128 bits of well mixed sums: two different
-// proposals of one search do not meet in practice, and if they did only a counter would be off.
-struct ProposalKey {
-  std::uint64_t a = 0, b = 0;
-  bool operator==(const ProposalKey&) const = default;
-
-  void add(std::uint64_t option_key) {
-    a += mix(option_key, 0x9e3779b97f4a7c15ull);
-    b += mix(option_key, 0xc2b2ae3d27d4eb4full);
-  }
-  void remove(std::uint64_t option_key) {
-    a -= mix(option_key, 0x9e3779b97f4a7c15ull);
-    b -= mix(option_key, 0xc2b2ae3d27d4eb4full);
-  }
-
- private:
-  static std::uint64_t mix(std::uint64_t x, std::uint64_t seed) {
-    x += seed;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-    return x ^ (x >> 31);
-  }
-};
-
-struct ProposalKeyHash {
-  std::size_t operator()(const ProposalKey& key) const { return key.a ^ (key.b << 1); }
-};
-
 using Sequences = std::vector<std::unique_ptr<Sequence>>;
 
 Sequences make_sequences(const Problem& problem, const SearchSettings& settings) {
@@ -56,33 +29,6 @@ Sequences make_sequences(const Problem& problem, const SearchSettings& settings)
   }
   return sequences;
 }
-
-// Keeps key and bound of the proposal that a walk stands at.
-class Tracker {
- public:
-  explicit Tracker(const Problem& problem)
-      : problem_(problem), bound_(problem), now_(problem.tables(), -1) {}
-
-  void follow(const Sequence& sequence, std::span<const std::int32_t> changed,
-              std::span<const std::int32_t> options) {
-    for (const std::int32_t p : changed) {
-      auto& now = now_[sequence.order()[p]];
-      if (now == options[p]) continue;
-      if (now >= 0) key_.remove(problem_.options[now].key);
-      key_.add(problem_.options[options[p]].key);
-      bound_.change(now, options[p]);
-      now = options[p];
-    }
-  }
-  const ProposalKey& key() const { return key_; }
-  const Bound& bound() const { return bound_; }
-
- private:
-  const Problem& problem_;
-  Bound bound_;
-  ProposalKey key_;
-  std::vector<std::int32_t> now_;  // by table
-};
 
 // A proposal is referred to by proposer and index until its options are needed.
 struct Reference {
@@ -133,7 +79,7 @@ std::vector<Candidate> list_candidates(const Problem& problem, const Sequences& 
                                        Failures& failures, SearchResult& result) {
   std::vector<Candidate> candidates;
   std::unordered_set<ProposalKey, ProposalKeyHash> seen;
-  Tracker tracker(problem);
+  Tracker<Bound> tracker(problem);
   for (std::size_t s = 0; s < sequences.size(); ++s) {
     auto& report = result.reports[s];
     sequences[s]->walk([&](std::int64_t index, auto changed, auto options) {
@@ -144,9 +90,9 @@ std::vector<Candidate> list_candidates(const Problem& problem, const Sequences& 
       }
       ++report.proposals;
       const Reference reference{static_cast<std::int32_t>(s), index};
-      failures.note(tracker.bound().storage(), reference);
-      if (tracker.bound().storage().fits_in(problem.capacity_sum)) {
-        candidates.push_back({tracker.bound().value(), reference});
+      failures.note(tracker.state().storage(), reference);
+      if (tracker.state().storage().fits_in(problem.capacity_sum)) {
+        candidates.push_back({tracker.state().value(), reference});
       }
       return true;
     });
@@ -263,7 +209,7 @@ class Exhaustive {
                   ProposerReport& report) {
     ++result_.evaluated;
     if (partitioner_.place(options, Partitioner::kNoLimit) != Outcome::placed) {
-      failures_.note(tracker_.bound().storage(), reference);
+      failures_.note(tracker_.state().storage(), reference);
       return kFailed;
     }
     ++report.plans;
@@ -299,7 +245,7 @@ class Exhaustive {
   const SearchSettings& settings_;
   Sequences sequences_;
   Partitioner partitioner_;
-  Tracker tracker_;
+  Tracker<Bound> tracker_;
   Clock::time_point start_ = Clock::now();
   std::unordered_map<ProposalKey, double, ProposalKeyHash> ratings_;
   Failures failures_;

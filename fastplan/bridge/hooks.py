@@ -98,7 +98,7 @@ def after_planning(planner: Any, technique: Any, outcome: Any) -> None:
     """Reports a finished plan. `outcome` is the planner's own record of the search."""
     kind = type(planner).__name__
     if hook := _hook("log_proposer_result"):
-        for index, report in enumerate(outcome.reports):
+        for index, report in enumerate(outcome.reports()):
             hook(
                 planner_type=kind,
                 proposer_name=type(planner._proposers[index]).__name__,
@@ -141,7 +141,7 @@ def _result(planner: Any, outcome: Any) -> dict[str, str]:
                     "cache_hits": report.repeats,
                     "timed_out": report.timed_out,
                 }
-                for i, report in enumerate(outcome.reports)
+                for i, report in enumerate(outcome.reports())
             }
         ),
         "success": "True",

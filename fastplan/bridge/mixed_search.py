@@ -90,8 +90,8 @@ class MixedSearch:
             failed=lambda: list(self._failed.values()),
             proposals=sum(report.proposals for report in counted),
             evaluated=sum(report.proposals for report in counted),
-            count_reports=lambda: counted,
-            plans=sum(report.plans for report in counted),
+            plans=lambda: sum(report.plans for report in counted),
+            reports=lambda: counted,
         )
 
     def _listen(

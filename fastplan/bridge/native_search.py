@@ -15,7 +15,7 @@ from fastplan.bridge.scaleup import Scaleup
 from fastplan.bridge.space import Space
 from fastplan.core.problem import Problem
 from fastplan.core.solution import ProposerReport, Solution
-from fastplan.core.solve import propose, solve
+from fastplan.core.solve import count_plans, propose, solve
 from fastplan.spec.request import Search
 from fastplan.spec.vocabulary import KERNELS, SHARDING_TYPES
 
@@ -67,6 +67,10 @@ class NativeSearch:
             whole = solution if solution.exhaustive else solve(problem, search, exhaustive=True)
             return whole.reports
 
+        def plans() -> int:
+            known = solution.plans
+            return sum(count_plans(problem, search)) if known is None else known
+
         return Outcome(
             found=solution.found,
             rating=solution.rating,
@@ -82,8 +86,8 @@ class NativeSearch:
             last=solution.last,
             proposals=solution.proposals,
             evaluated=solution.evaluated,
-            count_reports=reports,
-            plans=solution.plans,
+            plans=plans,
+            reports=reports,
         )
 
     def _add(self, outcome: Outcome, run: Scaleup, index: int, better: bool) -> None:
@@ -92,17 +96,12 @@ class NativeSearch:
         fresh_plans = sum(ok and not seen for ok, seen in zip(run.feasible, known, strict=True))
         outcome.proposals += known.count(False)
         outcome.evaluated += len(run.fresh)
-        before, report = (
-            outcome.count_reports,
-            run.report()._replace(
-                proposals=known.count(False),
-                repeats=run.repeats + known.count(True),
-                plans=fresh_plans,
-            ),
+        report = run.report()._replace(
+            proposals=known.count(False), repeats=run.repeats + known.count(True), plans=fresh_plans
         )
-        outcome.count_reports = lambda: (*before()[:index], report, *before()[index:])
-        if outcome.plans is not None:
-            outcome.plans += fresh_plans
+        plans, reports = outcome.plans, outcome.reports
+        outcome.plans = lambda: plans() + fresh_plans
+        outcome.reports = lambda: _inserted(reports(), index, report)
         if better and run.best is not None:
             space, ranks = run.best
             options = np.arange(space.columns.tables, dtype=np.int32)
@@ -151,3 +150,9 @@ class NativeSearch:
                 return True
             begin += chunk
         return False
+
+
+def _inserted(
+    reports: tuple[ProposerReport, ...], index: int, report: ProposerReport
+) -> tuple[ProposerReport, ...]:
+    return (*reports[:index], report, *reports[index:])

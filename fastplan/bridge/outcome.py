@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from fastplan.core.solution import ProposerReport
@@ -11,7 +11,10 @@ from fastplan.core.solution import ProposerReport
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """A plan, or the proposals that TorchRec's error message is about."""
+    """A plan, or the proposals that TorchRec's error message is about.
+
+    Callables cost time and are only called when somebody wants to know.
+    """
 
     found: bool
     rating: float
@@ -21,20 +24,7 @@ class Outcome:
     last: Any = ()  # numbers of the last failed proposal's options, if they are the space's own
     proposals: int
     evaluated: int
-    count_reports: Callable[[], tuple[ProposerReport, ...]]
-    plans: int | None  # None: not counted
+    plans: Callable[[], int]  # feasible proposals
+    reports: Callable[[], tuple[ProposerReport, ...]]  # what each proposer did
     search_seconds: float = 0.0
     loaded: bool = False
-    _reports: tuple[ProposerReport, ...] | None = field(default=None)
-
-    @property
-    def reports(self) -> tuple[ProposerReport, ...]:
-        """What each proposer did, with its number of plans. May take an exhaustive search."""
-        if self._reports is None:
-            self._reports = self.count_reports()
-        return self._reports
-
-    def count_plans(self) -> int:
-        if self.plans is None:
-            self.plans = sum(report.plans for report in self.reports)
-        return self.plans

@@ -98,7 +98,7 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
             plan_loader=plan_loader,
         )
 
-    # TorchRec's users read these three; each costs nothing until somebody does.
+    # TorchRec's users read these; they cost nothing until somebody does.
 
     @property
     def _best_plan(self) -> list[ShardingOption] | None:
@@ -121,6 +121,11 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
     @_num_plans.setter
     def _num_plans(self, value: int | Callable[[], int]) -> None:
         self.__dict__["_lazy_num_plans"] = value
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A pickled planner has its results, not the means to compute them."""
+        lazy = {"_lazy_best_plan": self._best_plan, "_lazy_num_plans": self._num_plans}
+        return {**self.__dict__, **lazy}
 
     @hooks.logged
     def plan(self, module: Any, sharders: list[Any]) -> ShardingPlan:
@@ -149,7 +154,7 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
             return ShardingPlan({})
         outcome = self._loaded(space) or self._search(run, space, reserved)
         self._num_proposals = run.proposals = outcome.proposals
-        run.count_plans(outcome.count_plans if outcome.plans is None else outcome.plans)
+        run.count_plans(outcome.plans)
         self._num_plans = lambda: run.plans
         if not outcome.found:
             self._raise_no_plan(module, sharders, space, outcome)
@@ -284,8 +289,8 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
             failed=list,
             proposals=0,
             evaluated=0,
-            count_reports=tuple,
-            plans=0,
+            plans=lambda: 0,
+            reports=tuple,
             loaded=True,
         )
 

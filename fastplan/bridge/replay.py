@@ -45,7 +45,8 @@ def raise_no_plan(
 
     There may be no proposal at all; `some_option` then shows TorchRec that there are tables.
     """
-    double = copy.copy(planner)
+    double = object.__new__(type(planner))
+    double.__dict__.update(planner.__dict__)
     double._enumerator = copy.copy(planner._enumerator)
     options = [option for proposal in proposals for option in proposal] or some_option
     double._enumerator.enumerate = lambda module, sharders: options

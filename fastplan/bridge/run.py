@@ -36,6 +36,9 @@ class Run:
         self.engine = engine
         self.reason = f"{self.reason}; {reason}" if self.reason else reason
 
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_plans": self.plans}
+
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Adds the time of a block to the seconds of phase `name`."""

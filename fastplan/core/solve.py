@@ -110,13 +110,7 @@ def solve(problem: Problem, search: Search, *, exhaustive: bool = False) -> Solu
     proposals that can't win are left out. Both give the same plan.
     """
     exhaustive = exhaustive or search.must_be_exhaustive
-    settings = {
-        "partitioner": asdict(search.partitioner),
-        "proposers": [_proposer(proposer) for proposer in search.proposers],
-        "exhaustive": exhaustive,
-        "timeout_seconds": search.timeout_seconds,
-    }
-    result = _native.solve(problem.columns(), settings)
+    result = _native.solve(problem.columns(), _settings(search, exhaustive))
     return Solution(
         found=result["found"],
         rating=result["rating"],
@@ -129,6 +123,24 @@ def solve(problem: Problem, search: Search, *, exhaustive: bool = False) -> Solu
         lowest=result["lowest"]["options"],
         last=result["last"]["options"],
     )
+
+
+def count_plans(problem: Problem, search: Search) -> tuple[int, ...]:
+    """Feasible proposals by proposer, each distinct proposal counted once.
+
+    Most are settled by their sums and largest shards; only the others are placed. Not for
+    searches that must be exhaustive: those stop where ratings or the clock tell them to.
+    """
+    return tuple(_native.count_plans(problem.columns(), _settings(search, False)))
+
+
+def _settings(search: Search, exhaustive: bool) -> dict[str, Any]:
+    return {
+        "partitioner": asdict(search.partitioner),
+        "proposers": [_proposer(proposer) for proposer in search.proposers],
+        "exhaustive": exhaustive,
+        "timeout_seconds": search.timeout_seconds,
+    }
 
 
 def _proposer(proposer: Proposer) -> dict[str, Any]:

@@ -1,0 +1,97 @@
+"""TorchRec's own defaults use fastplan's planner while it is patched in."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.distributed as dist
+import torchrec
+from torchrec import EmbeddingBagCollection, EmbeddingBagConfig
+from torchrec.distributed import model_parallel, shard
+from torchrec.distributed.planner import planners
+
+import fastplan
+
+STOCK = planners.EmbeddingShardingPlanner
+
+
+def defaults() -> set[type]:
+    return {
+        torchrec.distributed.planner.EmbeddingShardingPlanner,
+        model_parallel.EmbeddingShardingPlanner,
+        shard.EmbeddingShardingPlanner,
+    }
+
+
+def test_a_block_is_patched_and_afterwards_nothing_is():
+    with fastplan.patch():
+        assert defaults() == {fastplan.EmbeddingShardingPlanner}
+    assert defaults() == {STOCK}
+
+
+def test_the_patch_is_taken_back_after_an_error():
+    with pytest.raises(RuntimeError), fastplan.patch():
+        raise RuntimeError
+    assert defaults() == {STOCK}
+
+
+def test_a_second_patch_inside_leaves_the_first_in_place():
+    with fastplan.patch():
+        with fastplan.patch():
+            pass
+        assert defaults() == {fastplan.EmbeddingShardingPlanner}
+    assert defaults() == {STOCK}
+
+
+def test_a_call_patches_until_it_is_undone():
+    patch = fastplan.patch()
+    assert defaults() == {fastplan.EmbeddingShardingPlanner}
+    patch.undo()
+    assert defaults() == {STOCK}
+
+
+def test_the_stock_class_stays_where_fastplans_own_class_comes_from():
+    with fastplan.patch():
+        assert planners.EmbeddingShardingPlanner is STOCK
+        assert fastplan.EmbeddingShardingPlanner.__mro__[1] is STOCK
+
+
+@pytest.mark.parametrize(("value", "patched"), [("1", "True"), ("0", "False"), ("", "False")])
+def test_the_environment_variable_patches_on_import(value, patched):
+    code = (
+        "import fastplan, sys; m = sys.modules.get('torchrec.distributed.model_parallel');"
+        "print(m is not None and m.EmbeddingShardingPlanner.__module__.startswith('fastplan'))"
+    )
+    environment = {**os.environ, "FASTPLAN_PATCH": value, "PYTHONPATH": ":".join(sys.path)}
+    result = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip().splitlines()[-1] == patched
+
+
+@pytest.fixture
+def process_group():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("process_group")
+def test_distributed_model_parallel_plans_with_it(monkeypatch):
+    runs = []
+    plan = fastplan.EmbeddingShardingPlanner.plan
+
+    def spy(self, module, sharders):
+        result = plan(self, module, sharders)
+        runs.append(self.last_run)
+        return result
+
+    monkeypatch.setattr(fastplan.EmbeddingShardingPlanner, "plan", spy)
+    tables = [EmbeddingBagConfig(name="t", embedding_dim=8, num_embeddings=16, feature_names=["f"])]
+    module = EmbeddingBagCollection(tables=tables, device=torch.device("meta"))
+    with fastplan.patch():
+        sharded = model_parallel.DistributedModelParallel(module, device=torch.device("cpu"))
+    assert [run.engine for run in runs] == ["native"]
+    assert "t" in sharded.plan.plan[""]

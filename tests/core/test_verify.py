@@ -1,0 +1,64 @@
+"""A made-up solution is rejected with what is wrong about it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fastplan.core.problem import Problem
+from fastplan.core.solve import estimate, solve, verify
+from tests.problems import DEFAULT_SEARCH, request, small_problem, table
+
+PROBLEM = small_problem()
+SOLUTION = solve(PROBLEM, DEFAULT_SEARCH)
+
+
+def changed(array, index, value):
+    copy = array.copy()
+    copy[index] = value
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda s: {"options": s.options[:-1]}, "cover"),
+        (lambda s: {"options": changed(s.options, 0, s.options[1])}, "twice"),
+        (lambda s: {"options": changed(s.options, 0, -1)}, "exist"),
+        (lambda s: {"options": changed(s.options, 0, 10**6)}, "exist"),
+        (lambda s: {"rating": s.rating * (1 + 1e-15)}, "rating"),
+        (lambda s: {"ranks": np.append(s.ranks, np.int32(0))}, "more ranks"),
+    ],
+)
+def test_a_changed_solution_is_rejected(change, complaint):
+    assert complaint in verify(PROBLEM, replace(SOLUTION, **change(SOLUTION)))
+
+
+def single(kind):
+    """One table of one sharding type on two hosts of four."""
+    space = estimate(request([table("t", 1000, 512)], 8, 4, (kind,)))
+    problem = Problem(space, PROBLEM.cluster)
+    return problem, solve(problem, DEFAULT_SEARCH)
+
+
+@pytest.mark.parametrize(
+    ("kind", "ranks", "complaint"),
+    [
+        ("table_wise", [8], "outside"),
+        ("table_wise", [-1], "outside"),
+        ("table_wise", [], "missing"),
+        ("table_row_wise", [0, 1, 2, 4], "leave the host"),
+        ("table_row_wise", [1, 0, 2, 3], "one per rank"),
+        ("table_column_wise", [0, 1, 2, 7], "leave the host"),
+        ("grid_shard", [0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 7, 6], "one per rank"),
+    ],
+)
+def test_ranks_must_be_legal_for_the_sharding_type(kind, ranks, complaint):
+    problem, solution = single(kind)
+    assert verify(problem, solution) == ""
+    assert complaint in verify(problem, replace(solution, ranks=np.array(ranks, np.int32)))
+
+
+def test_a_plan_must_fit():
+    cluster = replace(PROBLEM.cluster, rank_hbm=(1000,) * 8)
+    assert "capacity" in verify(Problem(PROBLEM.space, cluster), SOLUTION)

@@ -1,0 +1,42 @@
+"""Random problems: every solution is checked, and no short cut changes a plan or a count."""
+
+import pytest
+
+from fastplan.core.solve import count_plans, placer, solve, verify
+from tests.problems import random_problem
+
+
+@pytest.mark.parametrize("first", range(0, 2000, 250))
+def test_pruned_and_exhaustive_searches_agree_and_verify(first):
+    found = 0
+    for seed in range(first, first + 250):
+        problem, search = random_problem(seed)
+        pruned = solve(problem, search)
+        exhaustive = solve(problem, search, exhaustive=True)
+        assert pruned.found == exhaustive.found, seed
+        assert pruned.proposals == exhaustive.proposals, seed
+        plans = tuple(report.plans for report in exhaustive.reports)
+        assert count_plans(problem, search) == plans, seed
+        if not pruned.found:
+            assert exhaustive.plans == 0, seed
+            assert pruned.lowest.tolist() == exhaustive.lowest.tolist(), seed
+            assert pruned.last.tolist() == exhaustive.last.tolist(), seed
+            continue
+        found += 1
+        assert pruned.rating == exhaustive.rating, seed
+        assert pruned.options.tolist() == exhaustive.options.tolist(), seed
+        assert pruned.ranks.tolist() == exhaustive.ranks.tolist(), seed
+        assert pruned.winner == exhaustive.winner, seed
+        assert verify(problem, pruned) == "", seed
+    assert 0 < found < 250
+
+
+@pytest.mark.parametrize("seed", range(0, 2000, 40))
+def test_placing_the_best_proposal_again_gives_the_same_ranks_and_rating(seed):
+    problem, search = random_problem(seed)
+    solution = solve(problem, search)
+    if solution.found:
+        again = placer(problem, search.partitioner).place(solution.options.tolist())
+        assert again == (solution.ranks.tolist(), solution.rating)
+    else:
+        assert placer(problem, search.partitioner).place(solution.last.tolist()) is None

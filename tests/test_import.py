@@ -1,0 +1,46 @@
+"""Importing fastplan is cheap."""
+
+import subprocess
+import sys
+
+import pytest
+
+
+def run(code: str, **environment: str) -> str:
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PATH": "", "PYTHONPATH": ":".join(sys.path), **environment},
+    )
+    return result.stdout.strip()
+
+
+def test_importing_fastplan_loads_neither_torch_nor_numba_nor_numpy():
+    code = "import fastplan, sys; print([m for m in HEAVY if m in sys.modules])"
+    heavy = ["torch", "torchrec", "numba", "numpy", "fbgemm_gpu"]
+    assert run(code.replace("HEAVY", repr(heavy))) == "[]"
+
+
+def test_the_core_needs_no_torch():
+    code = "import fastplan.core.solve, sys; print('torch' in sys.modules)"
+    assert run(code) == "False"
+
+
+def test_a_default_plan_loads_no_numba():
+    code = (
+        "from fastplan import EmbeddingShardingPlanner; import sys; print('numba' in sys.modules)"
+    )
+    assert run(code) == "False"
+
+
+def test_unknown_names_are_attribute_errors():
+    import fastplan
+
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = fastplan.no_such_name
+
+
+def test_names_are_listed_before_they_are_loaded():
+    assert "EmbeddingShardingPlanner" in run("import fastplan; print(dir(fastplan))")
