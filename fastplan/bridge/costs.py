@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from torchrec.distributed.planner import shard_estimators
-from torchrec.distributed.planner.constants import BIGINT_DTYPE
+from torchrec.distributed.planner.constants import BIGINT_DTYPE, DEFAULT_PERF_ESTIMATOR
 from torchrec.distributed.planner.estimator import estimator as perf_estimators
 from torchrec.distributed.planner.estimator.types import HardwarePerfConfig
 from torchrec.distributed.planner.types import CollectiveType
 from torchrec.distributed.types import PipelineType
 
-from fastplan.bridge.fallback import NotNative, describe, require_stock
+from fastplan.bridge.fallback import NotNative, describe
 from fastplan.spec.request import Coefficients, CostModel
 
 _PIPELINES = {
@@ -36,11 +36,23 @@ _BY_HOST_ROWS = frozenset({"table_row_wise", "grid_shard"})
 
 
 class Estimators:
-    """An enumerator's estimators, known to be stock, as sources of numbers."""
+    """An enumerator's stock estimators as sources of numbers, and its custom ones.
+
+    Where perf or storage is left to a custom estimator, TorchRec's default stands in for the
+    formulas, and `has_perf` or `has_storage` says that its numbers are not to be used.
+    """
 
     def __init__(self, enumerator: Any) -> None:
         self._enumerator = enumerator
-        self.perf, self.storage = _tell_apart(enumerator._estimators)
+        perf, storage, self.custom = _tell_apart(enumerator._estimators)
+        self.has_perf, self.has_storage = perf is not None, storage is not None
+        known = perf or storage
+        self.perf = perf or perf_estimators.EmbeddingPerfEstimatorFactory.create(
+            DEFAULT_PERF_ESTIMATOR, topology=known._topology, constraints=known._constraints
+        )
+        self.storage = storage or shard_estimators.EmbeddingStorageEstimator(
+            topology=known._topology, constraints=known._constraints
+        )
         self.config = self.perf._config
         self._coefficients: dict[Coefficients, int] = {}
         _check_config(self.config)
@@ -150,21 +162,34 @@ class Estimators:
                 raise NotNative(f"the evaluator of {kind} is not TorchRec's own")
 
 
-def _tell_apart(estimators: list[Any]) -> tuple[Any, Any]:
+def _tell_apart(estimators: list[Any]) -> tuple[Any, Any, list[Any]]:
+    """The stock perf and storage estimators, None where there is none, and the custom ones."""
     perf = storage = None
+    custom: list[Any] = []
     for part in estimators:
-        if type(part) is shard_estimators.EmbeddingStorageEstimator:
-            require_stock(part, shard_estimators.EmbeddingStorageEstimator, "estimate")
-            storage = part
+        stock = _stock_estimator(part)
+        if stock is None:
+            custom.append(part)
+            continue
+        if custom:
+            raise NotNative(f"{describe(custom[-1])} estimates before a stock estimator")
+        if type(stock) is shard_estimators.EmbeddingStorageEstimator:
+            storage = stock
         else:
-            if type(part) is shard_estimators.EmbeddingPerfEstimator:
-                require_stock(part, shard_estimators.EmbeddingPerfEstimator, "estimate")
-                part = part._estimator
-            require_stock(part, perf_estimators.EmbeddingPerfEstimator, "estimate")
-            perf = part
-    if perf is None or storage is None or len(estimators) != 2:
-        raise NotNative("the enumerator does not have one perf and one storage estimator")
-    return perf, storage
+            perf = stock
+    if perf is None and storage is None:
+        raise NotNative("neither perf nor storage is estimated by a stock estimator")
+    return perf, storage, custom
+
+
+def _stock_estimator(part: Any) -> Any:
+    """The estimator that does the work, if it is TorchRec's own; None for a custom one."""
+    wrapped = type(part) is shard_estimators.EmbeddingPerfEstimator
+    working = part._estimator if wrapped else part
+    kinds = (perf_estimators.EmbeddingPerfEstimator, shard_estimators.EmbeddingStorageEstimator)
+    if type(working) not in kinds or "estimate" in vars(part) or "estimate" in vars(working):
+        return None
+    return working
 
 
 # Result of the scan by class; a decorator may change a class in place, hence the snapshot.

@@ -113,10 +113,10 @@ class Extraction:
     def __init__(self, enumerator: Any, sharders: list[Any], *, deterministic: bool) -> None:
         self._enumerator = enumerator
         self._deterministic = deterministic
-        self._estimators = Estimators(enumerator)
+        self.estimators = Estimators(enumerator)
         self._constraints = enumerator._constraints or {}
-        self._perf_constraints = self._estimators.perf._constraints or {}
-        self._storage_constraints = self._estimators.storage._constraints or {}
+        self._perf_constraints = self.estimators.perf._constraints or {}
+        self._storage_constraints = self.estimators.storage._constraints or {}
         self._sharders = {sharder_name(sharder.module_type): sharder for sharder in sharders}
         self._data = build_sharder_data_map(self._sharders)
         self._menus: dict[Any, int] = {}
@@ -154,8 +154,8 @@ class Extraction:
         return Request(
             tables=tuple(tables),
             menus=tuple(self._menu_items),
-            coefficients=self._estimators.coefficients,
-            cost=self._estimators.cost_model(types),
+            coefficients=self.estimators.coefficients,
+            cost=self.estimators.cost_model(types),
         )
 
     def variant(self, index: int, sharding_type: str, kernel: str, cache: Any) -> Table:
@@ -269,8 +269,8 @@ class Extraction:
         return MenuItem(
             sharding_type,
             kernel,
-            self._estimators.bandwidth(kernel, cache_ratio, prefetch),
-            self._estimators.coefficients_of(sharding_type, kernel),
+            self.estimators.bandwidth(kernel, cache_ratio, prefetch),
+            self.estimators.coefficients_of(sharding_type, kernel),
         )
 
     def _ordered(self, names: list[str], allowed: list[str]) -> list[str]:

@@ -109,16 +109,22 @@ class NativeSearch:
             outcome.best_plan = lambda: space.chosen_options(options, ranks)
             outcome.sharding_plan = lambda topology: space.sharding_plan(options, ranks, topology)
         if not outcome.found:
-            self._add_failures(outcome, run)
+            own = [p for p, seen in zip(run.fresh, known, strict=True) if not seen]
+            self._add_failures(outcome, run, own, last=index > max(self._static, default=-1))
 
-    def _add_failures(self, outcome: Outcome, run: Scaleup) -> None:
+    def _add_failures(self, outcome: Outcome, run: Scaleup, own: list[Any], *, last: bool) -> None:
+        """Adds proposals to those that TorchRec's message is about, which ends with the last."""
+        if not own:
+            return
         before = outcome.failed
 
         def failed() -> list[list[Any]]:
-            own = [run.space_of(p).chosen_options(range(len(p)), None) for p in run.fresh]
-            return [*before(), *own]
+            options = [run.space_of(p).chosen_options(range(len(p)), None) for p in own]
+            return [*before(), *options] if last else [*options, *before()]
 
-        outcome.failed, outcome.last = failed, ()
+        outcome.failed = failed
+        if last:
+            outcome.last = ()
 
     def _is_static(self, proposal: list[Any]) -> bool:
         """Whether a static proposer proposes exactly these options too."""

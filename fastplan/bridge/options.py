@@ -10,6 +10,7 @@ from torchrec.distributed.planner.enumerators import get_partition_by_type
 from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Storage
 
 from fastplan.bridge import versions
+from fastplan.bridge.costs import Estimators
 from fastplan.bridge.extract import Origin
 from fastplan.core.problem import SearchSpace
 from fastplan.spec.request import Table
@@ -35,7 +36,7 @@ def shard_offsets(sharding_type: str, sizes: list[tuple[int, int]], dim: int) ->
 
 
 class OptionBuilder:
-    """Makes options as TorchRec's enumerator does, estimates included."""
+    """Makes options as TorchRec's enumerator does, with the estimates that are stock."""
 
     def __init__(
         self,
@@ -43,8 +44,11 @@ class OptionBuilder:
         space: SearchSpace,
         tables: tuple[Table, ...],
         origins: tuple[Origin, ...],
+        estimators: Estimators,
     ) -> None:
         self._enumerator = enumerator
+        self._has_perf = estimators.has_perf
+        self._has_storage = estimators.has_storage
         self._batch_size = enumerator._batch_size
         self._space = space
         self._tables = tables
@@ -103,8 +107,9 @@ class OptionBuilder:
             shards=self._shards(table, number, sharding_type),
             **shared,
         )
-        # TorchRec's perf estimator leaves its verdict on the option.
-        option.is_weighted = self._tables[table].weighted
+        if self._has_perf:
+            # TorchRec's perf estimator leaves its verdict on the option.
+            option.is_weighted = self._tables[table].weighted
         return option
 
     def _shards(self, table: int, number: int, sharding_type: str) -> list[Shard]:
@@ -135,8 +140,8 @@ class OptionBuilder:
                     Shard(
                         size=list(size),
                         offset=next(offsets),
-                        storage=Storage(*storage),
-                        perf=Perf(*perf),
+                        storage=Storage(*storage) if self._has_storage else None,
+                        perf=Perf(*perf) if self._has_perf else None,
                     )
                 )
         return shards

@@ -28,7 +28,7 @@ from torchrec.distributed.types import ShardingPlan
 from fastplan.bridge import hooks, replay, versions
 from fastplan.bridge.cluster import read_cluster, reserve
 from fastplan.bridge.extract import Extraction
-from fastplan.bridge.fallback import NotNative, require_stock
+from fastplan.bridge.fallback import NotNative, describe, require_stock
 from fastplan.bridge.lazy import LazyList
 from fastplan.bridge.mixed_search import MixedSearch
 from fastplan.bridge.native_search import NativeSearch
@@ -223,9 +223,9 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         # TorchRec's enumerator remembers its last search space by module and sharders.
         known = (enumerator._last_stored_module, enumerator._last_stored_sharders)
         if known == (module, sharders):
-            stored = enumerator._last_stored_search_space
-            if isinstance(stored, LazyList) and not stored.is_built:
-                return self._keep_search_space(stored.source)
+            remembered = enumerator._last_stored_search_space
+            if isinstance(remembered, LazyList) and not remembered.is_built:
+                return self._keep_search_space(remembered.source)
             raise NotNative("this search space was enumerated before")
         with run.phase("request"), no_garbage_collection():
             extraction = Extraction(enumerator, sharders, deterministic=self._deterministic)
@@ -235,16 +235,29 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         if request is not None:
             with run.phase("estimate"):
                 space = EstimatedSpace(request, extraction, enumerator)
+        result: Space | None = space
+        stored: list[Any] = [] if space is None else LazyList(space.all_options, source=space)
+        if space is not None and extraction.estimators.custom:
+            options = self._finish_estimates(run, space)
+            result, stored = ObjectSpace(options), copy.deepcopy(options)
         enumerator._last_stored_module = module
         enumerator._last_stored_sharders = sharders
-        enumerator._last_stored_search_space = (
-            [] if space is None else LazyList(space.all_options, source=space)
-        )
-        return self._keep_search_space(space)
+        enumerator._last_stored_search_space = stored
+        return self._keep_search_space(result)
 
-    def _keep_search_space(self, space: EstimatedSpace | None) -> EstimatedSpace | None:
+    def _finish_estimates(self, run: Run, space: EstimatedSpace) -> list[ShardingOption]:
+        """Lets custom estimators add to what the stock ones, done natively, have estimated."""
+        options = space.all_options()
+        for estimator in space.extraction.estimators.custom:
+            run.add_reason("mixed", f"{describe(estimator)} estimates in Python")
+            with run.phase("custom estimate"):
+                estimator.estimate(options, sharder_data_map=self._enumerator._sharder_data_map)
+        return options
+
+    def _keep_search_space(self, space: Space | None) -> Space | None:
+        """TorchRec 1.9 shows the search space on the planner too: the objects, not copies."""
         if versions.IS_1_9:
-            self._search_space = [] if space is None else LazyList(space.all_options, source=space)
+            self._search_space = [] if space is None else LazyList(space.all_options)
         return space
 
     def _search(self, run: Run, space: Space, reserved: Any) -> Outcome:

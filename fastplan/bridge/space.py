@@ -67,7 +67,9 @@ class EstimatedSpace:
         self.enumerator = enumerator
         self.origins = tuple(extraction.origins) if origins is None else origins
         self.columns = estimate(request)
-        self._builder = OptionBuilder(enumerator, self.columns, request.tables, self.origins)
+        self._builder = OptionBuilder(
+            enumerator, self.columns, request.tables, self.origins, extraction.estimators
+        )
 
     @cached_property
     def _table_of_option(self) -> Any:
