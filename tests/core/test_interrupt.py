@@ -13,7 +13,8 @@ from fastplan.core.solve import estimate, solve
 from tests.problems import ALL_TYPES, DEFAULT_SEARCH, request, small_problem, table
 
 tables = [table(f"t{i}", 1000 + i, 64, pooling=1.0 + i) for i in range(4000)]
-problem = Problem(estimate(request(tables, 8, 4, ALL_TYPES)), small_problem().cluster)
+cluster = small_problem(rank_hbm=(1 << 42,) * 8).cluster
+problem = Problem(estimate(request(tables, 8, 4, ALL_TYPES)), cluster)
 interrupt = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
 try:
     interrupt.start()
