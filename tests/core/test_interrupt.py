@@ -12,6 +12,8 @@ from fastplan.core.problem import Problem
 from fastplan.core.solve import estimate, solve
 from tests.problems import ALL_TYPES, DEFAULT_SEARCH, request, small_problem, table
 
+# A shell that starts a job in the background has it ignore interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 tables = [table(f"t{i}", 1000 + i, 64, pooling=1.0 + i) for i in range(4000)]
 cluster = small_problem(rank_hbm=(1 << 42,) * 8).cluster
 problem = Problem(estimate(request(tables, 8, 4, ALL_TYPES)), cluster)
