@@ -43,8 +43,8 @@ bench: $(STAMPS)/native
 test: $(STAMPS)/native $(NEXT)/.stamp
 	@echo "== all tests, $(shell tail -n 1 requirements/torchrec.txt)"
 	@$(BIN)/pytest -n $(JOBS) --dist worksteal tests
-	@echo "== parity tests, $(shell tail -n 1 requirements/torchrec-next.txt)"
-	@PYTHONPATH=$(NEXT) $(BIN)/pytest -n $(JOBS) --dist worksteal tests/parity
+	@echo "== parity and bridge tests, $(shell tail -n 1 requirements/torchrec-next.txt)"
+	@PYTHONPATH=$(NEXT) $(BIN)/pytest -n $(JOBS) --dist worksteal tests/parity tests/bridge
 	@$(MAKE) --no-print-directory sanitize
 
 lint: $(STAMPS)/native

@@ -12,14 +12,29 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "EmbeddingShardingPlanner": "fastplan.bridge.planner",
+    "PlanCache": "fastplan.cache.plan_cache",
+    "explain_miss": "fastplan.cache.why_miss",
+    "load_plan": "fastplan.bridge.plan_files",
     "patch": "fastplan.bridge.patch",
+    "save_plan": "fastplan.bridge.plan_files",
 }
 
-__all__ = ["EmbeddingShardingPlanner", "__version__", "patch"]
+__all__ = [
+    "EmbeddingShardingPlanner",
+    "PlanCache",
+    "__version__",
+    "explain_miss",
+    "load_plan",
+    "patch",
+    "save_plan",
+]
 
 if TYPE_CHECKING:
     from fastplan.bridge.patch import patch
+    from fastplan.bridge.plan_files import load_plan, save_plan
     from fastplan.bridge.planner import EmbeddingShardingPlanner
+    from fastplan.cache.plan_cache import PlanCache
+    from fastplan.cache.why_miss import explain_miss
 
 
 def __getattr__(name: str) -> Any:

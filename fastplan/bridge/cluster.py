@@ -29,36 +29,45 @@ def reserve(planner: Any, module: Any, sharders: Any) -> Topology:
     """The topology less what the reservation keeps, by the reservation's own code."""
     reservation, topology = planner._storage_reservation, planner._topology
     if type(reservation) in _STOCK_RESERVATIONS and type(topology) is Topology:
-        topology = _quick_to_copy(topology)
-    return reservation.reserve(
+        topology = copy.copy(topology)
+        _make_quick_to_copy(topology, times=2)
+    reserved = reservation.reserve(
         topology=topology,
         batch_size=planner._batch_size,
         module=module,
         sharders=sharders,
         constraints=planner._constraints,
     )
+    vars(reserved).pop("__deepcopy__", None)
+    return reserved
 
 
-def _quick_to_copy(topology: Topology) -> Topology:
-    """The same topology, whose deep copy takes microseconds a rank.
+def _make_quick_to_copy(topology: Topology, times: int) -> None:
+    """Lets a topology's deep copy, and that one's too, take microseconds a rank.
 
-    TorchRec's reservations copy the whole topology once or twice, which at a thousand ranks is
-    most of the time of a start. Only the devices ever change.
+    TorchRec's reservations copy the whole topology and keep a copy of the result, which at a
+    thousand ranks is most of the time of a start. Only the devices ever change.
     """
-    quick = copy.copy(topology)
-    quick.__dict__["__deepcopy__"] = lambda memo: _copy(topology, topology.devices)
-    return quick
+
+    def quick(memo: Any) -> Topology:
+        result = _copy(topology)
+        if times > 1:
+            _make_quick_to_copy(result, times - 1)
+        return result
+
+    vars(topology)["__deepcopy__"] = quick
 
 
-def _copy(topology: Topology, devices: list[DeviceHardware]) -> Topology:
+def _copy(topology: Topology) -> Topology:
     result = copy.copy(topology)
+    vars(result).pop("__deepcopy__", None)
     result._devices = [
         DeviceHardware(
             rank=device.rank,
             storage=Storage(device.storage.hbm, device.storage.ddr, device.storage.ssd),
             perf=Perf(**vars(device.perf)),
         )
-        for device in devices
+        for device in topology.devices
     ]
     return result
 

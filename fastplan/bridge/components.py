@@ -80,3 +80,11 @@ def check_perf_model(perf_model: Any, ranks: int) -> None:
     require_stock(perf_model, perf_models.NoopPerfModel, "rate")
     if perf_model._topology.world_size != ranks:
         raise NotNative("the perf model rates another number of ranks")
+
+
+def is_stock_perf_model(perf_model: Any, ranks: int) -> bool:
+    try:
+        check_perf_model(perf_model, ranks)
+    except NotNative:
+        return False
+    return True

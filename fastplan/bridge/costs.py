@@ -8,12 +8,16 @@ estimators of another type: those raise NotNative.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from torchrec.distributed.planner import shard_estimators
 from torchrec.distributed.planner.constants import BIGINT_DTYPE, DEFAULT_PERF_ESTIMATOR
 from torchrec.distributed.planner.estimator import estimator as perf_estimators
-from torchrec.distributed.planner.estimator.types import HardwarePerfConfig
+from torchrec.distributed.planner.estimator.types import (
+    HardwarePerfConfig,
+    PerfCoefficientConfig,
+)
 from torchrec.distributed.planner.types import CollectiveType
 from torchrec.distributed.types import PipelineType
 
@@ -54,8 +58,9 @@ class Estimators:
             topology=known._topology, constraints=known._constraints
         )
         self.config = self.perf._config
+        self._scan = _scanned(self.config)
         self._coefficients: dict[Coefficients, int] = {}
-        _check_config(self.config)
+        self._cost_models: dict[frozenset[str], CostModel] = {}
 
     @property
     def coefficients(self) -> tuple[Coefficients, ...]:
@@ -63,8 +68,12 @@ class Estimators:
 
     def coefficients_of(self, sharding_type: str, kernel: str) -> int:
         """Index of the pair's coefficients."""
-        found = self.config.get_coefficients_for_sharding(sharding_type, kernel)
-        row = Coefficients(_four(found.fwd), None if found.bwd is None else _four(found.bwd))
+        row = self._scan.coefficients.get((sharding_type, kernel))
+        if row is None:
+            found = self.config.get_coefficients_for_sharding(sharding_type, kernel)
+            row = Coefficients(_four(found.fwd), None if found.bwd is None else _four(found.bwd))
+            if not vars(self.config):
+                self._scan.coefficients[sharding_type, kernel] = row
         return self._coefficients.setdefault(row, len(self._coefficients))
 
     def bandwidth(self, kernel: str, cache_ratio: float | None, prefetch: bool) -> float:
@@ -89,7 +98,12 @@ class Estimators:
 
     def cost_model(self, sharding_types: Iterable[str]) -> CostModel:
         """The scalars of the formulas. Asks only for the bandwidths these types need."""
-        types = set(sharding_types)
+        types = frozenset(sharding_types)
+        if types not in self._cost_models:
+            self._cost_models[types] = self._read_cost_model(types)
+        return self._cost_models[types]
+
+    def _read_cost_model(self, types: frozenset[str]) -> CostModel:
         self._check_types(types)
         config, topology = self.config, self.perf._topology
         storage_topology = self.storage._topology
@@ -148,7 +162,7 @@ class Estimators:
             _number(found.expected_size_cache_fetches_coefficient),
         )
 
-    def _check_types(self, types: set[str]) -> None:
+    def _check_types(self, types: frozenset[str]) -> None:
         inference = bool(self.perf._is_inference)
         evaluators = (
             perf_estimators.INFERENCE_EVALUATORS
@@ -192,11 +206,19 @@ def _stock_estimator(part: Any) -> Any:
     return working
 
 
-# Result of the scan by class; a decorator may change a class in place, hence the snapshot.
-_scanned: dict[type, tuple[tuple[tuple[str, int], ...], str | None]] = {}
+@dataclass(slots=True)
+class _Scan:
+    """What a configuration's class was found to be. Looking takes longer than planning."""
+
+    snapshot: tuple[tuple[str, int], ...]  # a decorator may change a class in place
+    own_method: str | None
+    coefficients: dict[tuple[str, str], Coefficients]
 
 
-def _check_config(config: Any) -> None:
+_scans: dict[type, _Scan] = {}
+
+
+def _scanned(config: Any) -> _Scan:
     """Raises NotNative when the configuration brings methods of its own into the formulas."""
     if not isinstance(config, HardwarePerfConfig):
         raise NotNative(f"{describe(config)} is not a HardwarePerfConfig")
@@ -204,12 +226,17 @@ def _check_config(config: Any) -> None:
     snapshot = tuple(
         (name, id(value)) for base in kind.__mro__[:-1] for name, value in vars(base).items()
     )
-    known = _scanned.get(kind)
-    if known is None or known[0] != snapshot:
-        known = _scanned[kind] = (snapshot, _own_method(config))
-    own = known[1] or next((name for name, value in vars(config).items() if callable(value)), None)
-    if own:
+    shared = vars(kind).get("coefficients")
+    if isinstance(shared, PerfCoefficientConfig):  # itself open to changes
+        snapshot += tuple((name, id(value)) for name, value in vars(shared).items())
+        snapshot += tuple((str(pair), id(value)) for pair, value in shared.by_kernel.items())
+    scan = _scans.get(kind)
+    if scan is None or scan.snapshot != snapshot:
+        scan = _scans[kind] = _Scan(snapshot, _own_method(config), {})
+    instance = next((name for name, value in vars(config).items() if callable(value)), None)
+    if own := scan.own_method or instance:
         raise NotNative(f"{describe(config)} has its own `{own}`")
+    return scan
 
 
 def _own_method(config: Any) -> str | None:
@@ -225,7 +252,7 @@ def _own_method(config: Any) -> str | None:
     return None
 
 
-def _bandwidths(topology: Any, types: set[str]) -> dict[str, float]:
+def _bandwidths(topology: Any, types: frozenset[str]) -> dict[str, float]:
     """Bandwidths of the collectives that the sharding types use, zero for the others."""
     world, local, group = topology.world_size, topology.local_world_size, topology.intra_group_size
     groups = max(1, world // group)

@@ -159,8 +159,9 @@ class Extraction:
         )
 
     def variant(self, index: int, sharding_type: str, kernel: str, cache: Any) -> Table:
-        """Table `index` with one option only, and other cache parameters."""
-        holder = self.origins[index].holder
+        """Table `index` with one option only, and maybe other cache parameters."""
+        origin = self.origins[index]
+        holder = origin.holder
         cache_ratio = _cache_ratio(cache, holder)
         prefetch = _prefetches(cache, holder)
         key = (sharding_type, kernel, cache_ratio, prefetch)
@@ -168,6 +169,8 @@ class Extraction:
         if menu is None:
             menu = self._menus[key] = len(self._menu_items)
             self._menu_items.append((self._item(sharding_type, kernel, cache_ratio, prefetch),))
+        if cache is (origin.constraint.cache_params if origin.constraint else None):
+            return self.tables[index]._replace(menu=menu)
         lookups, miss_rate = _cache_statistics(cache, cache_ratio)
         return self.tables[index]._replace(
             menu=menu,

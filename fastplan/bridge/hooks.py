@@ -47,8 +47,13 @@ def logged(method: Callable[..., Any]) -> Callable[..., Any]:
         heard = any(not isinstance(handler, logging.NullHandler) for handler in handlers)
         return (with_messages if heard else method)(*args, **kwargs)
 
+    return event_logged(call)
+
+
+def event_logged(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Puts TorchRec's event logger around a method of the planner."""
     component = planners.TorchrecComponent.PLANNER
-    return planners.EventLoggingHandler.event_logger(component)(call)  # type: ignore[no-any-return]
+    return planners.EventLoggingHandler.event_logger(component)(method)  # type: ignore[no-any-return]
 
 
 def before_enumeration(planner: Any, reserved: Any) -> Any:

@@ -18,14 +18,16 @@ from torchrec.distributed.planner.planners import to_sharding_plan
 from torchrec.distributed.planner.types import PlannerError, ShardingOption, Storage
 from torchrec.distributed.planner.utils import reset_shard_rank
 
-from fastplan.bridge import components
+from fastplan.bridge import collector, components
 from fastplan.bridge.fallback import NotNative
 from fastplan.bridge.outcome import Outcome
 from fastplan.bridge.space import ObjectSpace, Space, place
 from fastplan.core.problem import Problem
+from fastplan.core.record import PlanRecord
 from fastplan.core.solution import ProposerReport
 from fastplan.core.solve import OutOfRange, placer, propose
 from fastplan.spec.request import Cluster
+from fastplan.spec.vocabulary import UNIFORM_TYPES
 
 _CHUNK = 256
 
@@ -55,17 +57,22 @@ class MixedSearch:
         self._placer = (
             None if self._partitioner is None else placer(self._problem, self._partitioner)
         )
-        self._stock_rating = _is_stock(
-            components.check_perf_model, planner._perf_model, len(cluster.rank_hbm)
+        self._stock_rating = components.is_stock_perf_model(
+            planner._perf_model, len(cluster.rank_hbm)
         )
         self._seen: dict[tuple[int, ...], _Placed] = {}
         self._best: list[ShardingOption] | None = None
+        self._best_numbers: list[int] = []
         self._best_rating: float = MAX_SIZE
         self._lowest = Storage(MAX_SIZE, MAX_SIZE, MAX_SIZE)
         self._failed: dict[str, list[ShardingOption]] = {}
 
     def run(self) -> Outcome:
         """Searches, and returns what TorchRec's loop would have found."""
+        with collector.resumed():
+            return self._run()
+
+    def _run(self) -> Outcome:
         reports = []
         native = [_if_stock(_static, proposer) for proposer in self._planner._proposers]
         for proposer, settings in zip(self._planner._proposers, native, strict=True):
@@ -92,7 +99,19 @@ class MixedSearch:
             evaluated=sum(report.proposals for report in counted),
             plans=lambda: sum(report.plans for report in counted),
             reports=lambda: counted,
+            record=self._record if self._best_numbers and min(self._best_numbers) >= 0 else None,
         )
+
+    def _record(self) -> PlanRecord:
+        """The best plan as plain data; its options are all from the search space."""
+        ranks = [
+            shard.rank
+            for option in self._best or []
+            if option.sharding_type not in UNIFORM_TYPES
+            for shard in option.shards
+        ]
+        columns = self._space.columns
+        return PlanRecord.of(columns, self._best_numbers, ranks, float(self._best_rating))
 
     def _listen(
         self,
@@ -147,6 +166,7 @@ class MixedSearch:
         if rating < self._best_rating:
             self._best_rating = rating
             self._best = copy.deepcopy(plan)
+            self._best_numbers = [self._number.get(id(option), -1) for option in plan]
         return _Placed(True, plan, rating)
 
     def _partition(
@@ -248,11 +268,3 @@ def _if_stock(read: Callable[[Any], Any], part: Any) -> Any:
         return read(part)
     except NotNative:
         return None
-
-
-def _is_stock(check: Callable[..., None], *parts: Any) -> bool:
-    try:
-        check(*parts)
-    except NotNative:
-        return False
-    return True

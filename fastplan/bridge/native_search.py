@@ -14,6 +14,7 @@ from fastplan.bridge.outcome import Outcome
 from fastplan.bridge.scaleup import Scaleup
 from fastplan.bridge.space import Space
 from fastplan.core.problem import Problem
+from fastplan.core.record import PlanRecord
 from fastplan.core.solution import ProposerReport, Solution
 from fastplan.core.solve import count_plans, propose, solve
 from fastplan.spec.request import Search
@@ -88,6 +89,9 @@ class NativeSearch:
             evaluated=solution.evaluated,
             plans=plans,
             reports=reports,
+            record=lambda: PlanRecord.of(
+                problem.space, solution.options, solution.ranks, solution.rating
+            ),
         )
 
     def _add(self, outcome: Outcome, run: Scaleup, index: int, better: bool) -> None:
@@ -108,6 +112,7 @@ class NativeSearch:
             outcome.found, outcome.rating = True, run.rating
             outcome.best_plan = lambda: space.chosen_options(options, ranks)
             outcome.sharding_plan = lambda topology: space.sharding_plan(options, ranks, topology)
+            outcome.record = run.record
         if not outcome.found:
             own = [p for p, seen in zip(run.fresh, known, strict=True) if not seen]
             self._add_failures(outcome, run, own, last=index > max(self._static, default=-1))

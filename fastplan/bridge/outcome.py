@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from fastplan.core.record import PlanRecord
 from fastplan.core.solution import ProposerReport
 
 
@@ -26,5 +27,6 @@ class Outcome:
     evaluated: int
     plans: Callable[[], int]  # feasible proposals
     reports: Callable[[], tuple[ProposerReport, ...]]  # what each proposer did
+    record: Callable[[], PlanRecord] | None = None  # the plan as plain data, where it can be
     search_seconds: float = 0.0
     loaded: bool = False

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import copy
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from torch.distributed import _remote_device
@@ -18,23 +15,12 @@ from torchrec.distributed.types import (
     ShardMetadata,
 )
 
+from fastplan.bridge import collector
 from fastplan.bridge.extract import Origin
 from fastplan.bridge.options import shard_offsets
 from fastplan.core.problem import SearchSpace
 from fastplan.spec.request import Table
 from fastplan.spec.vocabulary import KERNELS, SHARDING_TYPES, UNIFORM_TYPES
-
-
-@contextmanager
-def no_garbage_collection() -> Iterator[None]:
-    """Many small objects that all live on make the collector search in vain."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 class PlanBuilder:
@@ -62,7 +48,7 @@ class PlanBuilder:
         """The plan with its tables in the order of `options`."""
         plan: dict[str, EmbeddingModuleShardingPlan] = {}
         waiting = iter(ranks.tolist())
-        with no_garbage_collection():
+        with collector.paused():
             for number in options.tolist():
                 table = int(table_of_option[number])
                 sizes = self._sizes(number)

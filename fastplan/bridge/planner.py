@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import logging
+import os
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+import torch.distributed as dist
 from torchrec.distributed.planner import planners
-from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner as TorchRecPlanner
 from torchrec.distributed.planner.types import (
     Enumerator,
@@ -23,32 +24,27 @@ from torchrec.distributed.planner.types import (
     StorageReservation,
     Topology,
 )
+from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.distributed.types import ShardingPlan
 
-from fastplan.bridge import hooks, replay, versions
+from fastplan.bridge import collective, collector, hooks, replay, versions
+from fastplan.bridge.caching import CacheUse
 from fastplan.bridge.cluster import read_cluster, reserve
-from fastplan.bridge.extract import Extraction
-from fastplan.bridge.fallback import NotNative, describe, require_stock
-from fastplan.bridge.lazy import LazyList
+from fastplan.bridge.enumeration import Enumeration
+from fastplan.bridge.fallback import NotNative
 from fastplan.bridge.mixed_search import MixedSearch
 from fastplan.bridge.native_search import NativeSearch
 from fastplan.bridge.outcome import Outcome
-from fastplan.bridge.plan import no_garbage_collection
 from fastplan.bridge.run import Run
-from fastplan.bridge.space import EstimatedSpace, ObjectSpace, Space
+from fastplan.bridge.space import EstimatedSpace, Space
 from fastplan.bridge.validate import validate
+from fastplan.cache.plan_cache import PlanCache, open_cache
 from fastplan.core.problem import Problem
+from fastplan.core.record import PlanRecord
 from fastplan.core.solve import OutOfRange
+from fastplan.spec.request import Cluster
 
 logger = logging.getLogger(__name__)
-
-_ENUMERATOR_METHODS = (
-    "enumerate",
-    "populate_estimates",
-    "_filter_sharding_types",
-    "_filter_compute_kernels",
-    "_get_num_buckets",
-)
 
 
 class EmbeddingShardingPlanner(TorchRecPlanner):
@@ -57,9 +53,14 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
     Args are TorchRec's, in TorchRec's order. In addition:
         deterministic: order a table's options as its sharder lists them, so that the plan does
             not depend on PYTHONHASHSEED (TorchRec 1.8's does when options tie).
+        cache: where plans are kept over restarts: a directory, a URL that fsspec knows, or a
+            PlanCache; True is the platform's usual directory for caches. None takes FASTPLAN_CACHE
+            from the environment, False is no cache.
+        cache_timeout: seconds that a cache which hangs may cost.
+        capacity_tolerance: how far a device's memory may be from what a plan was solved for.
 
     After `plan()`, `last_run` tells which engine planned and why, the rating, seconds by phase,
-    proposals and plans.
+    proposals and plans, and what the cache did.
     """
 
     def __init__(
@@ -79,9 +80,16 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         plan_loader: PlanLoader | None = None,
         *,
         deterministic: bool = False,
+        cache: str | os.PathLike[str] | PlanCache | bool | None = None,
+        cache_timeout: float = 5.0,
+        capacity_tolerance: float = 0.01,
     ) -> None:
         self.last_run: Run | None = None
+        self._last_record: Callable[[], PlanRecord] | None = None
         self._deterministic = deterministic
+        self._cache = open_cache(
+            cache, capacity_tolerance=capacity_tolerance, timeout=cache_timeout
+        )
         super().__init__(
             topology=topology,
             batch_size=batch_size,
@@ -124,8 +132,8 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
 
     def __getstate__(self) -> dict[str, Any]:
         """A pickled planner has its results, not the means to compute them."""
-        lazy = {"_lazy_best_plan": self._best_plan, "_lazy_num_plans": self._num_plans}
-        return {**self.__dict__, **lazy}
+        results = {"_lazy_best_plan": self._best_plan, "_lazy_num_plans": self._num_plans}
+        return {**self.__dict__, **results, "_last_record": None}
 
     @hooks.logged
     def plan(self, module: Any, sharders: list[Any]) -> ShardingPlan:
@@ -137,22 +145,69 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         self.last_run = run = Run()
         self._num_proposals = 0
         self._num_plans = 0
+        self._last_record = None
         try:
-            return self._plan(run, module, sharders)
+            with collector.paused():
+                return self._plan(run, module, sharders)
         except (NotNative, OutOfRange) as why:
             run.add_reason("torchrec", str(why))
             return self._plan_by_torchrec(run, module, sharders)
         finally:
             run.finish()
 
+    @hooks.event_logged
+    def collective_plan(
+        self, module: Any, sharders: list[Any] | None = None, pg: Any = None
+    ) -> ShardingPlan:
+        """Plans on rank 0 of the group and gives every rank the plan.
+
+        An error on rank 0 is raised on every rank. Ranks whose models differ raise ModelsDiffer.
+        """
+        if pg is None:
+            if not dist.is_initialized():
+                # TorchRec's own words for it.
+                return super().collective_plan(module, sharders, pg)
+            pg = dist.GroupMember.WORLD
+        sharders = get_default_sharders() if sharders is None else sharders
+        if pg.size() == 1:
+            return self.plan(module, sharders)
+        return collective.start(self, module, sharders, pg)
+
+    def _drafted(self, module: Any, sharders: list[Any]) -> EstimatedSpace:
+        """Tables and options as they stand; raises NotNative where only Python can tell."""
+        enumeration = Enumeration(self, Run(), module, sharders)
+        space = enumeration.described()
+        enumeration.leave(space)  # plan() need not read them again
+        return space
+
+    def _sendable_record(self) -> bytes | None:
+        """The last plan as a few kB, where nothing but the search has shaped it."""
+        overridden = type(self).plan is not EmbeddingShardingPlanner.plan
+        if self._last_record is None or overridden or self._callbacks:
+            return None
+        return self._last_record().pack()
+
     def _plan(self, run: Run, module: Any, sharders: list[Any]) -> ShardingPlan:
-        with run.phase("reserve"), no_garbage_collection():
+        with run.phase("reserve"):
             reserved = reserve(self, module, sharders)
         technique = hooks.before_enumeration(self, reserved)
-        space = self._search_space_of(run, module, sharders)
+        enumeration = Enumeration(self, run, module, sharders)
+        space = enumeration.draft()
         if space is None:
             return ShardingPlan({})
-        outcome = self._loaded(space) or self._search(run, space, reserved)
+        cluster = read_cluster(reserved)
+        cache = CacheUse(self, self._cache, space)
+        run.cache = cache.report
+        with run.phase("cache"):
+            outcome = cache.find(cluster)
+        if outcome is not None:
+            enumeration.leave(space)
+        else:
+            space = enumeration.finish(space)
+            outcome = self._loaded(space) or self._search(run, space, reserved, cluster)
+            with run.phase("cache"):
+                cache.keep(outcome, cluster)
+        self._last_record = outcome.record
         self._num_proposals = run.proposals = outcome.proposals
         run.count_plans(outcome.plans)
         self._num_plans = lambda: run.plans
@@ -197,71 +252,7 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
             run.rating = float(self._perf_model.rate(plan=self._best_plan))
         return plan
 
-    def _search_space_of(self, run: Run, module: Any, sharders: list[Any]) -> Space | None:
-        """The search space, native if enumerator and estimators are; None without any table."""
-        enumerator = self._enumerator
-        try:
-            require_stock(enumerator, EmbeddingEnumerator, *_ENUMERATOR_METHODS)
-            space = self._estimated_space(run, module, sharders)
-        except (NotNative, OutOfRange) as why:
-            run.add_reason("mixed", f"enumerated in Python: {why}")
-            with run.phase("enumerate"):
-                options = enumerator.enumerate(module=module, sharders=sharders)
-            if versions.IS_1_9:
-                self._search_space = options
-            if not options:
-                return None
-            hooks.after_enumeration(self, options)
-            return ObjectSpace(options)
-        if space is None:
-            return None
-        hooks.after_enumeration(self, enumerator._last_stored_search_space)
-        return space
-
-    def _estimated_space(self, run: Run, module: Any, sharders: list[Any]) -> Space | None:
-        enumerator = self._enumerator
-        # TorchRec's enumerator remembers its last search space by module and sharders.
-        known = (enumerator._last_stored_module, enumerator._last_stored_sharders)
-        if known == (module, sharders):
-            remembered = enumerator._last_stored_search_space
-            if isinstance(remembered, LazyList) and not remembered.is_built:
-                return self._keep_search_space(remembered.source)
-            raise NotNative("this search space was enumerated before")
-        with run.phase("request"), no_garbage_collection():
-            extraction = Extraction(enumerator, sharders, deterministic=self._deterministic)
-            extraction.walk(module)
-            request = extraction.request() if extraction.tables else None
-        space = None
-        if request is not None:
-            with run.phase("estimate"):
-                space = EstimatedSpace(request, extraction, enumerator)
-        result: Space | None = space
-        stored: list[Any] = [] if space is None else LazyList(space.all_options, source=space)
-        if space is not None and extraction.estimators.custom:
-            options = self._finish_estimates(run, space)
-            result, stored = ObjectSpace(options), copy.deepcopy(options)
-        enumerator._last_stored_module = module
-        enumerator._last_stored_sharders = sharders
-        enumerator._last_stored_search_space = stored
-        return self._keep_search_space(result)
-
-    def _finish_estimates(self, run: Run, space: EstimatedSpace) -> list[ShardingOption]:
-        """Lets custom estimators add to what the stock ones, done natively, have estimated."""
-        options = space.all_options()
-        for estimator in space.extraction.estimators.custom:
-            run.add_reason("mixed", f"{describe(estimator)} estimates in Python")
-            with run.phase("custom estimate"):
-                estimator.estimate(options, sharder_data_map=self._enumerator._sharder_data_map)
-        return options
-
-    def _keep_search_space(self, space: Space | None) -> Space | None:
-        """TorchRec 1.9 shows the search space on the planner too: the objects, not copies."""
-        if versions.IS_1_9:
-            self._search_space = [] if space is None else LazyList(space.all_options)
-        return space
-
-    def _search(self, run: Run, space: Space, reserved: Any) -> Outcome:
-        cluster = read_cluster(reserved)
+    def _search(self, run: Run, space: Space, reserved: Any, cluster: Cluster) -> Outcome:
         problem = Problem(space.columns, cluster)
         with run.phase("search"):
             try:
@@ -312,8 +303,9 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
             self._best_plan = outcome.best_plan
             return outcome.sharding_plan(self._topology)
         best_plan = outcome.best_plan()
-        for callback in self._callbacks:
-            best_plan = callback(best_plan)
+        with collector.resumed():
+            for callback in self._callbacks:
+                best_plan = callback(best_plan)
         self._best_plan = best_plan
         return planners.to_sharding_plan(best_plan, self._topology)
 
@@ -322,7 +314,7 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
             return
         run.finish()
         run_time = run.seconds["total"]
-        with run.phase("stats"):
+        with run.phase("stats"), collector.resumed():
             for stats in self._stats:
                 stats.log(
                     sharding_plan=plan,

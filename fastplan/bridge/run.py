@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
 
+from fastplan.cache.plan_cache import CacheReport
+
 
 class Run:
     """Engine, reason, rating, seconds by phase, proposals and plans of one plan()."""
@@ -17,6 +19,7 @@ class Run:
         self.proposals = 0
         self.evaluated = 0  # proposals actually placed; fewer than `proposals` when pruned
         self.seconds: dict[str, float] = {}
+        self.cache = CacheReport(status="off")
         self._plans: int | Callable[[], int] = 0
         self._start = perf_counter()
 
@@ -56,5 +59,5 @@ class Run:
         why = f" ({self.reason})" if self.reason else ""
         return (
             f"Run(engine={self.engine!r}{why}, rating={self.rating}, "
-            f"proposals={self.proposals}, {took})"
+            f"proposals={self.proposals}, cache={self.cache.status!r}, {took})"
         )

@@ -18,8 +18,9 @@ from torchrec.distributed.planner.proposers import EmbeddingOffloadScaleupPropos
 from torchrec.distributed.planner.types import Storage
 
 from fastplan.bridge.fallback import NotNative, require_stock
-from fastplan.bridge.space import EstimatedSpace
+from fastplan.bridge.space import Choice, EstimatedSpace
 from fastplan.core.problem import Problem, SearchSpace
+from fastplan.core.record import AS_REQUESTED, NO_LOAD_FACTOR, PlanRecord
 from fastplan.core.solution import ProposerReport
 from fastplan.core.solve import estimate, placer
 from fastplan.spec.request import Cluster, Partitioner
@@ -136,6 +137,7 @@ class Scaleup:
         self.found = False
         self.rating = 0.0
         self.best: tuple[EstimatedSpace, Any] | None = None  # a space of the plan's own, and ranks
+        self._best_proposal: list[LightOption] = []
         self.fresh: list[list[LightOption]] = []  # distinct proposals
         self.feasible: list[bool] = []
         self.repeats = 0
@@ -174,23 +176,32 @@ class Scaleup:
         rating = self.rating if self.found else float("nan")
         return ProposerReport(len(self.fresh), self.repeats, plans, self.timed_out, rating, 0.0, 0)
 
+    def record(self) -> PlanRecord:
+        """The best plan as plain data, with the cache sizes that differ from the request's."""
+        assert self.best is not None
+        space, ranks = self.best
+        record = PlanRecord.of(space.columns, range(space.columns.tables), ranks, self.rating)
+        factors = [self._load_factor(option) for option in self._best_proposal]
+        return replace(
+            record,
+            table=np.array([option.table for option in self._best_proposal], np.int32),
+            load_factor=np.array(factors),
+        )
+
+    def _load_factor(self, option: LightOption) -> float:
+        rule = self._space.origins[option.table].constraint
+        cache = rule.cache_params if rule is not None else None
+        factor = option.cache_load_factor
+        if cache is None or cache.load_factor == factor:
+            return AS_REQUESTED
+        return NO_LOAD_FACTOR if factor is None else factor
+
     def space_of(self, proposal: list[LightOption]) -> EstimatedSpace:
         """A search space that holds just this proposal, with its cache sizes."""
-        extraction = self._space.extraction
-        tables, origins = [], []
-        for option in proposal:
-            tables.append(
-                extraction.variant(
-                    option.table, option.sharding_type, option.compute_kernel, option.cache_params
-                )
-            )
-            origin = self._space.origins[option.table]
-            rule = origin.constraint
-            if rule is not None:
-                rule = replace(rule, cache_params=option.cache_params)
-            origins.append(origin._replace(constraint=rule))
-        request = extraction.request(tables)
-        return EstimatedSpace(request, extraction, self._space.enumerator, tuple(origins))
+        return self._space.narrowed(
+            Choice(option.table, option.sharding_type, option.compute_kernel, option.cache_params)
+            for option in proposal
+        )
 
     def _place(
         self, proposal: list[LightOption], partitioner: Partitioner
@@ -205,4 +216,5 @@ class Scaleup:
         if not self.found or rating < self.rating:
             self.found, self.rating = True, rating
             self.best = (space, np.array(ranks, np.int32))
+            self._best_proposal = proposal
         return True, rating

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
+from dataclasses import replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from torchrec.distributed.planner.enumerators import get_partition_by_type
@@ -12,10 +14,11 @@ from torchrec.distributed.planner.planners import to_sharding_plan
 from torchrec.distributed.planner.types import Perf, ShardingOption, Storage
 from torchrec.distributed.types import ShardingPlan
 
+from fastplan.bridge import collector
 from fastplan.bridge.extract import Extraction, Origin
 from fastplan.bridge.fallback import NotNative
 from fastplan.bridge.options import OptionBuilder
-from fastplan.bridge.plan import PlanBuilder, no_garbage_collection
+from fastplan.bridge.plan import PlanBuilder
 from fastplan.core.problem import SearchSpace
 from fastplan.core.solve import estimate
 from fastplan.spec.request import Request
@@ -52,8 +55,17 @@ def place(chosen: list[ShardingOption], ranks: Any) -> list[ShardingOption]:
     return chosen
 
 
+class Choice(NamedTuple):
+    """One option of one table, with the cache parameters it is to have."""
+
+    table: int
+    sharding_type: str
+    kernel: str
+    cache_params: Any
+
+
 class EstimatedSpace:
-    """Estimated by the core from a request; objects are made when asked for."""
+    """Estimated by the core from a request; columns and objects are made when asked for."""
 
     def __init__(
         self,
@@ -66,10 +78,33 @@ class EstimatedSpace:
         self.extraction = extraction
         self.enumerator = enumerator
         self.origins = tuple(extraction.origins) if origins is None else origins
-        self.columns = estimate(request)
-        self._builder = OptionBuilder(
-            enumerator, self.columns, request.tables, self.origins, extraction.estimators
+
+    @cached_property
+    def columns(self) -> SearchSpace:
+        return estimate(self.request)
+
+    @cached_property
+    def _builder(self) -> OptionBuilder:
+        return OptionBuilder(
+            self.enumerator,
+            self.columns,
+            self.request.tables,
+            self.origins,
+            self.extraction.estimators,
         )
+
+    def narrowed(self, choices: Iterable[Choice]) -> EstimatedSpace:
+        """The space with just these options, one per table, in this order."""
+        tables, origins = [], []
+        for choice in choices:
+            tables.append(self.extraction.variant(*choice))
+            origin = self.origins[choice.table]
+            rule = origin.constraint
+            if rule is not None and rule.cache_params is not choice.cache_params:
+                origin = origin._replace(constraint=replace(rule, cache_params=choice.cache_params))
+            origins.append(origin)
+        request = self.extraction.request(tables)
+        return EstimatedSpace(request, self.extraction, self.enumerator, tuple(origins))
 
     @cached_property
     def _table_of_option(self) -> Any:
@@ -77,12 +112,12 @@ class EstimatedSpace:
         return np.repeat(np.arange(self.columns.tables), np.diff(begin))
 
     def all_options(self) -> list[ShardingOption]:
-        with no_garbage_collection():
+        with collector.paused():
             return self._builder.all()
 
     def chosen_options(self, options: Any, ranks: Any) -> list[ShardingOption]:
         tables = self._table_of_option
-        with no_garbage_collection():
+        with collector.paused():
             chosen = [self._builder.of_table(int(tables[o]), [int(o)])[0] for o in options]
             return place(chosen, ranks)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from fastplan.core import _native
 from fastplan.core.problem import Problem, SearchSpace
-from fastplan.core.solution import ProposerReport, Solution
+from fastplan.core.solution import Options, ProposerReport, Solution
 from fastplan.spec.request import CostModel, Partitioner, Proposer, Request, Search
 from fastplan.spec.vocabulary import (
     DEVICE_KIND_INDEX,
@@ -159,4 +159,9 @@ def placer(problem: Problem, partitioner: Partitioner) -> _native.Placer:
 
 def verify(problem: Problem, solution: Solution) -> str:
     """What is wrong with a solution: coverage, ranks, capacities or rating. Empty when nothing."""
-    return _native.verify(problem.columns(), solution.options, solution.ranks, solution.rating)
+    return verify_plan(problem, solution.options, solution.ranks, solution.rating)
+
+
+def verify_plan(problem: Problem, options: Options, ranks: Options, rating: float) -> str:
+    """The same of a plan from elsewhere. A rating of NaN is not checked."""
+    return _native.verify(problem.columns(), options, ranks, rating)

@@ -1,0 +1,228 @@
+"""Plans from the cache: the key of a planning request, and the way back from an entry."""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+
+from fastplan.bridge import components, versions
+from fastplan.bridge.fallback import NotNative, describe
+from fastplan.bridge.outcome import Outcome
+from fastplan.bridge.space import Choice, EstimatedSpace, ObjectSpace, Space
+from fastplan.cache.fingerprint import canonical_request, fingerprint
+from fastplan.cache.plan_cache import CacheReport, PlanCache, StoreError
+from fastplan.core.problem import Problem
+from fastplan.core.record import NO_LOAD_FACTOR, BadRecord, PlanRecord
+from fastplan.core.solve import OutOfRange, verify_plan
+from fastplan.spec.request import Cluster, Partitioner, Search
+from fastplan.spec.vocabulary import KERNELS, SHARDING_TYPES
+
+logger = logging.getLogger(__name__)
+
+
+class CacheUse:
+    """One planner's use of its cache for one plan."""
+
+    def __init__(self, planner: Any, cache: PlanCache | None, space: Space | None) -> None:
+        self._planner = planner
+        self._cache = cache
+        self._space = space
+        self.report = CacheReport(status="off")
+
+    def find(self, cluster: Cluster) -> Outcome | None:
+        """The cached plan, verified against the devices at hand; None with a reason otherwise."""
+        if self._cache is None:
+            self.report.reason = "no cache is configured"
+            return None
+        try:
+            request = self._request(cluster)
+        except NotNative as why:
+            self.report.reason = str(why)
+            return None
+        self.report.request = request
+        key = self.report.fingerprint = fingerprint(request)
+        try:
+            candidates, reason = self._cache.find(key, cluster)
+            for candidate in candidates:
+                try:
+                    outcome = self._outcome(candidate.record, cluster)
+                except (BadRecord, NotNative, OutOfRange) as problem:
+                    reason = f"entry {candidate.name}: {problem}"
+                    continue
+                self.report.status, self.report.reason = "hit", None
+                self._cache.mark_used(key, candidate)
+                return outcome
+        except StoreError as problem:
+            if self.report.status == "hit":
+                return outcome
+            self._failed(problem)
+            return None
+        self.report.status, self.report.reason = "miss", reason
+        return None
+
+    def keep(self, outcome: Outcome, cluster: Cluster) -> None:
+        """Stores a plan that was searched for after a miss."""
+        report = self.report
+        if self._cache is None or report.status != "miss":
+            return
+        if not outcome.found or outcome.record is None:
+            return
+        assert report.fingerprint is not None
+        assert report.request is not None
+        facts = {
+            "torchrec": versions.VERSION,
+            "tables": len(outcome.record().table),
+            "ranks": len(cluster.rank_hbm),
+            "engine": self._planner.last_run.engine,
+        }
+        try:
+            self._cache.put(report.fingerprint, outcome.record(), cluster, report.request, facts)
+        except StoreError as problem:
+            self._failed(problem)
+
+    def _failed(self, problem: StoreError) -> None:
+        self.report.status, self.report.reason = "failed", str(problem)
+        logger.warning("fastplan: the plan cache failed, planning goes on: %s", problem)
+
+    def _request(self, cluster: Cluster) -> bytes:
+        """What decides the plan. Raises NotNative when a part can't be fingerprinted."""
+        space, planner = self._space, self._planner
+        if not isinstance(space, EstimatedSpace):
+            raise NotNative("the search space is enumerated in Python")
+        if planner.plan_loader is not None:
+            raise NotNative("a plan loader decides the plan")
+        search, custom = _describe_search(planner, len(cluster.rank_hbm))
+        custom += [_own_fingerprint(part) for part in space.extraction.estimators.custom]
+        return canonical_request(
+            space.request,
+            search,
+            ranks=len(cluster.rank_hbm),
+            context={
+                "torchrec": versions.VERSION,
+                "deterministic": planner._deterministic,
+                "local_world_size": cluster.local_world_size,
+                "group_size": cluster.group_size,
+                "reservation": _describe_reservation(planner._storage_reservation),
+                "custom": custom,
+            },
+        )
+
+    def _outcome(self, record: PlanRecord, cluster: Cluster) -> Outcome:
+        """The stored plan as an outcome; raises when it is not a legal plan here and now."""
+        assert isinstance(self._space, EstimatedSpace)
+        chosen = rebuild(self._space, record)
+        custom = self._space.extraction.estimators.custom
+        space: Space = chosen
+        if custom:
+            options = chosen.all_options()
+            for estimator in custom:
+                estimator.estimate(
+                    options, sharder_data_map=self._planner._enumerator._sharder_data_map
+                )
+            space = ObjectSpace(options)
+        numbers = np.arange(len(record.table), dtype=np.int32)
+        stock_rating = components.is_stock_perf_model(
+            self._planner._perf_model, len(cluster.rank_hbm)
+        )
+        expected = record.rating if stock_rating else math.nan
+        problem = Problem(space.columns, cluster)
+        if complaint := verify_plan(problem, numbers, record.ranks, expected):
+            raise BadRecord(complaint)
+        if not stock_rating:
+            plan = space.chosen_options(numbers, record.ranks)
+            if self._planner._perf_model.rate(plan=plan) != record.rating:
+                raise BadRecord("its rating is another one now")
+        return Outcome(
+            found=True,
+            rating=record.rating,
+            best_plan=lambda: space.chosen_options(numbers, record.ranks),
+            sharding_plan=lambda topology: space.sharding_plan(numbers, record.ranks, topology),
+            failed=list,
+            proposals=0,
+            evaluated=0,
+            plans=lambda: 0,
+            reports=tuple,
+            record=lambda: record,
+        )
+
+
+def rebuild(space: EstimatedSpace, record: PlanRecord) -> EstimatedSpace:
+    """The space with just a record's options. Raises BadRecord when they are not allowed."""
+    tables = space.request.tables
+    if len(record.table) != len(tables):
+        raise BadRecord(f"it has {len(record.table)} tables, the model {len(tables)}")
+    allowed = [{(item.sharding_type, item.kernel) for item in menu} for menu in space.request.menus]
+    choices = []
+    for table, kind, kernel_number, factor in zip(
+        record.table.tolist(),
+        record.sharding_type.tolist(),
+        record.kernel.tolist(),
+        record.load_factor.tolist(),
+        strict=True,
+    ):
+        sharding_type, kernel = SHARDING_TYPES[kind], KERNELS[kernel_number]
+        requested = math.isnan(factor)
+        menu = allowed[tables[table].menu]
+        # The scale-up proposer takes tables that outgrow their cache to the device.
+        promoted = not requested and kernel == "fused"
+        if (sharding_type, "fused_uvm_caching" if promoted else kernel) not in menu:
+            raise BadRecord(
+                f"table {tables[table].name} may not be ({sharding_type}, {kernel}) any more"
+            )
+        rule = space.origins[table].constraint
+        cache = rule.cache_params if rule is not None else None
+        if not requested:
+            if cache is None:
+                raise BadRecord(f"table {tables[table].name} has no cache parameters")
+            cache = replace(cache, load_factor=None if factor == NO_LOAD_FACTOR else factor)
+        choices.append(Choice(table, sharding_type, kernel, cache))
+    return space.narrowed(choices)
+
+
+def _describe_search(planner: Any, ranks: int) -> tuple[Search, list[Any]]:
+    """Stock parts as settings, custom ones by their own fingerprints."""
+    custom: list[Any] = []
+    stock = []
+    for index, proposer in enumerate(planner._proposers):
+        if components.listens(proposer):
+            custom.append(["scaleup", index, bool(proposer.use_depth), proposer.search is not None])
+            continue
+        try:
+            stock.append(components.read_proposer(proposer))
+        except NotNative:
+            custom.append([index, _own_fingerprint(proposer)])
+    try:
+        partitioner = components.read_partitioner(planner._partitioner)
+    except NotNative:
+        partitioner = Partitioner()
+        custom.append(_own_fingerprint(planner._partitioner))
+    if not components.is_stock_perf_model(planner._perf_model, ranks):
+        custom.append(_own_fingerprint(planner._perf_model))
+    timeout = float(planner._timeout_seconds or 0)
+    search = Search(proposers=tuple(stock), partitioner=partitioner, timeout_seconds=timeout)
+    return search, custom
+
+
+def _own_fingerprint(part: Any) -> list[str]:
+    give = getattr(part, "fingerprint", None)
+    if not callable(give):
+        raise NotNative(f"{describe(part)} has no `fingerprint()`")
+    return [describe(part), str(give())]
+
+
+def _describe_reservation(reservation: Any) -> dict[str, Any]:
+    """Policy and result. What it leaves of the devices is compared with a tolerance."""
+    parts: dict[str, Any] = {}
+    for name in ("_percentage", "_hbm_reserved_bytes", "_margin_bytes", "_model_base_bytes"):
+        value = getattr(reservation, name, None)
+        if isinstance(value, int | float):
+            parts[name.strip("_")] = value
+    for name in ("_dense_storage", "_kjt_storage"):
+        storage = getattr(reservation, name, None)
+        if storage is not None:
+            parts[name.strip("_")] = asdict(storage)
+    return {"policy": describe(reservation), **parts}

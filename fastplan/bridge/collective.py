@@ -1,0 +1,142 @@
+"""A collective start: rank 0 plans, a few kB are sent, every rank rebuilds the plan.
+
+TorchRec sends the pickled plan, and when planning fails on rank 0 the other ranks wait for the
+collective to time out. Here an error on rank 0 is raised on every rank at once, and ranks whose
+models differ are named before anything is planned.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch.distributed as dist
+from torchrec.distributed.types import ShardingPlan
+
+from fastplan.bridge import collector
+from fastplan.bridge.caching import rebuild
+from fastplan.bridge.fallback import NotNative
+from fastplan.bridge.run import Run
+from fastplan.bridge.space import EstimatedSpace
+from fastplan.cache.differences import first_differences
+from fastplan.cache.fingerprint import canonical_request
+from fastplan.core.record import PlanRecord
+from fastplan.core.solve import OutOfRange
+from fastplan.spec.request import Partitioner, Search
+
+
+class ModelsDiffer(RuntimeError):
+    """Ranks were given models, sharders or constraints that lead to different plans."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Message:
+    """What rank 0 sends: a packed plan, a whole plan, or the error that planning ended with."""
+
+    record: bytes | None = None
+    plan: ShardingPlan | None = None
+    error: BaseException | None = None
+
+
+def start(planner: Any, module: Any, sharders: list[Any], pg: Any) -> ShardingPlan:
+    """The plan on every rank of the group. Raises on all ranks what rank 0 raised."""
+    space = _describe(planner, module, sharders)
+    _agree(space, pg)
+    message = _plan(planner, module, sharders, space) if pg.rank() == 0 else None
+    message = _broadcast(message, pg)
+    if message.error is not None:
+        raise message.error
+    if pg.rank() == 0 or message.record is None:
+        assert message.plan is not None
+        return message.plan
+    assert space is not None
+    planner.last_run = run = Run()
+    run.reason = "planned by rank 0 of the group"
+    with run.phase("build"), collector.paused():
+        record = PlanRecord.unpack(message.record)
+        chosen = rebuild(space, record)
+        numbers = np.arange(len(record.table), dtype=np.int32)
+        plan = chosen.sharding_plan(numbers, record.ranks, planner._topology)
+    run.rating = record.rating
+    run.finish()
+    return plan
+
+
+def _describe(planner: Any, module: Any, sharders: list[Any]) -> EstimatedSpace | None:
+    """This rank's tables and options; None where a custom part has to look at them."""
+    try:
+        return planner._drafted(module, sharders)  # type: ignore[no-any-return]
+    except (NotNative, OutOfRange):
+        return None
+
+
+def _plan(planner: Any, module: Any, sharders: list[Any], space: Any) -> _Message:
+    """Plans on rank 0; whatever happens there becomes a message."""
+    try:
+        plan = planner.plan(module, sharders)
+    except BaseException as error:  # an interrupt must not leave the others waiting either
+        return _Message(error=error)
+    record = planner._sendable_record() if space is not None else None
+    return _Message(plan=plan, record=record)
+
+
+def _broadcast(message: _Message | None, pg: Any) -> _Message:
+    """Sends rank 0's message. The plan itself travels only where a record can't stand for it."""
+    sent: list[Any] = [None]
+    if message is not None:
+        plan = None if message.record is not None else message.plan
+        sent = [(message.record, plan, _sendable_error(message.error))]
+    dist.broadcast_object_list(sent, group_src=0, group=pg)
+    if message is not None:
+        return message
+    record, plan, error = sent[0]
+    return _Message(record, plan, error)
+
+
+def _sendable_error(error: BaseException | None) -> BaseException | None:
+    """The error itself, or its text where it can't travel or is not an error elsewhere."""
+    if error is None:
+        return None
+    text = RuntimeError(f"rank 0 of the group: {type(error).__name__}: {error}")
+    if not isinstance(error, Exception):
+        return text
+    try:
+        copy = pickle.loads(pickle.dumps(error))
+    except Exception:
+        return text
+    return copy if type(copy) is type(error) else text
+
+
+def _agree(space: EstimatedSpace | None, pg: Any) -> None:
+    """Raises ModelsDiffer on every rank when some rank's tables or options are others."""
+    own = _canonical(space)
+    digest = None if own is None else hashlib.blake2b(own, digest_size=16).hexdigest()
+    digests: list[Any] = [None] * pg.size()
+    dist.all_gather_object(digests, digest, group=pg)
+    others = [rank for rank, theirs in enumerate(digests) if theirs != digests[0]]
+    if not others:
+        return
+    # Only now is the whole description sent, so that the ranks that differ can say how.
+    sent = [zlib.compress(own or b"")] if pg.rank() == 0 else [b""]
+    dist.broadcast_object_list(sent, group_src=0, group=pg)
+    details: list[Any] = [None] * pg.size()
+    dist.all_gather_object(
+        details, first_differences(zlib.decompress(sent[0]), own or b""), group=pg
+    )
+    named = "; ".join(f"rank {rank}: {details[rank]}" for rank in others[:4])
+    more = f"; and {len(others) - 4} more ranks" if len(others) > 4 else ""
+    raise ModelsDiffer(
+        f"{len(others)} of {pg.size()} ranks describe another model than rank 0. {named}{more}. "
+        "Build the same model, sharders and constraints on every rank."
+    )
+
+
+def _canonical(space: EstimatedSpace | None) -> bytes | None:
+    if space is None:
+        return None
+    nothing = Search(proposers=(), partitioner=Partitioner())
+    return canonical_request(space.request, nothing, ranks=0, context={})

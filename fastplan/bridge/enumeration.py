@@ -1,0 +1,158 @@
+"""How a planner comes to its search space: natively as far as enumerator and estimators are stock.
+
+The space is first drafted (tables and their allowed options) and finished (estimated) only when it
+is searched: a plan from the cache needs the draft alone.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
+from torchrec.distributed.planner.types import ShardingOption
+
+from fastplan.bridge import hooks, versions
+from fastplan.bridge.extract import Extraction
+from fastplan.bridge.fallback import NotNative, describe, require_stock
+from fastplan.bridge.lazy import LazyList
+from fastplan.bridge.run import Run
+from fastplan.bridge.space import EstimatedSpace, ObjectSpace, Space
+from fastplan.core.solve import OutOfRange
+
+_ENUMERATOR_METHODS = (
+    "enumerate",
+    "populate_estimates",
+    "_filter_sharding_types",
+    "_filter_compute_kernels",
+    "_get_num_buckets",
+)
+
+
+class Enumeration:
+    """One planner's way to the search space of one module."""
+
+    def __init__(self, planner: Any, run: Run, module: Any, sharders: list[Any]) -> None:
+        self._planner = planner
+        self._enumerator = planner._enumerator
+        self._run = run
+        self._module = module
+        self._sharders = sharders
+
+    def draft(self) -> Space | None:
+        """Tables and options, not yet estimated where that is native; None without any table."""
+        try:
+            require_stock(self._enumerator, EmbeddingEnumerator, *_ENUMERATOR_METHODS)
+            space = self._remembered() or self._extracted()
+        except NotNative as why:
+            return self._enumerated(str(why))
+        if space is None:
+            self._remember([])
+            self._show([])
+        return space
+
+    def described(self) -> EstimatedSpace:
+        """The draft, where it is native; raises NotNative where only Python can tell."""
+        require_stock(self._enumerator, EmbeddingEnumerator, *_ENUMERATOR_METHODS)
+        space = self._remembered() or self._extracted()
+        if space is None:
+            raise NotNative("there is no table")
+        if space.extraction.estimators.custom:
+            raise NotNative("an estimator is custom")
+        return space
+
+    def leave(self, space: Space) -> None:
+        """Leaves the options behind for whoever asks for them, as TorchRec's enumerator does."""
+        if isinstance(space, EstimatedSpace):
+            self._remember(_lazily(space))
+            self._show(_lazily(space))
+
+    def finish(self, space: Space) -> Space:
+        """The space with every estimate."""
+        if not isinstance(space, EstimatedSpace):
+            return space
+        try:
+            with self._run.phase("estimate"):
+                _ = space.columns
+        except OutOfRange as why:
+            self._forget(space)
+            enumerated = self._enumerated(str(why))
+            assert enumerated is not None
+            return enumerated
+        custom = space.extraction.estimators.custom
+        if not custom:
+            self.leave(space)
+            hooks.after_enumeration(self._planner, self._enumerator._last_stored_search_space)
+            return space
+        for estimator in custom:
+            self._run.add_reason("mixed", f"{describe(estimator)} estimates in Python")
+        with self._run.phase("custom estimate"):
+            options = _with_estimates(space)
+        self._remember(copy.deepcopy(options))
+        self._show(options)
+        hooks.after_enumeration(self._planner, options)
+        return ObjectSpace(options)
+
+    def _remembered(self) -> EstimatedSpace | None:
+        """TorchRec's enumerator remembers its last search space by module and sharders."""
+        enumerator = self._enumerator
+        known = (enumerator._last_stored_module, enumerator._last_stored_sharders)
+        if known != (self._module, self._sharders):
+            return None
+        stored = enumerator._last_stored_search_space
+        # Somebody who has read the options may have changed them.
+        if not isinstance(stored, LazyList) or stored.is_built:
+            raise NotNative("this search space was enumerated before")
+        space: EstimatedSpace = stored.source
+        return space
+
+    def _extracted(self) -> EstimatedSpace | None:
+        enumerator = self._enumerator
+        with self._run.phase("request"):
+            deterministic = self._planner._deterministic
+            extraction = Extraction(enumerator, self._sharders, deterministic=deterministic)
+            extraction.walk(self._module)
+            if not extraction.tables:
+                return None
+            return EstimatedSpace(extraction.request(), extraction, enumerator)
+
+    def _enumerated(self, why: str) -> ObjectSpace | None:
+        """By the enumerator's own Python."""
+        self._run.add_reason("mixed", f"enumerated in Python: {why}")
+        with self._run.phase("enumerate"):
+            options = self._enumerator.enumerate(module=self._module, sharders=self._sharders)
+        self._show(options)
+        if not options:
+            return None
+        hooks.after_enumeration(self._planner, options)
+        return ObjectSpace(options)
+
+    def _remember(self, options: list[ShardingOption]) -> None:
+        self._enumerator._last_stored_module = self._module
+        self._enumerator._last_stored_sharders = self._sharders
+        self._enumerator._last_stored_search_space = options
+
+    def _forget(self, space: EstimatedSpace) -> None:
+        """Options that can't be estimated here must not be what the enumerator remembers."""
+        stored = self._enumerator._last_stored_search_space
+        if isinstance(stored, LazyList) and stored.source is space:
+            self._enumerator._last_stored_module = None
+            self._enumerator._last_stored_sharders = None
+            self._enumerator._last_stored_search_space = None
+
+    def _show(self, options: list[ShardingOption]) -> None:
+        """TorchRec 1.9 shows the search space on the planner too: the objects, not copies."""
+        if versions.IS_1_9:
+            self._planner._search_space = options
+
+
+def _lazily(space: EstimatedSpace) -> list[ShardingOption]:
+    return LazyList(lambda: _with_estimates(space), source=space)
+
+
+def _with_estimates(space: EstimatedSpace) -> list[ShardingOption]:
+    """All options; custom estimators add to what the stock ones, done natively, have estimated."""
+    options = space.all_options()
+    for estimator in space.extraction.estimators.custom:
+        estimator.estimate(options, sharder_data_map=space.enumerator._sharder_data_map)
+    return options

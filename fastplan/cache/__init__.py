@@ -1,0 +1,1 @@
+"""The plan cache: entries, and the stores that keep them."""

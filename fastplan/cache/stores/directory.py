@@ -1,0 +1,299 @@
+"""Entries in a directory, for any number of processes and hosts at once.
+
+    <root>/ab/<key>/<name>.plan
+
+There are no locks: an entry is written to a temporary file and renamed, readers see all of it or
+nothing, and whoever finds the folder it writes to removed makes it again. A process killed at any
+point leaves at most a temporary file, which a later sweep removes.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from random import SystemRandom
+from threading import Thread
+from typing import NamedTuple
+
+from fastplan.cache.entry import MAX_ENTRY, is_key
+from fastplan.cache.stores.base import (
+    SUFFIX,
+    StoreError,
+    check_key,
+    check_name,
+    check_size,
+    name_of_file,
+)
+from fastplan.cache.stores.folder import Folder
+
+_log = logging.getLogger(__name__)
+
+_PREFIX = re.compile(r"[0-9a-f]{2}")
+_TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.tmp")
+_STALE_SECONDS = 3600.0
+# How often a write starts over when the folder under it is removed; each time takes another
+# process that sweeps at just that moment.
+_TRIES = 10
+
+_READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
+_ADVICE = {
+    errno.ENOSPC: "free some space there or choose another directory",
+    errno.EDQUOT: "free some space there or choose another directory",
+    errno.EACCES: "choose a directory with the rights to do so",
+    errno.EPERM: "choose a directory with the rights to do so",
+    errno.EROFS: "choose a directory that can be written to",
+    errno.ENOTDIR: "choose a directory, or remove what is in its place",
+}
+
+
+class _File(NamedTuple):
+    """An entry's file as a sweep found it; the least recently used sort first."""
+
+    time: int
+    key: str
+    name: str
+    inode: int
+    size: int
+
+
+class DirectoryStore:
+    """Entries under `path`, which the first write makes. A directory that is not there is empty.
+
+    Up to about `max_bytes` are kept. Every eighth of that written, a daemon thread looks through
+    all of it and removes the least recently used entries; processes start at a random point of
+    that eighth, so many short ones sweep as often as a long one. No other call takes longer the
+    more entries there are.
+
+    Foreign files are left alone, links inside are never followed.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], max_bytes: int = 256 << 20) -> None:
+        check_size(max_bytes)
+        self._root = os.path.abspath(os.path.expanduser(os.fspath(path)))
+        self._max_bytes = max_bytes
+        self._slack = max(1, max_bytes // 8)
+        self._until_sweep = SystemRandom().randint(1, self._slack)
+        self._sweeper: Thread | None = None
+
+    def read(self, key: str) -> list[tuple[str, bytes]]:
+        """Entries that can't be read are left out, and a StoreError only if that leaves none."""
+        check_key(key)
+        found = []
+        failure = None
+        with self._reported("reading"):
+            try:
+                with self._folder(key) as folder:
+                    for name in sorted(
+                        filter(None, (name_of_file(f.name) for f in folder.files()))
+                    ):
+                        try:
+                            data = folder.read(name + SUFFIX, MAX_ENTRY)
+                        except OSError as error:
+                            failure = failure if _is_gone(error) else error
+                            continue
+                        if data is not None:
+                            found.append((name, data))
+            except FileNotFoundError:
+                return []
+            if failure is not None and not found:
+                raise failure
+        return found
+
+    def write(self, key: str, name: str, data: bytes) -> None:
+        check_key(key)
+        check_name(name)
+        with self._reported("writing"):
+            for left in reversed(range(_TRIES)):
+                try:
+                    with self._folder(key, make=True) as folder:
+                        _write_whole(folder, name + SUFFIX, data)
+                    break
+                except OSError as error:
+                    if not left or not _is_gone(error):
+                        raise
+        self._until_sweep -= len(data)
+        if self._until_sweep <= 0 and (self._sweeper is None or not self._sweeper.is_alive()):
+            self._until_sweep = self._slack
+            sweeper = Thread(
+                target=self._sweep_quietly, args=(key, name), name="fastplan-sweep", daemon=True
+            )
+            # No thread can be started while the interpreter ends; other processes will sweep.
+            with suppress(RuntimeError):
+                sweeper.start()
+                self._sweeper = sweeper
+
+    def delete(self, key: str, name: str) -> None:
+        check_key(key)
+        check_name(name)
+        with self._reported("deleting"), suppress(FileNotFoundError):
+            with self._folder(key) as folder:
+                folder.remove(name + SUFFIX)
+            self._remove_if_empty(key)
+
+    def keys(self) -> Iterator[str]:
+        with self._reported("listing"):
+            for key, folder in self._walk():
+                if any(name_of_file(file.name) for file in folder.files()):
+                    yield key
+
+    def touch(self, key: str, name: str) -> None:
+        """A directory that can only be read is no error: its entries are as good unmarked."""
+        check_key(key)
+        check_name(name)
+        with self._reported("marking as used"):
+            try:
+                with self._folder(key) as folder:
+                    folder.mark(name + SUFFIX)
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                if error.errno not in _READ_ONLY:
+                    raise
+
+    def describe(self) -> str:
+        return self._root
+
+    def sweep(self, keep: tuple[str, str] | None = None) -> int:
+        """Removes stale temporary files and the least recently used entries over the limit, but
+        never the last used one nor the (key, name) `keep`. Returns the bytes of entries removed.
+
+        Any number of processes can sweep at once: each counts what another one removed.
+        """
+        removed = 0
+        with self._reported("sweeping"):
+            files, total = self._survey()
+            files.sort()
+            for file in files[:-1]:
+                if total <= self._max_bytes - self._slack:
+                    break
+                if (file.key, file.name) == keep:
+                    continue
+                gone = self._evict(file)
+                if gone is not None:
+                    total -= file.size
+                    removed += gone
+        return removed
+
+    def wait_for_sweep(self) -> None:
+        """Returns when the sweep that a write has started, if any, is over."""
+        if self._sweeper is not None:
+            self._sweeper.join()
+
+    def _sweep_quietly(self, key: str, name: str) -> None:
+        try:
+            self.sweep(keep=(key, name))
+        except StoreError as error:
+            _log.warning("%s", error)
+
+    def _survey(self) -> tuple[list[_File], int]:
+        """All entries, and the bytes of them and of the temporary files in use."""
+        files = []
+        total = 0
+        stale = time.time() - _STALE_SECONDS
+        for key, folder in self._walk():
+            listed = folder.files()
+            for file in listed:
+                name = name_of_file(file.name)
+                if name is None and not _TEMPORARY.fullmatch(file.name):
+                    continue
+                with suppress(FileNotFoundError, PermissionError):
+                    info = folder.stat(file.name)
+                    if name is not None:
+                        files.append(_File(info.st_mtime_ns, key, name, info.st_ino, info.st_size))
+                    elif info.st_mtime < stale:
+                        folder.remove(file.name)
+                        continue
+                    total += info.st_size
+            if not listed:
+                self._remove_if_empty(key)
+        return files, total
+
+    def _evict(self, file: _File) -> int | None:
+        """Bytes removed: 0 if another process was first, None if the entry must stay."""
+        try:
+            with self._folder(file.key) as folder:
+                info = folder.stat(file.name + SUFFIX)
+                if (info.st_mtime_ns, info.st_ino) != (file.time, file.inode):
+                    return None  # used or written since
+                folder.remove(file.name + SUFFIX)
+            self._remove_if_empty(file.key)
+        except FileNotFoundError:
+            return 0
+        except (PermissionError, NotADirectoryError):
+            return None
+        return file.size
+
+    def _remove_if_empty(self, key: str) -> None:
+        with suppress(OSError), Folder(self._root) as root:
+            with root.enter(key[:2]) as prefix:
+                prefix.remove_folder(key)
+            root.remove_folder(key[:2])
+
+    def _walk(self) -> Iterator[tuple[str, Folder]]:
+        """The keys with their open folders. What vanishes or is closed to us is left out."""
+        try:
+            root = Folder(self._root)
+        except FileNotFoundError:
+            return
+        skipped = (FileNotFoundError, NotADirectoryError, PermissionError)
+        with root:
+            for prefix_name in filter(_PREFIX.fullmatch, root.folders()):
+                with suppress(*skipped), root.enter(prefix_name) as prefix:
+                    for key in filter(is_key, prefix.folders()):
+                        if key.startswith(prefix_name):
+                            with suppress(*skipped), prefix.enter(key) as folder:
+                                yield key, folder
+
+    @contextmanager
+    def _folder(self, key: str, make: bool = False) -> Iterator[Folder]:
+        """The key's folder, open."""
+        if make:
+            os.makedirs(self._root, exist_ok=True)
+        with ExitStack() as opened:
+            folder = opened.enter_context(Folder(self._root))
+            for name in (key[:2], key):
+                if make:
+                    folder.make(name)
+                folder = opened.enter_context(folder.enter(name))
+            yield folder
+
+    @contextmanager
+    def _reported(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            where = f" ({error.filename})" if error.filename else ""
+            advice = f"; {_ADVICE[error.errno]}" if error.errno in _ADVICE else ""
+            raise StoreError(
+                f"{self._root}: {doing} failed: {error.strerror or error}{where}{advice}"
+            ) from error
+
+
+def _is_gone(error: OSError) -> bool:
+    """Whether it is about something another process, or another host's, has removed."""
+    return error.errno in (errno.ENOENT, errno.ESTALE)
+
+
+def _write_whole(folder: Folder, file_name: str, data: bytes) -> None:
+    """All of the data under that name, or nothing of it."""
+    temporary = f".{os.urandom(8).hex()}.tmp"
+    fd = folder.create(temporary)
+    try:
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(fd, rest) :]
+            # Else a crash of the machine could leave the new name on an empty file.
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        folder.replace(temporary, file_name)
+    except BaseException:
+        with suppress(OSError):
+            folder.remove(temporary)
+        raise

@@ -1,0 +1,115 @@
+"""Folders entered one level at a time, so that no link inside the root is ever followed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import suppress
+
+# Where descriptors can't stand for folders (Windows), paths do, and every step looks for links.
+_DESCRIPTORS = {os.open, os.mkdir, os.stat, os.unlink, os.rmdir, os.rename} <= os.supports_dir_fd
+_MARKS_LINKS = os.utime in os.supports_follow_symlinks
+_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_READ = os.O_RDONLY | _NOFOLLOW | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW | getattr(os, "O_BINARY", 0)
+
+
+class Folder:
+    """An open folder, to be used in a `with` statement. Its methods raise OSError and take plain
+    names of what is in it, never paths."""
+
+    def __init__(self, path: str) -> None:
+        """The root: the one folder that may be reached through links."""
+        self._path = path
+        self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY) if _DESCRIPTORS else None
+        if self._fd is None and not stat.S_ISDIR(os.stat(path).st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+
+    def __enter__(self) -> Folder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+
+    def enter(self, name: str) -> Folder:
+        """The folder of that name. Raises NotADirectoryError if it is a link or a file."""
+        inner = object.__new__(Folder)
+        inner._path = os.path.join(self._path, name)
+        inner._fd = None
+        if self._fd is None:
+            if not stat.S_ISDIR(self.stat(name).st_mode):
+                raise NotADirectoryError(errno.ENOTDIR, "link or file instead of a folder", name)
+            return inner
+        try:
+            inner._fd = os.open(name, _READ | os.O_DIRECTORY, dir_fd=self._fd)
+        except OSError as error:
+            # Systems differ in what they call a link here.
+            if error.errno in (errno.ELOOP, errno.EMLINK, errno.ENOTDIR):
+                raise NotADirectoryError(
+                    errno.ENOTDIR, "link or file instead of a folder", name
+                ) from None
+            raise
+        return inner
+
+    def make(self, name: str) -> None:
+        """Makes the folder of that name unless there is something already."""
+        with suppress(FileExistsError):
+            os.mkdir(self._at(name), dir_fd=self._fd)
+
+    def files(self) -> list[os.DirEntry[str]]:
+        """The regular files, to be asked for more while the folder is open."""
+        with os.scandir(self._path if self._fd is None else self._fd) as found:
+            return [entry for entry in found if entry.is_file(follow_symlinks=False)]
+
+    def folders(self) -> list[str]:
+        """Names of the folders, sorted."""
+        with os.scandir(self._path if self._fd is None else self._fd) as found:
+            return sorted(entry.name for entry in found if entry.is_dir(follow_symlinks=False))
+
+    def stat(self, name: str) -> os.stat_result:
+        """About the thing itself; a junction counts as a link."""
+        info = os.stat(self._at(name), dir_fd=self._fd, follow_symlinks=False)
+        if getattr(info, "st_file_attributes", 0) & stat.FILE_ATTRIBUTE_REPARSE_POINT:
+            raise NotADirectoryError(errno.ENOTDIR, "link instead of a file or folder", name)
+        return info
+
+    def read(self, name: str, limit: int) -> bytes | None:
+        """The file's content; None for what is no regular file, or is longer than `limit`."""
+        if self._fd is None and not stat.S_ISREG(self.stat(name).st_mode):
+            return None
+        try:
+            fd = os.open(self._at(name), _READ, dir_fd=self._fd)
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.EMLINK):
+                return None
+            raise
+        with open(fd, "rb", buffering=0) as file:
+            info = os.fstat(fd)
+            if not stat.S_ISREG(info.st_mode) or info.st_size > limit:
+                return None
+            return file.read()
+
+    def create(self, name: str) -> int:
+        """A descriptor of a new file, for writing."""
+        return os.open(self._at(name), _CREATE, 0o666, dir_fd=self._fd)
+
+    def replace(self, old: str, new: str) -> None:
+        os.replace(self._at(old), self._at(new), src_dir_fd=self._fd, dst_dir_fd=self._fd)
+
+    def remove(self, name: str) -> None:
+        os.unlink(self._at(name), dir_fd=self._fd)
+
+    def remove_folder(self, name: str) -> None:
+        os.rmdir(self._at(name), dir_fd=self._fd)
+
+    def mark(self, name: str) -> None:
+        """Sets the file's time to now, by the clock of the file system."""
+        if _MARKS_LINKS:
+            os.utime(self._at(name), dir_fd=self._fd, follow_symlinks=False)
+        elif stat.S_ISREG(self.stat(name).st_mode):
+            os.utime(self._at(name))
+
+    def _at(self, name: str) -> str:
+        return os.path.join(self._path, name) if self._fd is None else name

@@ -1,0 +1,66 @@
+"""Stores by what a user calls them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import cache
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+from fastplan.cache.stores.base import Store, StoreError
+from fastplan.cache.stores.directory import DirectoryStore
+from fastplan.cache.stores.memory import MemoryStore
+from fastplan.cache.stores.remote import RemoteStore
+
+
+def open_store(where: str | os.PathLike[str] | Store) -> Store:
+    """The store at a path or URL; "memory:" is one store for the whole process, and a store is
+    itself. Opens nothing yet: what is wrong with the place shows at the first call."""
+    if isinstance(where, str):
+        if not where:
+            raise ValueError("`where` must be a path, a URL, 'memory:' or a store, not ''")
+        if where == "memory:":
+            return _process_store()
+        if where.startswith(("file://", "local://")):
+            return DirectoryStore(_path_of(where))
+        if "://" in where:
+            return RemoteStore(where)
+        return DirectoryStore(where)
+    if isinstance(where, os.PathLike):
+        return DirectoryStore(where)
+    if isinstance(where, Store):
+        return where
+    raise TypeError(f"`where` must be a path, a URL, 'memory:' or a store, not {where!r}")
+
+
+def default_directory() -> Path:
+    """Where the platform wants caches to be. Raises StoreError for a user without a home."""
+    variable, below_home = _CACHES.get(sys.platform, ("XDG_CACHE_HOME", ".cache"))
+    named = os.environ.get(variable, "")
+    if os.path.isabs(named):
+        return Path(named, "fastplan", "plans")
+    try:
+        return Path.home().joinpath(below_home, "fastplan", "plans")
+    except RuntimeError:
+        raise StoreError("no home directory for the plan cache: name a directory") from None
+
+
+# By platform: the variable that names the place, and where it is in the home directory else.
+_CACHES = {
+    "darwin": ("", "Library/Caches"),
+    "win32": ("LOCALAPPDATA", "AppData/Local"),
+}
+
+
+@cache
+def _process_store() -> MemoryStore:
+    return MemoryStore()
+
+
+def _path_of(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.netloc not in ("", "localhost"):
+        raise ValueError(f"`where` must be a directory of this host: {url} is on {parts.netloc}")
+    return url2pathname(parts.path)

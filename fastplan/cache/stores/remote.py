@@ -1,0 +1,129 @@
+"""Entries wherever fsspec reaches: object stores, remote file systems."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from typing import Any
+
+from fastplan.cache.entry import MAX_ENTRY, is_key
+from fastplan.cache.stores.base import SUFFIX, StoreError, check_key, check_name, name_of_file
+
+
+class RemoteStore:
+    """Entries under an fsspec URL, such as s3://bucket/plans; `storage_options` go to its driver.
+
+    Nothing is imported or connected before the first call. Object stores replace an object as a
+    whole; where a driver does not, a reader can get part of an entry, which its checksum shows.
+    There is no limit on the size and no mark of use: object stores expire objects by their own
+    rules, and can't change an object's time without writing it again.
+    """
+
+    def __init__(self, url: str, **storage_options: Any) -> None:
+        self._url = url
+        self._options = storage_options
+        self._opened: tuple[Any, str] | None = None
+
+    def read(self, key: str) -> list[tuple[str, bytes]]:
+        check_key(key)
+        found = []
+        with self._reported("reading"):
+            fs, root = self._open()
+            folder = _folder(root, key)
+            fs.invalidate_cache(folder)
+            try:
+                listed = fs.ls(folder, detail=True)
+            except FileNotFoundError:
+                return []
+            for info in listed:
+                name = name_of_file(info["name"].rpartition("/")[2])
+                if name is None or info["type"] != "file" or (info["size"] or 0) > MAX_ENTRY:
+                    continue
+                try:
+                    found.append((name, bytes(fs.cat_file(info["name"]))))
+                except FileNotFoundError:
+                    continue  # deleted since
+        return sorted(found)
+
+    def write(self, key: str, name: str, data: bytes) -> None:
+        check_key(key)
+        check_name(name)
+        with self._reported("writing"):
+            fs, root = self._open()
+            path = _path(root, key, name)
+            try:
+                fs.pipe_file(path, data)
+            except FileNotFoundError:
+                # A file system with real folders, or a bucket that is not there. The latter is not
+                # ours to make: it may be a slip of the pen.
+                if not fs.exists(root):
+                    raise StoreError(f"{self.describe()} does not exist: create it first") from None
+                fs.makedirs(_folder(root, key), exist_ok=True)
+                fs.pipe_file(path, data)
+
+    def delete(self, key: str, name: str) -> None:
+        check_key(key)
+        check_name(name)
+        with self._reported("deleting"):
+            fs, root = self._open()
+            with suppress(FileNotFoundError):
+                fs.rm_file(_path(root, key, name))
+
+    def keys(self) -> Iterator[str]:
+        with self._reported("listing"):
+            fs, root = self._open()
+            fs.invalidate_cache()
+            try:
+                paths = fs.find(root)
+            except FileNotFoundError:
+                paths = []
+        seen = set()
+        for path in paths:
+            prefix, key, file_name = ["", "", "", *path.split("/")][-3:]
+            if is_key(key) and key[:2] == prefix and name_of_file(file_name):
+                seen.add(key)
+        return iter(sorted(seen))
+
+    def touch(self, key: str, name: str) -> None:
+        check_key(key)
+        check_name(name)
+
+    def describe(self) -> str:
+        """The URL without user, password and query, which may be secret."""
+        return re.sub(r"//[^/@]*@", "//", self._url).partition("?")[0]
+
+    def _open(self) -> tuple[Any, str]:
+        if self._opened is None:
+            try:
+                fsspec = import_module("fsspec")
+            except ImportError:
+                raise StoreError(f"{self.describe()} needs fsspec: pip install fsspec") from None
+            try:
+                fs, root = fsspec.url_to_fs(self._url, **self._options)
+            except ImportError as error:
+                driver = getattr(error.__cause__, "name", None) or error.name
+                way_out = f"pip install {driver}" if driver else str(error)
+                raise StoreError(f"{self.describe()} needs a driver: {way_out}") from error
+            self._opened = fs, root.rstrip("/")
+        return self._opened
+
+    @contextmanager
+    def _reported(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except StoreError:
+            raise
+        except Exception as error:  # drivers raise what their libraries do
+            raise StoreError(
+                f"{self.describe()}: {doing} failed: {type(error).__name__}: {error}"
+            ) from error
+
+
+def _folder(root: str, key: str) -> str:
+    return f"{root}/{key[:2]}/{key}"
+
+
+def _path(root: str, key: str, name: str) -> str:
+    return f"{_folder(root, key)}/{name}{SUFFIX}"

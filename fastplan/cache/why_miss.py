@@ -1,0 +1,105 @@
+"""Why a request was not in the cache: what differs from the nearest entry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from fastplan.cache.differences import Difference, differences
+from fastplan.cache.entry import BadEntry, decode, request_bytes
+from fastplan.cache.fingerprint import fingerprint
+from fastplan.cache.plan_cache import CacheReport, PlanCache, open_cache
+
+# Comparing is cheap, but a store may hold a hundred thousand entries.
+_MOST_KEYS = 5000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MissExplanation:
+    """Entries under the same key and why they don't serve; and the nearest other request."""
+
+    key: str
+    same_key: tuple[str, ...]
+    nearest: str | None
+    changed: tuple[Difference, ...]
+
+    def __str__(self) -> str:
+        lines = [f"request {self.key}"]
+        lines += [f"  same request, {reason}" for reason in self.same_key]
+        if self.nearest is None:
+            lines.append("  no other entry to compare with")
+        else:
+            lines.append(f"  nearest entry {self.nearest}: {len(self.changed)} fields differ")
+            lines += [f"    {change}" for change in self.changed[:20]]
+            if len(self.changed) > 20:
+                lines.append(f"    and {len(self.changed) - 20} more")
+        return "\n".join(lines)
+
+
+def explain_miss(request: str | bytes | CacheReport, cache: Any) -> MissExplanation:
+    """Names the field that changed, with old and new value.
+
+    Args:
+        request: `planner.last_run.cache`, its `request`, or the key of an entry in the cache.
+        cache: a PlanCache, or what a planner's `cache` argument takes.
+
+    Raises StoreError when the store does, and ValueError for a key that no entry has.
+    """
+    plans = open_cache(cache, capacity_tolerance=0.01, timeout=30.0)
+    if plans is None:
+        raise ValueError("there is no cache to look into")
+    key, canonical = _read(request, plans)
+    found: tuple[int, str, list[Difference]] | None = None
+    for other in islice(plans.store.keys(), _MOST_KEYS):
+        if other == key:
+            continue
+        for stored in _requests(plans, other):
+            changed = differences(stored, canonical)
+            if found is None or len(changed) < found[0]:
+                found = (len(changed), other, changed)
+    return MissExplanation(
+        key=key,
+        same_key=tuple(_same_key(plans, key)),
+        nearest=found[1] if found else None,
+        changed=tuple(found[2]) if found else (),
+    )
+
+
+def _read(request: str | bytes | CacheReport, plans: PlanCache) -> tuple[str, bytes]:
+    if isinstance(request, CacheReport):
+        if request.request is None:
+            raise ValueError(f"the cache was {request.status}: {request.reason}")
+        request = request.request
+    if isinstance(request, bytes):
+        return fingerprint(request), request
+    for stored in _requests(plans, request):
+        return request, stored
+    raise ValueError(f"no entry has the key {request}; give the request itself")
+
+
+def _requests(plans: PlanCache, key: str) -> list[bytes]:
+    """The requests of a key's entries, as far as they can be read."""
+    found = []
+    for _, data in plans.store.read(key):
+        try:
+            found.append(request_bytes(decode(data)))
+        except BadEntry:
+            continue
+    return found
+
+
+def _same_key(plans: PlanCache, key: str) -> list[str]:
+    reasons = []
+    for name, data in plans.store.read(key):
+        try:
+            entry = decode(data)
+        except BadEntry as problem:
+            reasons.append(f"entry {name} can't be read: {problem}")
+            continue
+        solved = ", ".join(
+            f"{count} x ({hbm} hbm, {ddr} ddr, {ssd} ssd)"
+            for count, hbm, ddr, ssd in entry.capacities[:3]
+        )
+        reasons.append(f"entry {name} was solved for {solved} bytes")
+    return reasons

@@ -1,0 +1,107 @@
+"""One rank of a real gloo group: runs every case and prints what it saw, as JSON."""
+
+import json
+import logging
+import sys
+import warnings
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torchrec import EmbeddingBagCollection, EmbeddingBagConfig
+from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+from torchrec.distributed.planner import Topology
+from torchrec.distributed.planner.types import PlannerError
+
+from fastplan import EmbeddingShardingPlanner
+from fastplan.bridge.collective import ModelsDiffer
+
+ROWS = (1000, 50_000, 200)
+SHARDERS = [EmbeddingBagCollectionSharder()]
+
+
+def model(rows: tuple[int, ...] = ROWS) -> EmbeddingBagCollection:
+    tables = [
+        EmbeddingBagConfig(
+            name=f"t{i}", embedding_dim=64, num_embeddings=n, feature_names=[f"f{i}"]
+        )
+        for i, n in enumerate(rows)
+    ]
+    return EmbeddingBagCollection(device=torch.device("meta"), tables=tables)
+
+
+def topology(ranks: int, memory: int = 1 << 34) -> Topology:
+    return Topology(world_size=ranks, compute_device="cuda", hbm_cap=memory, ddr_cap=memory)
+
+
+def planner(ranks: int, memory: int = 1 << 34, **more: Any) -> EmbeddingShardingPlanner:
+    return EmbeddingShardingPlanner(topology=topology(ranks, memory), stats=[], **more)
+
+
+class Editing(EmbeddingShardingPlanner):
+    """Changes its plan afterwards, as frameworks do."""
+
+    def plan(self, module: Any, sharders: Any) -> Any:
+        plan = super().plan(module, sharders)
+        plan.plan[""]["t0"].compute_kernel = "edited"
+        return plan
+
+
+def same_plan(rank: int, world: int, folder: str) -> Any:
+    together = planner(world).collective_plan(model(), SHARDERS)
+    return [str(together), together == planner(world).plan(model(), SHARDERS)]
+
+
+def cached(rank: int, world: int, folder: str) -> Any:
+    seen = []
+    for _ in range(2):
+        used = planner(world, cache=f"{folder}/plans")
+        plan = used.collective_plan(model(), SHARDERS)
+        seen.append([str(plan), used.last_run.cache.status, used.last_run.reason])
+    return seen
+
+
+def failing(rank: int, world: int, folder: str) -> Any:
+    try:
+        planner(world, memory=1 << 20).collective_plan(model(), SHARDERS)
+    except PlannerError as error:
+        return [error.error_type.value, str(error)]
+
+
+def differing(rank: int, world: int, folder: str) -> Any:
+    rows = (1000, 60_000, 200) if rank == world - 1 else ROWS
+    try:
+        planner(world).collective_plan(model(rows), SHARDERS)
+    except ModelsDiffer as error:
+        return str(error)
+
+
+def sub_group(rank: int, world: int, folder: str) -> Any:
+    half = world // 2
+    groups = [dist.new_group(range(half)), dist.new_group(range(half, world))]
+    own = model((1000, 50_000) if rank < half else (70_000, 20))
+    plan = planner(half).collective_plan(own, SHARDERS, groups[rank >= half])
+    return str(plan)
+
+
+def edited(rank: int, world: int, folder: str) -> Any:
+    made = Editing(topology=topology(world), stats=[]).collective_plan(model(), SHARDERS)
+    return made.plan[""]["t0"].compute_kernel
+
+
+CASES = (same_plan, cached, failing, differing, sub_group, edited)
+
+
+def main(rank: int, world: int, folder: str) -> None:
+    warnings.simplefilter("ignore")
+    logging.disable(logging.CRITICAL)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=world
+    )
+    results = {case.__name__: case(rank, world, folder) for case in CASES}
+    dist.destroy_process_group()
+    print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

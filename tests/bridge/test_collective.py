@@ -1,0 +1,84 @@
+"""Collective starts on real gloo processes."""
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+from torchrec.distributed.planner import Topology
+
+from fastplan import EmbeddingShardingPlanner
+
+
+@pytest.fixture(scope="module", params=[2, 4], ids=["2 ranks", "4 ranks"])
+def ranks(request: Any, tmp_path_factory: Any) -> list[dict[str, Any]]:
+    """What every rank saw of every case."""
+    folder = tmp_path_factory.mktemp("ranks")
+    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"}
+    arguments = [sys.executable, "-m", "tests.bridge.collective_worker"]
+    processes = [
+        subprocess.Popen(
+            [*arguments, str(rank), str(request.param), str(folder)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        for rank in range(request.param)
+    ]
+    results = []
+    for process in processes:
+        output, errors = process.communicate(timeout=240)
+        assert process.returncode == 0, errors
+        results.append(json.loads(output.splitlines()[-1]))
+    return results
+
+
+def seen(ranks: list[dict[str, Any]], case: str) -> list[Any]:
+    return [results[case] for results in ranks]
+
+
+def test_every_rank_has_the_plan_that_it_would_make_alone(ranks):
+    results = seen(ranks, "same_plan")
+    assert len({text for text, _ in results}) == 1
+    assert all(same for _, same in results)
+
+
+def test_the_second_start_is_a_hit_on_rank_zero_and_rebuilt_elsewhere(ranks):
+    first, *others = seen(ranks, "cached")
+    assert [status for _, status, _ in first] == ["miss", "hit"]
+    for runs in others:
+        assert [reason for _, _, reason in runs] == ["planned by rank 0 of the group"] * 2
+    assert len({plan for runs in (first, *others) for plan, _, _ in runs}) == 1
+
+
+def test_an_error_on_rank_zero_is_raised_on_every_rank(ranks):
+    results = seen(ranks, "failing")
+    assert results[0][0] == "insufficient_storage"
+    assert results == [results[0]] * len(ranks)
+
+
+def test_ranks_with_another_model_are_named_on_every_rank(ranks):
+    results = seen(ranks, "differing")
+    assert results == [results[0]] * len(ranks)
+    assert f"rank {len(ranks) - 1}: tables[t1].rows: 50000 -> 60000" in results[0]
+
+
+def test_a_sub_group_that_does_not_start_at_rank_zero_plans_for_itself(ranks):
+    half = len(ranks) // 2
+    low, high = seen(ranks, "sub_group")[:half], seen(ranks, "sub_group")[half:]
+    assert len(set(low)) == len(set(high)) == 1
+    assert low[0] != high[0]
+
+
+def test_a_planner_that_edits_its_plan_sends_the_edited_one(ranks):
+    assert seen(ranks, "edited") == ["edited"] * len(ranks)
+
+
+def test_without_a_process_group_torchrec_says_so():
+    planner = EmbeddingShardingPlanner(topology=Topology(world_size=2, compute_device="cuda"))
+    with pytest.raises(AssertionError, match="not yet initialized"):
+        planner.collective_plan(torch.nn.Module(), [])

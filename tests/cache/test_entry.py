@@ -1,0 +1,324 @@
+"""An entry comes back as it was, or not at all and with a reason."""
+
+import json
+import math
+import random
+import struct
+import tracemalloc
+import zlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fastplan.cache.entry import (
+    MAGIC,
+    MAX_HEADER,
+    MAX_SECTION,
+    BadEntry,
+    Entry,
+    decode,
+    encode,
+    pack_request,
+    request_bytes,
+)
+from tests.cache.samples import data, entry, key, sealed
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+ENTRIES = st.builds(
+    Entry,
+    key=st.text("0123456789abcdef", min_size=16, max_size=128),
+    capacities=st.lists(st.tuples(st.integers(1, 2**40), INT64, INT64, INT64), max_size=4).map(
+        tuple
+    ),
+    rating=FINITE,
+    payload=st.binary(max_size=200),
+    request=st.binary(max_size=100),
+    provenance=st.dictionaries(TEXT, TEXT | INT64 | FINITE, max_size=4),
+)
+
+
+def reason(damaged):
+    with pytest.raises(BadEntry) as caught:
+        decode(damaged)
+    return caught.value.reason
+
+
+def header(**changes):
+    fields = {
+        "capacities": [[8, 1, 2, 3]],
+        "key": key(1),
+        "provenance": {"host": "a"},
+        "rating": (1.5).hex(),
+        **changes,
+    }
+    return json.dumps(
+        {name: value for name, value in fields.items() if value is not ...},
+        sort_keys=True,
+        separators=(",", ":"),
+    ).encode()
+
+
+@given(ENTRIES)
+@settings(max_examples=300, derandomize=True, deadline=None)
+def test_any_entry_comes_back_to_the_bit(made):
+    again = decode(encode(made))
+    assert again == made
+    assert again.rating.hex() == made.rating.hex()
+    assert encode(again) == encode(made)
+
+
+def test_the_bytes_do_not_depend_on_the_order_of_provenance():
+    one = entry(provenance={"a": 1, "b": 2})
+    other = entry(provenance={"b": 2, "a": 1})
+    assert encode(one) == encode(other)
+
+
+def test_the_format_is_as_it_was_first_written():
+    made = Entry(
+        key="0123456789abcdef",
+        capacities=((2, 80, 90, 0),),
+        rating=1.5,
+        payload=b"plan",
+        request=b"",
+        provenance={"host": "h"},
+    )
+    assert encode(made).hex() == (
+        "8966617374706c616e0d0a1a0a01006f0000007b226361706163697469657322"
+        "3a5b5b322c38302c39302c305d5d2c226b6579223a2230313233343536373839"
+        "616263646566222c2270726f76656e616e6365223a7b22686f7374223a226822"
+        "7d2c22726174696e67223a223078312e38303030303030303030303030702b30"
+        "227d04000000706c616e00000000643713c987081542412e2be364239e8a"
+    )
+
+
+def test_the_request_comes_back_unpacked():
+    made = entry(request=pack_request(b"tables" * 1000))
+    assert request_bytes(decode(encode(made))) == b"tables" * 1000
+
+
+def test_no_request_unpacks_to_nothing():
+    assert request_bytes(entry(request=b"")) == b""
+
+
+def test_a_request_that_unpacks_to_too_much_is_refused_before_it_takes_the_memory():
+    bomb = entry(request=zlib.compress(bytes(200 << 20), 9))
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadEntry, match="over 1048576 bytes when unpacked"):
+            request_bytes(bomb, limit=1 << 20)
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("packed", "why"),
+    [
+        (b"no zlib", "can't be unpacked"),
+        (pack_request(b"request")[:-1], "truncated"),
+        (pack_request(b"request") + b"x", "extra bytes"),
+    ],
+)
+def test_a_damaged_request_is_refused(packed, why):
+    with pytest.raises(BadEntry, match=why):
+        request_bytes(entry(request=packed))
+
+
+def test_a_request_of_exactly_the_limit_is_unpacked():
+    assert request_bytes(entry(request=pack_request(b"12345")), limit=5) == b"12345"
+
+
+def test_every_flipped_bit_is_found():
+    good = data(1)
+    for at in range(len(good)):
+        for bit in range(8):
+            bad = bytearray(good)
+            bad[at] ^= 1 << bit
+            assert reason(bytes(bad))
+
+
+def test_every_byte_of_another_value_is_found():
+    good = data(2)
+    draw = random.Random(2)
+    for at in range(len(good)):
+        for value in draw.sample(range(256), 8):
+            if value != good[at]:
+                assert reason(good[:at] + bytes([value]) + good[at + 1 :])
+
+
+def test_every_truncation_and_every_extension_is_found():
+    good = data(3)
+    for length in range(len(good)):
+        assert reason(good[:length]) == ("truncated" if length else "not an entry")
+        assert reason(good[length + 1 :])
+        assert reason(good + good[: length + 1]) == "extra bytes after its end"
+
+
+def test_every_splice_of_two_entries_is_found():
+    draw = random.Random(4)
+    tried = 0
+    while tried < 5000:
+        one, other = data(draw.randrange(50)), data(draw.randrange(50))
+        bad = one[: draw.randint(0, len(one))] + other[draw.randint(0, len(other)) :]
+        if bad not in (one, other):
+            assert reason(bad)
+            tried += 1
+
+
+def test_random_bytes_are_no_entry():
+    draw = random.Random(5)
+    for _ in range(1000):
+        assert reason(draw.randbytes(draw.randint(0, 300))) == "not an entry"
+        assert reason(MAGIC + struct.pack("<H", 1) + draw.randbytes(draw.randint(0, 300)))
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [(0, "unknown schema 0"), (2, "newer schema 2"), (65535, "newer schema 65535")],
+)
+def test_another_schema_is_named(schema, why):
+    assert reason(sealed(header(), schema=schema)).startswith(why)
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "limit"),
+    [("header", 0, MAX_HEADER), ("payload", 1, MAX_SECTION), ("request", 2, MAX_SECTION)],
+)
+def test_an_absurd_length_is_named_before_it_is_believed(name, at, limit):
+    start = MAGIC + struct.pack("<H", 1) + bytes(4) * at
+    assert reason(start + struct.pack("<I", limit + 1)) == (
+        f"{name} of {limit + 1} bytes, the limit is {limit}"
+    )
+
+
+def test_fields_of_later_versions_are_ignored():
+    made = decode(sealed(header(zone="b", aisle=[{"deep": None}])))
+    assert made.capacities == ((8, 1, 2, 3),)
+
+
+@pytest.mark.parametrize("name", ["capacities", "key", "provenance", "rating"])
+def test_a_missing_field_is_named(name):
+    assert reason(sealed(header(**{name: ...}))) == f"header without '{name}'"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("key", "../../../../etc/passwd"),
+        ("key", "ABCDEF0123456789"),
+        ("key", key(1) + "\n"),
+        ("key", 17),
+        ("capacities", [[0, 1, 1, 1]]),
+        ("capacities", [[1, 1, 1]]),
+        ("capacities", [[1, 1, 1, 1.0]]),
+        ("capacities", [[True, 1, 1, 1]]),
+        ("capacities", [[1, 2**63, 1, 1]]),
+        ("capacities", {"a": 1}),
+        ("capacities", "8888"),
+        ("rating", 1.5),
+        ("rating", "1.5"),
+        ("rating", "nan"),
+        ("rating", "inf"),
+        ("rating", "0x1p+99999"),
+        ("rating", None),
+        ("provenance", []),
+        ("provenance", {"a": None}),
+        ("provenance", {"a": [1]}),
+        ("provenance", {"a": True}),
+        ("provenance", {"a": 2**63}),
+    ],
+)
+def test_a_field_of_the_wrong_type_or_range_is_named(name, value):
+    assert reason(sealed(header(**{name: value}))).startswith(f"header: `{name}` must ")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (b"", "not valid JSON"),
+        (b"{", "not valid JSON"),
+        (b"\xff\xfe", "not valid JSON"),
+        (b"[" * 100_000, "not valid JSON"),
+        (b"[" * 100_000 + b"]" * 100_000, "not valid JSON"),
+        (b'{"a":' + b"9" * 100_000 + b"}", "integer over 64 bits"),
+        (b'{"a":NaN}', "not finite"),
+        (b'{"a":-Infinity}', "not finite"),
+        (b'{"a":1e999}', "not finite"),
+        (b'{"a":"\\ud800"}', "not valid JSON"),
+        (b"[]", "not a JSON object"),
+        (b"null", "not a JSON object"),
+        (header().replace(b":", b": "), "not canonical"),
+        (header().replace(b'{"host":"a"}', b'{"host":"a","host":"a"}'), "not canonical"),
+        (b'{"a":1.50}', "not canonical"),
+        (b'{"a":"\\u0061"}', "not canonical"),
+        (b"\xef\xbb\xbf{}", "not valid JSON"),
+    ],
+    ids=range(17),
+)
+def test_a_header_that_is_not_canonical_json_is_refused(text, why):
+    assert why in reason(sealed(text))
+
+
+def test_decoding_takes_no_more_memory_than_a_few_times_the_entry():
+    large = sealed(header(), payload=bytes(8 << 20), request=bytes(8 << 20))
+    tracemalloc.start()
+    try:
+        decode(large)
+        assert tracemalloc.get_traced_memory()[1] < 2 * len(large)
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("key", "short"),
+        ("capacities", [(1, 1, 1, 1)]),
+        ("capacities", ((0, 1, 1, 1),)),
+        ("rating", math.nan),
+        ("rating", 1),
+        ("payload", bytearray(3)),
+        ("request", "text"),
+        ("provenance", {"a": math.inf}),
+        ("provenance", {1: "a"}),
+        ("provenance", {"a": "\ud800"}),
+    ],
+)
+def test_an_entry_that_could_not_come_back_can_not_be_made(name, value):
+    with pytest.raises(ValueError, match=f"`{name}`"):
+        entry(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("header", {"provenance": {"a": "b" * MAX_HEADER}}),
+        ("payload", {"payload": bytes(MAX_SECTION + 1)}),
+        ("request", {"request": bytes(MAX_SECTION + 1)}),
+    ],
+)
+def test_a_section_over_its_limit_is_not_written(name, changes):
+    with pytest.raises(ValueError, match=f"`{name}` must be at most"):
+        encode(entry(**changes))
+
+
+def test_damaged_entries_with_a_right_checksum_are_refused_or_whole():
+    draw = random.Random(6)
+    good = header()
+    whole = refused = 0
+    for _ in range(5000):
+        bad = bytearray(good)
+        for _ in range(draw.randint(1, 3)):
+            bad[draw.randrange(len(bad))] = draw.choice(b'0123456789aefnx[]{},:".-+ \\\x00\xff')
+        try:
+            made = decode(sealed(bytes(bad)))
+        except BadEntry:
+            refused += 1
+        else:
+            whole += 1
+            assert decode(encode(made)) == made
+    assert whole > 0
+    assert refused > 1000

@@ -1,0 +1,131 @@
+"""A guarded store costs its time-out at most, and only once."""
+
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from fastplan.cache.stores import GuardedStore, MemoryStore, StoreError
+from tests.cache.samples import key
+
+
+class Broken(MemoryStore):
+    """A store whose reads do what they are told to."""
+
+    def __init__(self, action):
+        super().__init__()
+        self.action = action
+        self.calls = 0
+
+    def read(self, key):
+        self.calls += 1
+        return self.action()
+
+    def keys(self):
+        yield key(1)
+        self.action()
+
+
+def fail(error):
+    raise error
+
+
+@pytest.fixture
+def hanging():
+    """A store that hangs until the test is over."""
+    over = threading.Event()
+    yield Broken(over.wait)
+    over.set()
+
+
+def test_a_hanging_call_ends_with_an_error_that_says_so(hanging):
+    store = GuardedStore(hanging, timeout=0.05)
+    begin = time.monotonic()
+    with pytest.raises(StoreError, match=r"^memory:: reading timed out after 0\.05 s$"):
+        store.read(key(1))
+    assert 0.05 <= time.monotonic() - begin < 5.0
+
+
+def test_after_a_time_out_no_call_is_tried_again(hanging):
+    store = GuardedStore(hanging, timeout=0.01)
+    with pytest.raises(StoreError):
+        store.read(key(1))
+    for call in (
+        lambda: store.read(key(1)),
+        lambda: store.write(key(1), "a", b""),
+        lambda: store.delete(key(1), "a"),
+        lambda: store.touch(key(1), "a"),
+        store.keys,
+    ):
+        with pytest.raises(StoreError, match=r"not tried again .*reading timed out after 0.01 s"):
+            call()
+    assert hanging.calls == 1
+
+
+def test_after_an_error_no_call_is_tried_again():
+    broken = Broken(lambda: fail(StoreError("the disk is full")))
+    store = GuardedStore(broken, timeout=60.0)
+    with pytest.raises(StoreError, match=r"^the disk is full$"):
+        store.read(key(1))
+    with pytest.raises(StoreError, match="not tried again after a failure: the disk is full"):
+        store.read(key(1))
+    assert broken.calls == 1
+
+
+def test_any_error_of_the_store_becomes_a_store_error():
+    store = GuardedStore(Broken(lambda: fail(ZeroDivisionError("zero"))), timeout=60.0)
+    with pytest.raises(StoreError, match="memory:: reading failed: ZeroDivisionError: zero"):
+        store.read(key(1))
+
+
+def test_listing_is_guarded_to_its_last_key(hanging):
+    with pytest.raises(StoreError, match="listing timed out"):
+        GuardedStore(hanging, timeout=0.01).keys()
+
+
+def test_a_malformed_key_is_the_callers_error_and_not_the_stores():
+    store = GuardedStore(MemoryStore(), timeout=60.0)
+    with pytest.raises(ValueError, match="`key`"):
+        store.read("..")
+    assert store.read(key(1)) == []
+
+
+def test_a_time_out_must_be_positive():
+    with pytest.raises(ValueError, match="`timeout` must be positive, not 0"):
+        GuardedStore(MemoryStore(), timeout=0)
+
+
+def test_no_thread_is_left_when_calls_have_ended():
+    store = GuardedStore(MemoryStore(), timeout=60.0)
+    for _ in range(20):
+        store.read(key(1))
+    left = [thread for thread in threading.enumerate() if thread.name == "fastplan-store"]
+    for thread in left:
+        thread.join(10.0)
+        assert not thread.is_alive()
+
+
+def test_a_failure_to_start_a_thread_is_a_store_error(monkeypatch):
+    monkeypatch.setattr(threading.Thread, "start", lambda _: fail(RuntimeError("no more threads")))
+    with pytest.raises(StoreError, match="no more threads"):
+        GuardedStore(MemoryStore(), timeout=60.0).read(key(1))
+
+
+def test_a_hanging_call_does_not_hold_up_the_exit_of_the_interpreter():
+    script = (
+        "import threading\n"
+        "from fastplan.cache.stores import GuardedStore, MemoryStore, StoreError\n"
+        "class Hanging(MemoryStore):\n"
+        "    def read(self, key):\n"
+        "        threading.Event().wait()\n"
+        "try:\n"
+        "    GuardedStore(Hanging(), 0.01).read('ab' * 16)\n"
+        "except StoreError as error:\n"
+        "    print(error)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert ended.stdout == "memory:: reading timed out after 0.01 s\n"

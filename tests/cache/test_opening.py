@@ -1,0 +1,94 @@
+"""Stores by what a user calls them."""
+
+from pathlib import Path
+
+import pytest
+
+from fastplan.cache.stores import (
+    DirectoryStore,
+    MemoryStore,
+    RemoteStore,
+    StoreError,
+    default_directory,
+    open_store,
+)
+
+
+@pytest.mark.parametrize(
+    ("where", "kind", "place"),
+    [
+        ("/shared/plans", DirectoryStore, "/shared/plans"),
+        (Path("/shared/plans"), DirectoryStore, "/shared/plans"),
+        ("file:///shared/my%20plans", DirectoryStore, "/shared/my plans"),
+        ("file://localhost/plans", DirectoryStore, "/plans"),
+        ("memory:", MemoryStore, "memory:"),
+        ("s3://bucket/plans", RemoteStore, "s3://bucket/plans"),
+        ("memory://plans", RemoteStore, "memory://plans"),
+    ],
+)
+def test_each_kind_of_place_opens_its_kind_of_store(where, kind, place):
+    store = open_store(where)
+    assert type(store) is kind
+    assert store.describe() == place
+
+
+def test_a_store_is_itself():
+    store = MemoryStore()
+    assert open_store(store) is store
+
+
+def test_memory_is_one_store_for_the_process():
+    assert open_store("memory:") is open_store("memory:")
+
+
+def test_a_relative_path_and_a_tilde_are_resolved_at_once(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/me")
+    store = open_store("plans")
+    monkeypatch.chdir("/")
+    assert store.describe() == str(tmp_path / "plans")
+    assert open_store("~/plans").describe() == "/home/me/plans"
+
+
+def test_a_file_url_of_another_host_is_refused():
+    with pytest.raises(ValueError, match="file://other/plans is on other"):
+        open_store("file://other/plans")
+
+
+def test_nothing_is_no_place():
+    with pytest.raises(ValueError, match="`where` must be"):
+        open_store("")
+    with pytest.raises(TypeError, match="`where` must be"):
+        open_store(17)
+
+
+@pytest.mark.parametrize(
+    ("platform", "variables", "expected"),
+    [
+        ("linux", {}, "/home/me/.cache/fastplan/plans"),
+        ("linux", {"XDG_CACHE_HOME": "/var/cache"}, "/var/cache/fastplan/plans"),
+        ("linux", {"XDG_CACHE_HOME": "relative"}, "/home/me/.cache/fastplan/plans"),
+        ("darwin", {"XDG_CACHE_HOME": "/x"}, "/home/me/Library/Caches/fastplan/plans"),
+        ("win32", {"LOCALAPPDATA": "/Users/me/AppData"}, "/Users/me/AppData/fastplan/plans"),
+        ("win32", {}, "/home/me/AppData/Local/fastplan/plans"),
+    ],
+)
+def test_the_default_directory_follows_the_platform(monkeypatch, platform, variables, expected):
+    monkeypatch.setattr("sys.platform", platform)
+    monkeypatch.setenv("HOME", "/home/me")
+    for name in ("XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert default_directory().as_posix() == expected
+
+
+def test_a_user_without_a_home_is_told(monkeypatch):
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+
+    def home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", home)
+    with pytest.raises(StoreError, match="name a directory"):
+        default_directory()
