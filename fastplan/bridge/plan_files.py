@@ -86,12 +86,26 @@ def save_plan(
     are the usual ones; `drop_statistics` leaves all statistics out.
     """
     file = os.fspath(path)
+    text = plan_text(
+        plan, file, fingerprint=fingerprint, notes=notes, drop_statistics=drop_statistics
+    )
+    _replace(Path(file), text.encode())
+
+
+def plan_text(
+    plan: ShardingPlan,
+    name: str,
+    *,
+    fingerprint: str | None = None,
+    notes: Mapping[str, str] | None = None,
+    drop_statistics: bool = False,
+) -> str:
+    """What `save_plan` writes. `name` stands for the file in errors."""
     try:
         with paused():
-            text = _encode(plan, fingerprint, notes or {}, drop_statistics=drop_statistics)
+            return _encode(plan, fingerprint, notes or {}, drop_statistics=drop_statistics)
     except BadValue as error:
-        raise PlanFileError(file, error.place, error.problem) from error
-    _replace(Path(file), text.encode())
+        raise PlanFileError(name, error.place, error.problem) from error
 
 
 def load_plan(
@@ -123,13 +137,18 @@ def read_plan_file(path: str | os.PathLike[str], *, topology: Any = None) -> Pla
         data = stream.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
         raise PlanFileError(file, "", f"is larger than {MOST_BYTES >> 20} MiB, the most it can be")
+    return parse_plan_text(data, file, topology=topology)
+
+
+def parse_plan_text(data: bytes, name: str, *, topology: Any = None) -> PlanFile:
+    """What `read_plan_file` reads. `name` stands for the file in errors."""
     try:
         with paused():
             return _parse(data, topology)
     except BadValue as error:
-        raise PlanFileError(file, error.place, error.problem) from error
+        raise PlanFileError(name, error.place, error.problem) from error
     except RecursionError as error:
-        raise PlanFileError(file, "", "is nested too deeply") from error
+        raise PlanFileError(name, "", "is nested too deeply") from error
 
 
 def _encode(
