@@ -13,6 +13,9 @@ __version__ = "0.1.0"
 _HOMES = {
     "EmbeddingShardingPlanner": "fastplan.bridge.planner",
     "PlanCache": "fastplan.cache.plan_cache",
+    "PlanFileError": "fastplan.bridge.plan_files",
+    "PlanMismatch": "fastplan.bridge.plan_files",
+    "StoredPlanLoader": "fastplan.bridge.loader",
     "explain_miss": "fastplan.cache.why_miss",
     "load_plan": "fastplan.bridge.plan_files",
     "patch": "fastplan.bridge.patch",
@@ -22,6 +25,9 @@ _HOMES = {
 __all__ = [
     "EmbeddingShardingPlanner",
     "PlanCache",
+    "PlanFileError",
+    "PlanMismatch",
+    "StoredPlanLoader",
     "__version__",
     "explain_miss",
     "load_plan",
@@ -30,8 +36,9 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from fastplan.bridge.loader import StoredPlanLoader
     from fastplan.bridge.patch import patch
-    from fastplan.bridge.plan_files import load_plan, save_plan
+    from fastplan.bridge.plan_files import PlanFileError, PlanMismatch, load_plan, save_plan
     from fastplan.bridge.planner import EmbeddingShardingPlanner
     from fastplan.cache.plan_cache import PlanCache
     from fastplan.cache.why_miss import explain_miss

@@ -1,23 +1,20 @@
-"""Builds the ShardingPlan from a solution: shared placements, nothing quadratic."""
+"""Builds the ShardingPlan from a solution."""
 
 from __future__ import annotations
 
 import copy
 from typing import Any
 
-from torch.distributed import _remote_device
-from torchrec.distributed.sharding_plan import placement
 from torchrec.distributed.types import (
     EmbeddingModuleShardingPlan,
-    EnumerableShardingSpec,
     ParameterSharding,
     ShardingPlan,
-    ShardMetadata,
 )
 
 from fastplan.bridge import collector
 from fastplan.bridge.extract import Origin
 from fastplan.bridge.options import shard_offsets
+from fastplan.bridge.specs import SpecBuilder
 from fastplan.core.problem import SearchSpace
 from fastplan.spec.request import Table
 from fastplan.spec.vocabulary import KERNELS, SHARDING_TYPES, UNIFORM_TYPES
@@ -40,9 +37,7 @@ class PlanBuilder:
         self._space = space
         self._tables = tables
         self._origins = origins
-        self._device = topology.compute_device
-        self._local_size = topology.local_world_size
-        self._placements: dict[int, Any] = {}
+        self._specs = SpecBuilder(topology.compute_device, topology.local_world_size)
 
     def build(self, table_of_option: Any, options: Any, ranks: Any) -> ShardingPlan:
         """The plan with its tables in the order of `options`."""
@@ -81,7 +76,9 @@ class PlanBuilder:
             sharding_spec=(
                 None
                 if kind == "data_parallel"
-                else self._spec(shard_offsets(kind, sizes, self._tables[table].dim), sizes, ranks)
+                else self._specs.spec(
+                    shard_offsets(kind, sizes, self._tables[table].dim), sizes, ranks
+                )
             ),
         )
         if rule:
@@ -92,27 +89,3 @@ class PlanBuilder:
             sharding.output_dtype = rule.output_dtype
             sharding.key_value_params = copy.deepcopy(rule.key_value_params)
         return sharding
-
-    def _spec(
-        self, offsets: list[list[int]], sizes: list[tuple[int, int]], ranks: list[int]
-    ) -> EnumerableShardingSpec:
-        # Constructors would check again, shard by shard and pair by pair, what is true of every
-        # cut: no shard is negative and none overlaps another.
-        new = ShardMetadata.__new__
-        shards = []
-        for offset, size, rank in zip(offsets, sizes, ranks, strict=True):
-            shard = new(ShardMetadata)
-            shard.shard_offsets = offset
-            shard.shard_sizes = list(size)
-            shard.placement = self._placement(rank)
-            shards.append(shard)
-        spec = EnumerableShardingSpec.__new__(EnumerableShardingSpec)
-        spec.shards = shards
-        return spec
-
-    def _placement(self, rank: int) -> Any:
-        known = self._placements.get(rank)
-        if known is None:
-            text = placement(self._device, rank, self._local_size)
-            known = self._placements[rank] = _remote_device(text)
-        return known

@@ -122,7 +122,8 @@ def _encode_blocks(
     if offsets != expected_offsets or sizes != [[*size] for size in expected_sizes]:
         return None
     if any(
-        shard.placement != placements.at(rank) for shard, rank in zip(shards, ranks, strict=True)
+        shard.placement != placements.placement(rank)
+        for shard, rank in zip(shards, ranks, strict=True)
     ):
         return None
     entry: dict[str, Any] = {"shape": [sum(rows), sum(columns)]}
@@ -251,14 +252,14 @@ class TableReader:
                 below(place, "ranks"), f"must be one per block: {len(ranks)} for {count}"
             )
         self._check_devices(ranks, place)
-        return self._placements.spec(_expand(rows), _expand(columns), ranks)
+        return self._placements.blocks(_expand(rows), _expand(columns), ranks)
 
     def _check_devices(self, ranks: list[int], place: str) -> None:
         if self._own is None or self._placements is None:
             return
         for rank in ranks:
             if rank not in self._checked:
-                here, there = self._placements.at(rank), self._own.at(rank)
+                here, there = self._placements.placement(rank), self._own.placement(rank)
                 if here != there:
                     raise BadValue(
                         below(place, "ranks"),

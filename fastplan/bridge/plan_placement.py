@@ -12,8 +12,8 @@ from torch.distributed import _remote_device
 from torchrec.distributed.types import EnumerableShardingSpec, ShardingPlan
 
 from fastplan.bridge import versions
-from fastplan.bridge.plan import PlanBuilder
 from fastplan.bridge.plan_values import LARGEST, BadValue, as_text, as_whole, refuse
+from fastplan.bridge.specs import SpecBuilder
 
 
 class PlacementRule(NamedTuple):
@@ -30,21 +30,17 @@ class PlacementRule(NamedTuple):
         return cls(topology.compute_device, topology.local_world_size)
 
 
-class Placements(PlanBuilder):
-    """Specs whose placements follow a rule: one object per rank, as in plans made anew."""
+class Placements(SpecBuilder):
+    """Specs whose placements follow a rule, as in plans made anew."""
 
     def __init__(self, rule: PlacementRule) -> None:
-        # Not the builder's own constructor: a file has no search space to build from.
-        self._device = rule.device
-        self._local_size = rule.ranks_per_host or LARGEST
-        self._placements = {}
+        super().__init__(rule.device, rule.ranks_per_host or LARGEST)
 
-    def at(self, rank: int) -> Any:
-        return self._placement(rank)
-
-    def spec(self, rows: list[int], columns: list[int], ranks: list[int]) -> EnumerableShardingSpec:
+    def blocks(
+        self, rows: list[int], columns: list[int], ranks: list[int]
+    ) -> EnumerableShardingSpec:
         """The blocks of `rows` x `columns` on `ranks`."""
-        return self._spec(*cut(rows, columns), ranks)
+        return self.spec(*cut(rows, columns), ranks)
 
 
 def infer_rule(plan: ShardingPlan) -> PlacementRule | None:

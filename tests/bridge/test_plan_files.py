@@ -51,7 +51,7 @@ def row_wise(tables: int, ranks: int) -> ShardingPlan:
                         "row_wise",
                         "fused",
                         own,
-                        placements.spec([977] * (ranks - 1) + [529], [64], own),
+                        placements.blocks([977] * (ranks - 1) + [529], [64], own),
                     )
                     for i in range(tables)
                 }
@@ -155,7 +155,7 @@ def test_a_table_elsewhere_is_another_line(tmp_path: Path) -> None:
     save_plan(plan, tmp_path / "one")
     placements = Placements(PlacementRule("cuda", 8))
     plan.plan["sparse"]["t3"].ranks = [7]
-    plan.plan["sparse"]["t3"].sharding_spec = placements.spec([15184], [64], [7])
+    plan.plan["sparse"]["t3"].sharding_spec = placements.blocks([15184], [64], [7])
     save_plan(plan, tmp_path / "two")
     one, two = ((tmp_path / name).read_text().splitlines() for name in ("one", "two"))
     assert [i for i, line in enumerate(one) if line != two[i]] == [12]
@@ -228,11 +228,15 @@ def test_a_plain_dict_of_tables_is_written_like_a_module_plan(file: Path) -> Non
             "modules.sparse.t.sharding_spec",
         ),
         (with_placement("rank:0/cpu"), "modules.sparse.t.shards[0].placement"),
+        (
+            one_table(sharding_spec=spec(([0, 0], [True, 4], "rank:0/cpu"))),
+            "modules.sparse.t.shards[0].size[0]",
+        ),
         (one_table(ranks=[0, -1]), "modules.sparse.t.ranks[1]"),
         (one_table(compute_kernel=None), "modules.sparse.t.compute_kernel"),
         (ShardingPlan({"a.b": {"t": 1}}), 'modules["a.b"].t'),
     ],
-    ids=["pool", "chunks", "placement", "rank", "kernel", "table"],
+    ids=["pool", "chunks", "placement", "size", "rank", "kernel", "table"],
 )
 def test_what_a_file_cannot_hold_is_named(plan: ShardingPlan, place: str, file: Path) -> None:
     with pytest.raises(PlanFileError) as caught:

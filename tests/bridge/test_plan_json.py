@@ -43,7 +43,7 @@ def small_file() -> Any:
     plan = one_table(**every_setting())
     tables = plan.plan["sparse"]
     tables["grid"] = ParameterSharding(
-        "grid_shard", "fused", [0, 1, 2, 3], placements.spec([5, 4], [2, 2], [0, 1, 2, 3])
+        "grid_shard", "fused", [0, 1, 2, 3], placements.blocks([5, 4], [2, 2], [0, 1, 2, 3])
     )
     tables["odd"] = ParameterSharding(
         "table_wise", "fused", [1], spec(([0, 0], [4, 4], "rank:1/cpu"))
