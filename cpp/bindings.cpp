@@ -27,8 +27,8 @@ py::object item(const py::dict& from, const char* name) {
 template <typename T>
 std::span<const T> column(const py::dict& from, const char* name, std::ptrdiff_t length = -1) {
   const py::object value = item(from, name);
-  const std::string dtype = py::str(py::dtype::of<T>());
   if (!py::isinstance<py::array_t<T>>(value)) {
+    const std::string dtype = py::str(py::dtype::of<T>());
     throw py::type_error("`" + std::string(name) + "` must be an array of " + dtype);
   }
   const auto array = py::reinterpret_borrow<py::array>(value);

@@ -74,7 +74,9 @@ def _columns(tables: tuple[Table, ...], menu_numbers: list[int]) -> dict[str, An
             column = [menu_numbers[menu] for menu in column]
         elif name in _FLOATS:
             # A whole number is the same cost whether Python has it as 4 or as 4.0.
-            column = [_plain(float(value)) for value in column]
+            column = list(map(float, column))
+            if not all(map(math.isfinite, column)):
+                column = [_plain(value) for value in column]
         columns[name] = {"all": column[0]} if column.count(column[0]) == len(column) else column
     return columns
 
