@@ -18,18 +18,11 @@ from fastplan.spec.request import (
     Search,
     Table,
 )
+from fastplan.spec.vocabulary import SHARDING_TYPES
 
 GIB = 1 << 30
 
-ALL_TYPES = (
-    "data_parallel",
-    "table_wise",
-    "column_wise",
-    "row_wise",
-    "table_row_wise",
-    "table_column_wise",
-    "grid_shard",
-)
+ALL_TYPES = SHARDING_TYPES
 
 DEFAULT_PROPOSERS = (
     Proposer(kind="grid"),

@@ -1,4 +1,7 @@
-"""Names of sharding types, kernels and the like, in the order the native core numbers them."""
+"""Names of sharding types, kernels and the like, in the order the native core numbers them.
+
+Stored plans hold these numbers: new names go to the end, none is ever removed.
+"""
 
 from __future__ import annotations
 
