@@ -56,8 +56,8 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--grid",
-        type=_grid,
-        default=_grid(GRID),
+        type=parse_grid,
+        default=parse_grid(GRID),
         metavar="CELLS",
         help=f"tables x ranks, e.g. 26x8,100x16 (default {GRID}); 26 tables are Criteo's",
     )
@@ -84,7 +84,7 @@ def _arguments() -> argparse.Namespace:
     return arguments
 
 
-def _grid(text: str) -> list[tuple[int, int]]:
+def parse_grid(text: str) -> list[tuple[int, int]]:
     cells = []
     for cell in text.split(","):
         tables, _, ranks = cell.strip().partition("x")
@@ -94,7 +94,7 @@ def _grid(text: str) -> list[tuple[int, int]]:
     return cells
 
 
-def _case(tables: int, ranks: int) -> Case:
+def make_case(tables: int, ranks: int) -> Case:
     is_criteo = tables == len(CRITEO_ROWS)
     module, constraints = criteo() if is_criteo else synthetic(tables)
     batch_size = CRITEO_BATCH if is_criteo else SYNTHETIC_BATCH
@@ -105,7 +105,7 @@ def _measure(
     tables: int, ranks: int, arguments: argparse.Namespace, estimate: Estimate
 ) -> dict[str, Any]:
     name = f"{tables} x {ranks}"
-    case = _case(tables, ranks)
+    case = make_case(tables, ranks)
     torchrec, theirs = _torchrec(name, case, arguments.torchrec_limit, estimate)
     with Progress(f"{name}: fastplan plans"):
         ours = run_fastplan(case, arguments.repetitions)
@@ -174,7 +174,7 @@ def _peak_memory(tables: int, ranks: int) -> dict[str, Any]:
 
 
 def _memory_of_one_run(tables: int, ranks: int) -> tuple[int, int]:
-    case = _case(tables, ranks)
+    case = make_case(tables, ranks)
     before = rss_bytes()
     plan_once(case)
     return before, peak_rss_bytes()

@@ -54,11 +54,8 @@ class CacheUse:
                     reason = f"entry {candidate.name}: {problem}"
                     continue
                 self.report.status, self.report.reason = "hit", None
-                self._cache.mark_used(key, candidate)
                 return outcome
         except StoreError as problem:
-            if self.report.status == "hit":
-                return outcome
             self._failed(problem)
             return None
         self.report.status, self.report.reason = "miss", reason

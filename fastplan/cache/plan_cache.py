@@ -60,13 +60,13 @@ class PlanCache:
             raise ValueError(f"`capacity_tolerance` must be in [0, 1), not {capacity_tolerance}")
         if timeout <= 0:
             raise ValueError(f"`timeout` must be positive, not {timeout}")
-        self.store: Store = GuardedStore(open_store(where), timeout)
+        self.store = GuardedStore(open_store(where), timeout)
         self.capacity_tolerance = capacity_tolerance
 
     def find(self, key: str, cluster: Cluster) -> tuple[list[Candidate], str]:
         """Plans that may serve, and why the others may not. Raises StoreError."""
         candidates, reasons = [], []
-        for name, data in self.store.read(key):
+        for name, data in self.store.use(key):
             try:
                 entry = decode(data)
                 if entry.key != key:
@@ -76,10 +76,6 @@ class PlanCache:
             except (BadEntry, BadRecord) as problem:
                 reasons.append(f"entry {name}: {problem}")
         return candidates, "; ".join(reasons) or "no entry for this request"
-
-    def mark_used(self, key: str, candidate: Candidate) -> None:
-        """Keeps an entry from being the next to go. Raises StoreError."""
-        self.store.touch(key, candidate.name)
 
     def put(
         self, key: str, record: PlanRecord, cluster: Cluster, request: bytes, facts: dict[str, Any]

@@ -129,3 +129,27 @@ def test_a_hanging_call_does_not_hold_up_the_exit_of_the_interpreter():
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=True
     )
     assert ended.stdout == "memory:: reading timed out after 0.01 s\n"
+
+
+class Marked(MemoryStore):
+    """Notes what is marked as used, and may refuse to."""
+
+    def __init__(self, refuse=False):
+        super().__init__()
+        self.marks = []
+        self.refuse = refuse
+
+    def touch(self, key, name):
+        self.marks.append((key, name))
+        if self.refuse:
+            raise StoreError("read-only")
+
+
+@pytest.mark.parametrize("refuse", [False, True])
+def test_using_a_key_reads_its_entries_and_marks_each_even_where_marks_are_refused(refuse):
+    inner = Marked(refuse)
+    inner.write(key(1), "a", b"plan")
+    store = GuardedStore(inner, timeout=60.0)
+    assert store.use(key(1)) == [("a", b"plan")]
+    assert store.use(key(2)) == []
+    assert inner.marks == [(key(1), "a")]

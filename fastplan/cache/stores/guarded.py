@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from threading import Event, Thread
 from typing import TypeVar
 
@@ -29,6 +30,19 @@ class GuardedStore:
     def read(self, key: str) -> list[tuple[str, bytes]]:
         check_key(key)
         return self._call("reading", lambda: self._store.read(key))
+
+    def use(self, key: str) -> list[tuple[str, bytes]]:
+        """Reads a key's entries and marks them as used, in one call."""
+        check_key(key)
+
+        def read_and_touch() -> list[tuple[str, bytes]]:
+            entries = self._store.read(key)
+            with suppress(StoreError):  # a mark that is lost costs a later miss at most
+                for name, _ in entries:
+                    self._store.touch(key, name)
+            return entries
+
+        return self._call("reading", read_and_touch)
 
     def write(self, key: str, name: str, data: bytes) -> None:
         check_key(key)

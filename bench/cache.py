@@ -1,0 +1,143 @@
+"""Times a start with a plan that is known already, and what a collective start sends.
+
+Three parts: TorchRec's full plan and PlanLoader hit beside fastplan's cold plan and its hits from a
+directory, from memory and through fsspec; the bytes and the time of a broadcast of either side's
+plan; and hits in a directory that holds ever more entries.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from bench.cache_broadcast import measure_broadcast
+from bench.cache_entries import measure_entries
+from bench.cache_hits import Limits, measure_hits
+from bench.cache_report import all_differences, derived, report
+from bench.estimate import Estimate
+from bench.machine import describe
+from bench.planning import RESULTS, make_case, parse_grid
+
+GRID = "26x8,100x16,1000x64"
+BROADCAST = "1000x64,1000x256,1000x1024"
+ENTRIES = "10,1000,10000,100000"
+ENTRIES_CELL = (100, 16)
+PARTS = ("hits", "broadcast", "entries")
+
+
+def main() -> int:
+    arguments = _arguments()
+    result: dict[str, Any] = {
+        **describe(),
+        "torchrec_limit_seconds": arguments.torchrec_limit,
+        "hits": _hits(arguments) if "hits" in arguments.parts else [],
+        "broadcast": _broadcast(arguments) if "broadcast" in arguments.parts else [],
+        "entries": _entries(arguments) if "entries" in arguments.parts else None,
+    }
+    result["checks"] = derived(result)
+    print(report(result))
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    (arguments.output / "cache.json").write_text(json.dumps(result, indent=2) + "\n")
+    return 1 if all_differences(result) else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.cache",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--grid",
+        type=parse_grid,
+        default=parse_grid(GRID),
+        metavar="CELLS",
+        help=f"tables x ranks of plans and hits (default {GRID}); 26 tables are Criteo's",
+    )
+    parser.add_argument(
+        "--broadcast-grid",
+        type=parse_grid,
+        default=parse_grid(BROADCAST),
+        metavar="CELLS",
+        help=f"tables x ranks of broadcasts (default {BROADCAST})",
+    )
+    parser.add_argument(
+        "--entries",
+        type=_counts,
+        default=_counts(ENTRIES),
+        metavar="COUNTS",
+        help=f"numbers of entries in a directory (default {ENTRIES})",
+    )
+    parser.add_argument(
+        "--parts",
+        nargs="+",
+        choices=PARTS,
+        default=PARTS,
+        help="what to measure (default: all)",
+    )
+    parser.add_argument(
+        "--torchrec-limit",
+        type=float,
+        default=60.0,
+        metavar="SECONDS",
+        help="run TorchRec where it is expected to take less than this (default 60)",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=RESULTS,
+        metavar="DIR",
+        help="where cache.json goes (default bench/results)",
+    )
+    _add_repetitions(parser)
+    arguments = parser.parse_args()
+    for name in ("repetitions", "torchrec_hits"):
+        if getattr(arguments, name) < 1:
+            parser.error(f"--{name.replace('_', '-')} must be at least 1")
+    return arguments
+
+
+def _add_repetitions(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--torchrec-hits",
+        type=int,
+        default=3,
+        metavar="N",
+        help="TorchRec's PlanLoader hits, fewer where they would exceed the limit (default 3)",
+    )
+    parser.add_argument(
+        "--repetitions",
+        type=int,
+        default=15,
+        metavar="N",
+        help="runs of fastplan, packs and unpacks (default 15)",
+    )
+
+
+def _counts(text: str) -> list[int]:
+    counts = [int(part) if part.strip().isdigit() else 0 for part in text.split(",")]
+    if 0 in counts:
+        raise argparse.ArgumentTypeError(f"{text!r} must be counts of at least 1, e.g. 10,1000")
+    return list(dict.fromkeys(counts))
+
+
+def _hits(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    estimate = Estimate()
+    limits = Limits(arguments.torchrec_limit, arguments.torchrec_hits)
+    return [
+        measure_hits(make_case(*cell), arguments.repetitions, limits, estimate)
+        for cell in arguments.grid
+    ]
+
+
+def _broadcast(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    return [measure_broadcast(*cell, arguments.repetitions) for cell in arguments.broadcast_grid]
+
+
+def _entries(arguments: argparse.Namespace) -> dict[str, Any]:
+    return measure_entries(make_case(*ENTRIES_CELL), arguments.entries, arguments.repetitions)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
