@@ -18,7 +18,7 @@ from torchrec.distributed.types import ShardingPlan
 
 from bench.cache_runs import Times, plan_of
 from bench.identity import differences
-from bench.planning import _case
+from bench.planning import make_case
 from bench.progress import Progress
 from bench.runs import Case
 from fastplan import EmbeddingShardingPlanner as FastPlanner
@@ -108,7 +108,7 @@ def _receive(
 
 
 def _constrained_case(tables: int, ranks: int) -> Case:
-    case = _case(tables, ranks)
+    case = make_case(tables, ranks)
     constraints = {
         name: replace(rule, sharding_types=["table_wise" if index % ROW_WISE_EVERY else "row_wise"])
         for index, (name, rule) in enumerate(case.constraints.items())

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, cast
 
 from torchrec.distributed.planner import storage_reservations
 from torchrec.distributed.planner.types import DeviceHardware, Perf, Storage, Topology
 
 from fastplan.bridge.fallback import NotNative, describe
+from fastplan.bridge.sharders import AskedSharder
 from fastplan.spec.request import Cluster
 
 _STOCK_RESERVATIONS = tuple(
@@ -25,17 +26,19 @@ _STOCK_RESERVATIONS = tuple(
 _LARGEST = 1 << 60
 
 
-def reserve(planner: Any, module: Any, sharders: Any) -> Topology:
+def reserve(planner: Any, module: Any, sharders: list[AskedSharder]) -> Topology:
     """The topology less what the reservation keeps, by the reservation's own code."""
     reservation, topology = planner._storage_reservation, planner._topology
-    if type(reservation) in _STOCK_RESERVATIONS and type(topology) is Topology:
+    if type(reservation) not in _STOCK_RESERVATIONS:
+        sharders = [asked.sharder for asked in sharders]
+    elif type(topology) is Topology:
         topology = copy.copy(topology)
         _make_quick_to_copy(topology, times=2)
     reserved = reservation.reserve(
         topology=topology,
         batch_size=planner._batch_size,
         module=module,
-        sharders=sharders,
+        sharders=cast("list[Any]", sharders),
         constraints=planner._constraints,
     )
     vars(reserved).pop("__deepcopy__", None)

@@ -17,6 +17,7 @@ from fastplan.bridge.extract import Extraction
 from fastplan.bridge.fallback import NotNative, describe, require_stock
 from fastplan.bridge.lazy import LazyList
 from fastplan.bridge.run import Run
+from fastplan.bridge.sharders import AskedSharder
 from fastplan.bridge.space import EstimatedSpace, ObjectSpace, Space
 from fastplan.core.solve import OutOfRange
 
@@ -32,12 +33,13 @@ _ENUMERATOR_METHODS = (
 class Enumeration:
     """One planner's way to the search space of one module."""
 
-    def __init__(self, planner: Any, run: Run, module: Any, sharders: list[Any]) -> None:
+    def __init__(self, planner: Any, run: Run, module: Any, asked: list[AskedSharder]) -> None:
         self._planner = planner
         self._enumerator = planner._enumerator
         self._run = run
         self._module = module
-        self._sharders = sharders
+        self._asked = asked
+        self._sharders = [each.sharder for each in asked]
 
     def draft(self) -> Space | None:
         """Tables and options, not yet estimated where that is native; None without any table."""
@@ -110,7 +112,7 @@ class Enumeration:
         enumerator = self._enumerator
         with self._run.phase("request"):
             deterministic = self._planner._deterministic
-            extraction = Extraction(enumerator, self._sharders, deterministic=deterministic)
+            extraction = Extraction(enumerator, self._asked, deterministic=deterministic)
             extraction.walk(self._module)
             if not extraction.tables:
                 return None

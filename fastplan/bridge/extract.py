@@ -34,6 +34,7 @@ from torchrec.modules.embedding_tower import EmbeddingTower, EmbeddingTowerColle
 from fastplan.bridge import versions
 from fastplan.bridge.costs import Estimators
 from fastplan.bridge.fallback import NotNative
+from fastplan.bridge.sharders import AskedSharder
 from fastplan.spec.request import MenuItem, Request, Table
 from fastplan.spec.vocabulary import KERNEL_INDEX, SHARDING_TYPE_INDEX
 
@@ -71,6 +72,7 @@ class Holder:
         self.weighted = _says_weighted(module)
         self.processed = _processed_features(module)
         self.load_factor: float | None = data.fused_params.get("cache_load_factor")
+        self.prefetches = bool(is_prefetch_pipelined(SimpleNamespace(cache_params=None), data))
         self.usage = _USAGES[data.storage_usage_type]
         self._buckets: dict[str, int] | None = None
 
@@ -110,14 +112,17 @@ def _virtual_buckets(module: Any) -> dict[str, int]:
 class Extraction:
     """Walks a module once and collects its tables, as TorchRec's enumerator would see them."""
 
-    def __init__(self, enumerator: Any, sharders: list[Any], *, deterministic: bool) -> None:
+    def __init__(
+        self, enumerator: Any, sharders: list[AskedSharder], *, deterministic: bool
+    ) -> None:
         self._enumerator = enumerator
         self._deterministic = deterministic
         self.estimators = Estimators(enumerator)
         self._constraints = enumerator._constraints or {}
         self._perf_constraints = self.estimators.perf._constraints or {}
         self._storage_constraints = self.estimators.storage._constraints or {}
-        self._sharders = {sharder_name(sharder.module_type): sharder for sharder in sharders}
+        self._asked = {sharder_name(asked.module_type): asked for asked in sharders}
+        self._sharders = {name: asked.sharder for name, asked in self._asked.items()}
         self._data = build_sharder_data_map(self._sharders)
         self._menus: dict[Any, int] = {}
         self._menu_items: list[tuple[MenuItem, ...]] = []
@@ -136,13 +141,13 @@ class Extraction:
         while waiting:
             path, child = waiting.pop(last)
             key = sharder_name(type(child))
-            sharder = self._sharders.get(key)
-            if not sharder:
+            asked = self._asked.get(key)
+            if asked is None or not asked.sharder:
                 prefix = f"{path}." if path else ""
                 waiting.extend((prefix + name, inner) for name, inner in child.named_children())
                 continue
-            holder = Holder(path, child, sharder, self._data[key])
-            for name, parameter in sharder.shardable_parameters(child).items():
+            holder = Holder(path, child, asked.sharder, self._data[key])
+            for name, parameter in asked.shardable_parameters(child).items():
                 self._add(holder, name, parameter)
 
     def request(self, tables: list[Table] | None = None) -> Request:
@@ -292,8 +297,13 @@ class Extraction:
             raise NotNative(
                 f"table {name}: pooling factors, poolings and batch sizes differ in number"
             )
-        inputs = sum(x * y * z for x, y, z in zip(lengths, poolings, sizes, strict=True))
-        outputs = sum(min(1.0, x) * y * z for x, y, z in zip(lengths, poolings, sizes, strict=True))
+        if len(lengths) == 1:
+            inputs = lengths[0] * poolings[0] * sizes[0]
+            outputs = min(1.0, lengths[0]) * poolings[0] * sizes[0]
+        else:
+            features = list(zip(lengths, poolings, sizes, strict=True))
+            inputs = sum(x * y * z for x, y, z in features)
+            outputs = sum(min(1.0, x) * y * z for x, y, z in features)
         if isinstance(inputs, int) and abs(inputs) >= _EXACT >> 30:
             raise NotNative(f"table {name}: the batch is too large for exact doubles")
         return float(inputs), float(outputs)
@@ -327,6 +337,8 @@ def _cache_ratio(cache: Any, holder: Holder) -> float | None:
 
 
 def _prefetches(cache: Any, holder: Holder) -> bool:
+    if cache is None:
+        return holder.prefetches
     return bool(is_prefetch_pipelined(SimpleNamespace(cache_params=cache), holder.data))
 
 

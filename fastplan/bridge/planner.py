@@ -36,6 +36,7 @@ from fastplan.bridge.mixed_search import MixedSearch
 from fastplan.bridge.native_search import NativeSearch
 from fastplan.bridge.outcome import Outcome
 from fastplan.bridge.run import Run
+from fastplan.bridge.sharders import AskedSharder
 from fastplan.bridge.space import EstimatedSpace, Space
 from fastplan.bridge.validate import validate
 from fastplan.cache.plan_cache import PlanCache, open_cache
@@ -175,7 +176,8 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
 
     def _drafted(self, module: Any, sharders: list[Any]) -> EstimatedSpace:
         """Tables and options as they stand; raises NotNative where only Python can tell."""
-        enumeration = Enumeration(self, Run(), module, sharders)
+        asked = [AskedSharder(sharder) for sharder in sharders]
+        enumeration = Enumeration(self, Run(), module, asked)
         space = enumeration.described()
         enumeration.leave(space)  # plan() need not read them again
         return space
@@ -188,10 +190,11 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         return self._last_record().pack()
 
     def _plan(self, run: Run, module: Any, sharders: list[Any]) -> ShardingPlan:
+        asked = [AskedSharder(sharder) for sharder in sharders]
         with run.phase("reserve"):
-            reserved = reserve(self, module, sharders)
+            reserved = reserve(self, module, asked)
         technique = hooks.before_enumeration(self, reserved)
-        enumeration = Enumeration(self, run, module, sharders)
+        enumeration = Enumeration(self, run, module, asked)
         space = enumeration.draft()
         if space is None:
             return ShardingPlan({})
@@ -224,7 +227,7 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
                 and not (self._callbacks or outcome.loaded)
                 and reserved.world_size <= self._topology.world_size
             )
-            validate(self, plan, module, sharders, trusted=trusted)
+            validate(self, plan, module, asked, trusted=trusted)
         hooks.after_planning(self, technique, outcome)
         return plan
 

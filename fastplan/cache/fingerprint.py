@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from dataclasses import asdict
 from typing import Any, get_type_hints
 
 from fastplan.spec.request import Request, Search, Table
@@ -34,9 +33,13 @@ def canonical_request(
         "plan_version": PLAN_VERSION,
         "ranks": ranks,
         "context": context,
-        "cost": _plain(asdict(request.cost)),
+        "cost": _fields(request.cost),
         "menus": menus,
-        "search": _plain(asdict(search)),
+        "search": {
+            "proposers": [_fields(proposer) for proposer in search.proposers],
+            "partitioner": _fields(search.partitioner),
+            "timeout_seconds": search.timeout_seconds,
+        },
         "tables": _columns(request.tables, numbers),
         "table_count": len(request.tables),
     }
@@ -79,6 +82,11 @@ def _columns(tables: tuple[Table, ...], menu_numbers: list[int]) -> dict[str, An
                 column = [_plain(value) for value in column]
         columns[name] = {"all": column[0]} if column.count(column[0]) == len(column) else column
     return columns
+
+
+def _fields(record: Any) -> dict[str, Any]:
+    """A flat dataclass as JSON; asdict() copies everything twice."""
+    return {name: _plain(getattr(record, name)) for name in record.__slots__}
 
 
 def _plain(value: Any) -> Any:
