@@ -6,6 +6,8 @@ CXX ?= g++
 JOBS ?= 2
 # Extra pip arguments for torch, for a machine where `pip install torch` would fetch a CUDA build.
 TORCH_PIP_ARGS ?=
+# What runs under the sanitizers; tests/parity works there too, in some five minutes.
+SANITIZE_TESTS ?= tests/core tests/property
 # Arguments for the benchmark, e.g. BENCH_ARGS="--grid 26x8,100x16".
 BENCH_ARGS ?=
 
@@ -74,7 +76,7 @@ sanitize: $(STAMPS)/native
 	@cd $(SANITIZED) && $(SANITIZE_ENV) $(CURDIR)/$(BIN)/python -c \
 		"import os, fastplan.core._native as n; assert n.__file__.startswith(os.getcwd()), n.__file__"
 	@cd $(SANITIZED) && $(SANITIZE_ENV) $(CURDIR)/$(BIN)/pytest -n $(JOBS) --dist worksteal \
-		tests/core tests/property
+		$(SANITIZE_TESTS)
 
 clean:
 	rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
