@@ -229,7 +229,7 @@ class Extraction:
                 (constraint.min_partition or 0) if constraint else 0,
                 buckets,
                 _prefetch_passes(cache, holder),
-                self._optimizer(parameter, dim),
+                _optimizer(parameter),
                 cache_ratio if cache_ratio else UVM_CACHING_RATIO,
                 *_key_value(constraint, storage_rule, holder),
                 lookups,
@@ -318,11 +318,12 @@ class Extraction:
             known = self._wire[key] = extract_comm_data_type_size(option, holder.data)
         return known
 
-    def _optimizer(self, parameter: Any, dim: int) -> float:
-        classes = getattr(parameter, "_optimizer_classes", None)
-        if classes is None:
-            return 0.0
-        return float(_get_optimizer_multipler(classes[0], parameter.shape))
+
+def _optimizer(parameter: Any) -> float:
+    classes = getattr(parameter, "_optimizer_classes", None)
+    if classes is None:
+        return 0.0
+    return float(_get_optimizer_multipler(classes[0], parameter.shape))
 
 
 def _output_size(constraint: Any, element_size: int) -> float:

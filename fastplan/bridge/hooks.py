@@ -10,6 +10,7 @@ import dis
 import functools
 import json
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -110,7 +111,7 @@ def after_planning(planner: Any, technique: Any, outcome: Any) -> None:
                 proposer_index=index,
                 num_proposals=report.proposals,
                 num_plans=report.plans,
-                best_perf_rating=report.best_rating,
+                best_perf_rating=None if math.isnan(report.best_rating) else report.best_rating,
                 is_winning_proposer=False,
                 technique=technique,
             )

@@ -1,6 +1,5 @@
 """Planning with a cache: what hits, what misses and why, and what is off."""
 
-import json
 import os
 import random
 import subprocess
@@ -364,9 +363,3 @@ def key_in_a_process(seed: str, *arguments: str) -> str:
 def test_the_key_is_the_same_in_every_process_and_every_release():
     keys = {key_in_a_process("0"), key_in_a_process("1"), key_in_a_process("2", "reversed")}
     assert keys == {GOLDEN_KEYS[versions.VERSION]}
-
-
-def test_reports_can_be_written_as_json(cache):
-    _, report = planned(cache)
-    text = json.dumps({"status": report.status, "fingerprint": report.fingerprint})
-    assert json.loads(text)["status"] == "miss"

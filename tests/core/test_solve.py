@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from fastplan.core.solve import placer, propose, solve, verify
+from fastplan.core.problem import Problem
+from fastplan.core.solve import estimate, placer, propose, solve, verify
 from fastplan.spec.request import Partitioner, Proposer, Search
-from tests.problems import DEFAULT_SEARCH, small_problem
+from tests.problems import DEFAULT_SEARCH, request, small_problem, table
 
 
 def search_with(*proposers, **settings):
@@ -82,16 +83,36 @@ def test_dynamic_programming_proposes_in_its_first_run_only():
     assert propose(problem, replace(proposer, exhausted=True), 0, 100)["size"] == 0
 
 
+def fullest_rank(problem, options, ranks):
+    """The most hbm that any rank has in use."""
+    space, used, waiting = problem.space, [0] * 8, iter(ranks)
+    for option in options:
+        uniform = space.option_type[option] in (0, 3)
+        shard = 0
+        for run in range(space.option_run_begin[option], space.option_run_begin[option + 1]):
+            for _ in range(space.run_count[run]):
+                used[shard if uniform else next(waiting)] += int(space.run_hbm[run])
+                shard += 1
+    return max(used)
+
+
 def test_the_memory_balanced_partitioner_never_uses_more_hbm_on_its_fullest_rank():
-    problem = small_problem()
+    # The larger the table, the cheaper: sorted by cost, large tables meet by chance.
+    tables = [table(f"t{i}", 60_000 * (i + 1), 64, pooling=31.0 - i) for i in range(30)]
+    space = estimate(request(tables, 8, 4, ("table_wise",)))
+    problem = Problem(space, small_problem(rank_hbm=(64 << 30,) * 8).cluster)
     place = placer(problem, Partitioner(sort_by_perf=True))
     balance = placer(problem, Partitioner(memory_balanced=True, tolerance=0.5))
-    rows = propose(problem, Proposer(kind="greedy"), 0, 10)["options"]
-    for row in rows:
-        plain, balanced = place.place(row.tolist()), balance.place(row.tolist())
+    better = 0
+    for row in propose(problem, Proposer(kind="greedy"), 0, 20)["options"].tolist():
+        plain, balanced = place.place(row), balance.place(row)
         assert plain is not None
         assert balanced is not None
         assert balanced[1] <= plain[1] * 1.5
+        before, after = (fullest_rank(problem, row, ranks) for ranks, _ in (plain, balanced))
+        assert after <= before
+        better += after < before
+    assert better
 
 
 @pytest.mark.parametrize("exhaustive", [False, True])
