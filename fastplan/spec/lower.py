@@ -1,0 +1,286 @@
+"""From a spec to a job: the request that fastplan's planner reads from TorchRec's own objects.
+
+The two are equal to the last bit, fingerprint included, which the tests check against TorchRec.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from fastplan.spec import reservation, stock
+from fastplan.spec.cost_model import Shape, cost_model
+from fastplan.spec.hardware import Hardware, find_hardware, for_job
+from fastplan.spec.job import CannotPlan, Job
+from fastplan.spec.menus import MenuRules
+from fastplan.spec.model import CacheSpec, ModelSpec, ModuleSpec, TableSpec
+from fastplan.spec.request import Cluster, Coefficients, MenuItem, Request, Search, Table
+
+_DEFAULT_HARDWARE = "torchrec"
+_STOCK_COEFFICIENTS = Coefficients((1.0, 1.0, 1.0, 0.0), None)
+
+
+def lower(spec: ModelSpec) -> Job:
+    """The job of a spec whose cluster is known. Raises CannotPlan and HardwareError."""
+    version = torchrec_version(spec)
+    hardware, shape = _cluster(spec)
+    memory = _Memory.of(spec, hardware, shape.world_size)
+    request = _Lowering(spec, version, hardware, shape, memory).request()
+    inputs = reservation.input_bytes(spec.reservation, spec.tables, spec.batch_size)
+    hbm, ddr = reservation.reserve(
+        spec.reservation, hardware.device, inputs, memory.hbm, memory.ddr
+    )
+    return Job(
+        name=spec.name,
+        request=request,
+        cluster=Cluster(
+            rank_hbm=hbm,
+            rank_ddr=ddr,
+            rank_ssd=memory.ssd,
+            local_world_size=shape.local_world_size,
+            group_size=shape.group_size,
+        ),
+        search=Search(
+            proposers=spec.search.proposers,
+            partitioner=spec.search.partitioner,
+            timeout_seconds=spec.search.timeout_seconds,
+        ),
+        context={
+            "torchrec": version,
+            "deterministic": spec.search.deterministic,
+            "local_world_size": shape.local_world_size,
+            "group_size": shape.group_size,
+            "reservation": reservation.describe(spec.reservation, hardware.device, inputs),
+            "custom": [],
+        },
+        device=hardware.device,
+        settings=tuple(_settings(table) for table in spec.tables),
+    )
+
+
+def torchrec_version(spec: ModelSpec) -> str:
+    """Whose planner to match: the spec's, else the installed one if known, else the oldest."""
+    if spec.torchrec is not None:
+        return spec.torchrec
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        installed = version("torchrec").split("+")[0]
+    except PackageNotFoundError:
+        installed = ""
+    return installed if installed in stock.VERSIONS else stock.VERSIONS[0]
+
+
+def _cluster(spec: ModelSpec) -> tuple[Hardware, Shape]:
+    topology = spec.topology
+    world = topology.world_size
+    if world is None:
+        raise CannotPlan(
+            "how many ranks? Give `--world-size`, or `topology: {world_size: ...}` in the spec"
+        )
+    hardware = for_job(
+        topology.hardware or find_hardware(_DEFAULT_HARDWARE), world, topology.local_world_size
+    )
+    local = hardware.ranks_per_host
+    pod = topology.pod_size or hardware.pod_size
+    if pod is not None and pod > world:
+        raise CannotPlan(f"`pod_size` {pod} is more than the {world} ranks")
+    return hardware, Shape(world, local, local if pod is None else pod * local)
+
+
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """Bytes by rank, before anything is reserved."""
+
+    hbm: tuple[int, ...]
+    ddr: tuple[int, ...]
+    ssd: tuple[int, ...]
+    main: tuple[int, ...]  # where it was given by rank: TorchRec then cuts rows by memory
+
+    @staticmethod
+    def of(spec: ModelSpec, hardware: Hardware, ranks: int) -> _Memory:
+        topology = spec.topology
+        for name in ("rank_hbm", "rank_ddr", "rank_ssd"):
+            given = getattr(topology, name)
+            if given is not None and len(given) != ranks:
+                raise CannotPlan(f"`topology.{name}` has {len(given)} entries for {ranks} ranks")
+        on_host = hardware.device == "cpu"
+        main = topology.rank_ddr if on_host else topology.rank_hbm
+        hbm = 0 if on_host else hardware.hbm
+        return _Memory(
+            hbm=topology.rank_hbm or (hbm,) * ranks,
+            ddr=topology.rank_ddr or (hardware.ddr,) * ranks,
+            ssd=topology.rank_ssd or (hardware.ssd,) * ranks,
+            main=main or (),
+        )
+
+
+class _Lowering:
+    """Turns tables into what their cost depends on, and collects their menus."""
+
+    def __init__(
+        self, spec: ModelSpec, version: str, hardware: Hardware, shape: Shape, memory: _Memory
+    ) -> None:
+        self._spec = spec
+        self._hardware = hardware
+        self._shape = shape
+        self._memory = memory
+        self._rules = MenuRules(
+            version,
+            hardware.device,
+            has_ssd=any(n > 0 for n in memory.ssd),
+            deterministic=spec.search.deterministic,
+        )
+        self._menus: dict[Any, int] = {}
+        self._items: list[tuple[MenuItem, ...]] = []
+        self._coefficients: dict[Coefficients, int] = {}
+
+    def request(self) -> Request:
+        if self._hardware.device not in stock.DEVICES:
+            raise CannotPlan(
+                f"device {self._hardware.device!r} is none of {', '.join(stock.DEVICES)}"
+            )
+        tables = tuple(self._table(table) for table in self._spec.tables)
+        types = frozenset(item.sharding_type for menu in self._items for item in menu)
+        return Request(
+            tables=tables,
+            menus=tuple(self._items),
+            coefficients=tuple(self._coefficients),
+            cost=cost_model(self._hardware, self._shape, types, self._memory.main, self._spec.cost),
+        )
+
+    def _table(self, spec: TableSpec) -> Table:
+        module = self._spec.modules.get(spec.module) or ModuleSpec()
+        kind = stock.KINDS[module.kind]
+        pooled = kind.pooled if module.pooled is None else module.pooled
+        element_size = stock.DTYPE_SIZES[spec.dtype]
+        cache = spec.cache or CacheSpec()
+        ratio = module.cache_load_factor if cache.load_factor is None else cache.load_factor
+        statistics = (
+            (math.nan, math.nan)
+            if ratio is None or cache.expected_lookups is None or cache.miss_rate is None
+            else (cache.expected_lookups, cache.miss_rate)
+        )
+        inputs, outputs = self._batch(spec)
+        wire = module.wire or (float(element_size),) * 4
+        output_size = (
+            float(element_size)
+            if spec.output_dtype is None
+            else stock.OUTPUT_BITS[spec.output_dtype] / 8
+        )
+        kv_factor = module.cache_load_factor
+        table = Table(
+            name=spec.name,
+            path=spec.module,
+            rows=spec.rows,
+            dim=spec.dim,
+            element_size=element_size,
+            bytes=spec.rows * spec.dim * element_size,
+            menu=self._menu(module, spec, ratio, bool(cache.prefetch) or module.prefetch),
+            perf_inputs=inputs,
+            perf_outputs=outputs,
+            storage_inputs=inputs,
+            storage_outputs=outputs,
+            pooled=pooled,
+            weighted=module.weighted if spec.weighted is None else spec.weighted,
+            usage=kind.usage,
+            virtual=spec.virtual,
+            output_element_size=output_size,
+            fwd_a2a=wire[0],
+            bwd_a2a=wire[1],
+            fwd_sr=wire[2],
+            bwd_sr=wire[3],
+            min_partition=spec.min_partition,
+            buckets=spec.buckets,
+            prefetch_passes=module.passes if cache.passes is None else cache.passes,
+            optimizer_multiplier=stock.optimizer_multiplier(spec.optimizer, spec.dim),
+            cache_ratio=ratio or stock.CACHE_LOAD_FACTOR,
+            kv_load_factor=stock.CACHE_LOAD_FACTOR if kv_factor is None else kv_factor,
+            kv_cache_bytes=spec.key_value_cache,
+            expected_lookups=statistics[0],
+            miss_rate=statistics[1],
+            tower=spec.tower,
+        )
+        return table._replace(**spec.exact) if spec.exact else table
+
+    def _batch(self, table: TableSpec) -> tuple[float, float]:
+        """Values looked up and vectors put out for one local batch."""
+        lengths = table.pooling
+        poolings = table.poolings or (stock.NUM_POOLINGS,) * len(lengths)
+        sizes = table.batch_sizes or (self._spec.batch_size,) * len(lengths)
+        if not len(lengths) == len(poolings) == len(sizes):
+            raise CannotPlan(
+                f"table {table.name}: `pooling`, `poolings` and `batch_sizes` differ in number"
+            )
+        features = list(zip(lengths, poolings, sizes, strict=True))
+        return (
+            float(sum(x * y * z for x, y, z in features)),
+            float(sum(min(1.0, x) * y * z for x, y, z in features)),
+        )
+
+    def _menu(
+        self, module: ModuleSpec, table: TableSpec, ratio: float | None, prefetch: bool
+    ) -> int:
+        if table.menu is not None:
+            key: Any = table.menu
+        else:
+            key = (table.module, table.sharding_types, table.compute_kernels, ratio, prefetch)
+        known = self._menus.get(key)
+        if known is not None:
+            return known
+        if table.menu is not None:
+            entries = [
+                (entry.sharding_type, entry.kernel, entry.bandwidth, entry[3:])
+                for entry in self._spec.menus[table.menu]
+            ]
+        else:
+            entries = [
+                (kind, kernel, self._bandwidth(kernel, ratio, prefetch, table), _STOCK_COEFFICIENTS)
+                for kind, kernel in self._rules.pairs(module, table)
+            ]
+        if not entries:
+            raise CannotPlan(
+                f"table {table.name}: no sharding type and kernel is left on "
+                f"{self._hardware.device}; allow others with `sharding_types`, `compute_kernels`"
+            )
+        items = tuple(
+            MenuItem(kind, kernel, bandwidth, self._coefficient(Coefficients(*weights)))
+            for kind, kernel, bandwidth, weights in entries
+        )
+        self._menus[key] = len(self._items)
+        self._items.append(items)
+        return self._menus[key]
+
+    def _coefficient(self, weights: Coefficients) -> int:
+        return self._coefficients.setdefault(weights, len(self._coefficients))
+
+    def _bandwidth(
+        self, kernel: str, ratio: float | None, prefetch: bool, table: TableSpec
+    ) -> float:
+        hardware = self._hardware
+        bandwidth = stock.kernel_bandwidth(
+            hardware.device,
+            kernel,
+            hbm=hardware.hbm_mem_bw,
+            ddr=hardware.ddr_mem_bw,
+            ssd=hardware.ssd_mem_bw,
+            hbm_to_ddr=hardware.hbm_to_ddr_mem_bw,
+            cache_ratio=ratio,
+            prefetch=prefetch,
+        )
+        if bandwidth is None:
+            raise CannotPlan(
+                f"table {table.name}: kernel {kernel} does not run on {hardware.device}"
+            )
+        return bandwidth
+
+
+def _settings(table: TableSpec) -> dict[str, Any]:
+    """What the plan says of a table beside its shards."""
+    settings: dict[str, Any] = {}
+    if table.cache is not None and table.cache.load_factor is not None:
+        settings["cache_params"] = {"load_factor": table.cache.load_factor}
+    if table.output_dtype is not None:
+        settings["output_dtype"] = table.output_dtype.upper()
+    return settings | table.settings

@@ -1,0 +1,410 @@
+"""Reads spec files. Whatever is wrong in one is a SpecError with line, field and nearest name."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any, get_type_hints
+
+from fastplan.spec import stock
+from fastplan.spec.cost_model import COST_FIELDS
+from fastplan.spec.document import Document, Node, below, read_document
+from fastplan.spec.fields import Fields
+from fastplan.spec.hardware import find_hardware
+from fastplan.spec.model import (
+    DEFAULT_MODULE,
+    CacheSpec,
+    MenuEntry,
+    ModelSpec,
+    ModuleSpec,
+    ReservationSpec,
+    SearchSpec,
+    TableSpec,
+    TopologySpec,
+)
+from fastplan.spec.request import CostModel, Partitioner, Proposer, Table
+from fastplan.spec.reservation import POLICIES
+from fastplan.spec.vocabulary import KERNELS, PROPOSERS, SHARDING_TYPES
+
+MODEL_FIELDS = (
+    "model",
+    "batch_size",
+    "torchrec",
+    "modules",
+    "tables",
+    "menus",
+    "topology",
+    "reservation",
+    "search",
+    "cost",
+)
+TABLE_FIELDS = (
+    "name",
+    "rows",
+    "dim",
+    "module",
+    "dtype",
+    "features",
+    "pooling",
+    "poolings",
+    "batch_sizes",
+    "weighted",
+    "sharding_types",
+    "compute_kernels",
+    "min_partition",
+    "output_dtype",
+    "optimizer",
+    "cache",
+    "key_value_cache",
+    "virtual",
+    "buckets",
+    "tower",
+    "menu",
+    "exact",
+    "settings",
+)
+CACHE_FIELDS = ("load_factor", "prefetch", "passes", "expected_lookups", "miss_rate")
+MODULE_FIELDS = (
+    "kind",
+    "weighted",
+    "cache_load_factor",
+    "prefetch",
+    "passes",
+    "wire",
+    "sharding_types",
+    "compute_kernels",
+    "pooled",
+)
+MENU_FIELDS = ("sharding_type", "kernel", "bandwidth", "fwd", "bwd")
+CAPACITIES = ("hbm", "ddr", "ssd")
+BANDWIDTHS = (
+    "hbm_mem_bw",
+    "ddr_mem_bw",
+    "ssd_mem_bw",
+    "hbm_to_ddr_mem_bw",
+    "intra_host_bw",
+    "inter_host_bw",
+)
+MULTIPLIERS = ("bwd_compute_multiplier", "weighted_feature_bwd_compute_multiplier")
+TOPOLOGY_FIELDS = (
+    "sku",
+    "device",
+    "world_size",
+    "local_world_size",
+    "pod_size",
+    *CAPACITIES,
+    *BANDWIDTHS,
+    *MULTIPLIERS,
+    "rank_hbm",
+    "rank_ddr",
+    "rank_ssd",
+)
+RESERVATION_FIELDS = (
+    "policy",
+    "percentage",
+    "reserved",
+    "dense",
+    "kjt",
+    "margin",
+    "base",
+    "overhead",
+)
+SEARCH_FIELDS = ("proposers", "partitioner", "timeout_seconds", "deterministic")
+PROPOSER_FIELDS = ("kind", "use_depth", "threshold", "max_proposals", "bins_per_device")
+PARTITIONER_FIELDS = (
+    "memory_balanced",
+    "sort_by_perf",
+    "balance_modules",
+    "max_search_count",
+    "tolerance",
+)
+EXACT_FIELDS = tuple(
+    name for name in Table._fields if name not in ("name", "path", "menu", "tower")
+)
+_MOST_RANKS = 1 << 20
+
+
+def read_spec(path: str | os.PathLike[str]) -> ModelSpec:
+    """The spec in a YAML or JSON file."""
+    return spec_of(read_document(path))
+
+
+def spec_of(document: Document) -> ModelSpec:
+    """The spec that a document holds."""
+    root = Fields(document, document.root, "", known=MODEL_FIELDS)
+    modules = _modules(root)
+    menus = {name: _menu(root, name) for name, _ in root.mapping("menus")}
+    tables = _tables(root, modules, menus)
+    return ModelSpec(
+        name=root.text("model"),
+        batch_size=root.whole("batch_size", 512, least=1, most=1 << 40),
+        torchrec=root.text("torchrec", None, choices=stock.VERSIONS),
+        modules=modules,
+        tables=tuple(tables.values()),
+        menus=menus,
+        topology=_topology(root.nested("topology", TOPOLOGY_FIELDS)),
+        reservation=_reservation(root.nested("reservation", RESERVATION_FIELDS)),
+        search=_search(root.nested("search", SEARCH_FIELDS)),
+        cost=_numbers(root.nested("cost", COST_FIELDS), CostModel),
+        source=document.file,
+    )
+
+
+def _modules(root: Fields) -> dict[str, ModuleSpec]:
+    modules = {}
+    for path, node in root.mapping("modules"):
+        place = below("modules", path)
+        fields = Fields(root.document, node, place, known=MODULE_FIELDS)
+        wire = fields.numbers("wire", None, least=0)
+        if wire is not None and len(wire) != 4:
+            raise fields.error(
+                "wire",
+                "must be four numbers: bytes per element of the all-to-all forward and backward, "
+                "and of the reduce-scatter forward and backward",
+            )
+        kernels = fields.nested("compute_kernels", SHARDING_TYPES)
+        modules[path] = ModuleSpec(
+            kind=fields.text("kind", ModuleSpec().kind, choices=stock.KINDS),
+            weighted=fields.flag("weighted", False),
+            cache_load_factor=fields.number("cache_load_factor", None, least=0, most=1),
+            prefetch=fields.flag("prefetch", False),
+            passes=fields.whole("passes", 0),
+            wire=wire,
+            sharding_types=fields.texts("sharding_types", None, choices=SHARDING_TYPES),
+            compute_kernels=None
+            if kernels is None
+            else {
+                kind: kernels.texts(kind, choices=KERNELS)
+                for kind in SHARDING_TYPES
+                if kind in kernels
+            },
+            pooled=fields.flag("pooled", None),
+        )
+    return modules
+
+
+def _tables(
+    root: Fields, modules: dict[str, ModuleSpec], menus: dict[str, tuple[MenuEntry, ...]]
+) -> dict[tuple[str, str], TableSpec]:
+    tables: dict[tuple[str, str], TableSpec] = {}
+    for fields in root.each("tables", TABLE_FIELDS):
+        table = _table(fields, modules, menus)
+        if (table.module, table.name) in tables:
+            raise fields.error("name", f"two tables of module {table.module!r} are {table.name!r}")
+        tables[table.module, table.name] = table
+    if not tables:
+        raise root.error("tables", "must have at least one table")
+    return tables
+
+
+def _table(
+    fields: Fields, modules: dict[str, ModuleSpec], menus: dict[str, tuple[MenuEntry, ...]]
+) -> TableSpec:
+    # A model with one module need not repeat its path.
+    default = next(iter(modules)) if len(modules) == 1 else DEFAULT_MODULE
+    module = fields.text("module", default, choices=modules if len(modules) > 1 else None)
+    if modules and module not in modules:
+        raise fields.error("module", f"{module!r} is none of `modules`: {', '.join(modules)}")
+    pooling = fields.numbers("pooling", (stock.POOLING_FACTOR,), least=0)
+    for name in ("poolings", "batch_sizes", "features"):
+        given = fields.node(name)
+        if given is not None and isinstance(given.value, list):
+            count = len(given.value)
+            if count != len(pooling) and (name != "features" or len(pooling) > 1):
+                raise fields.error(name, f"has {count} entries, and `pooling` has {len(pooling)}")
+    return TableSpec(
+        name=fields.text("name"),
+        rows=fields.whole("rows", least=1),
+        dim=fields.whole("dim", least=1),
+        module=module,
+        dtype=fields.text("dtype", "fp32", choices=stock.DTYPE_SIZES),
+        features=fields.texts("features", ()),
+        pooling=pooling,
+        poolings=fields.numbers("poolings", None, least=0),
+        batch_sizes=fields.wholes("batch_sizes", None, least=1),
+        weighted=fields.flag("weighted", None),
+        sharding_types=fields.texts("sharding_types", None, choices=SHARDING_TYPES),
+        compute_kernels=fields.texts("compute_kernels", None, choices=KERNELS),
+        min_partition=fields.whole("min_partition", 0),
+        output_dtype=fields.text("output_dtype", None, choices=stock.OUTPUT_BITS),
+        optimizer=fields.text("optimizer", None, choices=stock.OPTIMIZERS),
+        cache=_cache(fields.nested("cache", CACHE_FIELDS)),
+        key_value_cache=fields.size("key_value_cache", 0),
+        virtual=fields.flag("virtual", False),
+        buckets=fields.whole("buckets", 0),
+        tower=fields.text("tower", None),
+        menu=fields.text("menu", None, choices=menus),
+        exact=_numbers(fields.nested("exact", EXACT_FIELDS), Table),
+        settings=_plain_settings(fields),
+    )
+
+
+def _cache(fields: Fields | None) -> CacheSpec | None:
+    if fields is None:
+        return None
+    if ("expected_lookups" in fields) != ("miss_rate" in fields):
+        raise fields.error(None, "needs both `expected_lookups` and `miss_rate`, or none")
+    return CacheSpec(
+        load_factor=fields.number("load_factor", None, least=0, most=1),
+        prefetch=fields.flag("prefetch", None),
+        passes=fields.whole("passes", None),
+        expected_lookups=fields.number("expected_lookups", None, least=0),
+        miss_rate=fields.number("miss_rate", None, least=0),
+    )
+
+
+def _menu(root: Fields, name: str) -> tuple[MenuEntry, ...]:
+    menus = root.node("menus")
+    assert menus is not None
+    holder = Fields(root.document, menus, "menus", known=dict(root.mapping("menus")))
+    entries = []
+    for fields in holder.each(name, MENU_FIELDS):
+        entries.append(
+            MenuEntry(
+                fields.text("sharding_type", choices=SHARDING_TYPES),
+                fields.text("kernel", choices=KERNELS),
+                fields.bandwidth("bandwidth"),
+                _four(fields, "fwd"),
+                _four(fields, "bwd") if fields.node("bwd") is not None else None,
+            )
+        )
+    if not entries:
+        raise holder.error(name, "must have at least one option")
+    return tuple(entries)
+
+
+def _four(fields: Fields, name: str) -> tuple[float, float, float, float]:
+    numbers = fields.numbers(name, (1.0, 1.0, 1.0, 0.0))
+    if len(numbers) != 4:
+        raise fields.error(
+            name, "must be four numbers: weights of input read, lookup, output write and rows"
+        )
+    return numbers
+
+
+def _topology(fields: Fields | None) -> TopologySpec:
+    if fields is None:
+        return TopologySpec()
+    given: dict[str, Any] = {}
+    if "device" in fields:
+        given["device"] = fields.text("device", choices=stock.DEVICES)
+    given |= {name: fields.size(name) for name in CAPACITIES if name in fields}
+    given |= {name: fields.bandwidth(name) for name in BANDWIDTHS if name in fields}
+    given |= {name: fields.number(name, least=0) for name in MULTIPLIERS if name in fields}
+    sku = fields.text("sku", None)
+    hardware = None
+    if sku is not None or given:
+        try:
+            hardware = find_hardware(_beside(fields.document.file, sku or "torchrec"))
+        except ValueError as error:
+            raise fields.error("sku", str(error)) from error
+        hardware = replace(hardware, **given)
+    world = fields.whole("world_size", None, least=1, most=_MOST_RANKS)
+    local = fields.whole("local_world_size", None, least=1, most=_MOST_RANKS)
+    return TopologySpec(
+        hardware=hardware,
+        world_size=world,
+        local_world_size=local,
+        pod_size=fields.whole("pod_size", None, least=1, most=_MOST_RANKS),
+        rank_hbm=fields.sizes("rank_hbm", None),
+        rank_ddr=fields.sizes("rank_ddr", None),
+        rank_ssd=fields.sizes("rank_ssd", None),
+    )
+
+
+def _beside(spec: str, sku: str) -> str:
+    """A SKU file is looked for beside the spec first."""
+    path, colon, name = sku.partition(":")
+    nearby = os.path.join(os.path.dirname(spec), path)
+    return f"{nearby}{colon}{name}" if os.path.isfile(nearby) else sku
+
+
+def _reservation(fields: Fields | None) -> ReservationSpec:
+    if fields is None:
+        return ReservationSpec()
+    return ReservationSpec(
+        policy=fields.text("policy", "heuristical", choices=POLICIES),
+        percentage=fields.number("percentage", 0.15, least=0, most=1),
+        reserved=fields.size("reserved", 0),
+        dense=fields.size("dense", 0),
+        kjt=fields.size("kjt", None),
+        margin=fields.size("margin", 0),
+        base=fields.size("base", None),
+        overhead=fields.size("overhead", 0),
+    )
+
+
+def _search(fields: Fields | None) -> SearchSpec:
+    if fields is None:
+        return SearchSpec()
+    proposers = SearchSpec().proposers
+    if "proposers" in fields:
+        proposers = tuple(_proposer(each) for each in fields.each("proposers", PROPOSER_FIELDS))
+        if not proposers:
+            raise fields.error("proposers", "must have at least one proposer")
+    own = fields.nested("partitioner", PARTITIONER_FIELDS)
+    partitioner = Partitioner()
+    if own is not None:
+        partitioner = Partitioner(
+            memory_balanced=own.flag("memory_balanced", False),
+            sort_by_perf=own.flag("sort_by_perf", False),
+            balance_modules=own.flag("balance_modules", False),
+            max_search_count=own.whole("max_search_count", 10, most=1 << 30),
+            tolerance=own.number("tolerance", 0.02, least=0),
+        )
+    return SearchSpec(
+        proposers=proposers,
+        partitioner=partitioner,
+        timeout_seconds=fields.number("timeout_seconds", 0.0, least=0),
+        deterministic=fields.flag("deterministic", False),
+    )
+
+
+def _proposer(fields: Fields) -> Proposer:
+    return Proposer(
+        kind=fields.text("kind", choices=PROPOSERS),
+        use_depth=fields.flag("use_depth", True),
+        threshold=fields.whole("threshold", 0, most=1 << 30),
+        max_proposals=fields.whole("max_proposals", 10_000, most=1 << 30),
+        bins_per_device=fields.whole("bins_per_device", 100, least=1, most=1 << 20),
+    )
+
+
+def _numbers(fields: Fields | None, owner: Any) -> dict[str, Any]:
+    """Values for fields of the request, by their declared types."""
+    if fields is None:
+        return {}
+    values: dict[str, Any] = {}
+    for name, kind in get_type_hints(owner).items():
+        if name not in fields:
+            continue
+        if kind is float:
+            values[name] = fields.number(name, allow_nonfinite=True)
+        elif kind is int:
+            values[name] = fields.whole(name)
+        elif kind is bool:
+            values[name] = fields.flag(name)
+        elif kind is str:
+            values[name] = fields.text(name)
+        elif kind == tuple[int, ...]:
+            values[name] = fields.wholes(name)
+        else:
+            values[name] = fields.numbers(name)
+    return values
+
+
+def _plain_settings(fields: Fields) -> dict[str, Any]:
+    node = fields.node("settings")
+    if node is None:
+        return {}
+    if not isinstance(node.value, dict):
+        raise fields.error("settings", "must be an object, as a plan file has it")
+    return {name: _plain(each) for name, each in node.value.items()}
+
+
+def _plain(node: Node) -> Any:
+    if isinstance(node.value, dict):
+        return {name: _plain(each) for name, each in node.value.items()}
+    if isinstance(node.value, list):
+        return [_plain(each) for each in node.value]
+    return node.value

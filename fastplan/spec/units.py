@@ -1,0 +1,200 @@
+"""Sizes, counts, bandwidths and other scalars as people write them, and as errors quote them.
+
+Reading is exact: decimal digits are scaled as whole numbers, never through a float.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+
+Scalar = str | int | float | bool | None
+
+LARGEST = 2**63 - 1
+YAML_TAG = "tag:yaml.org,2002:"
+NO_TAGS = "a spec holds only mappings, lists, texts, numbers and flags"
+
+_BINARY = {"PiB": 2**50, "TiB": 2**40, "GiB": 2**30, "MiB": 2**20, "KiB": 2**10}
+_DECIMAL = {"PB": 10**15, "TB": 10**12, "GB": 10**9, "MB": 10**6, "kB": 10**3}
+_SIZES = {"": 1, "B": 1, "KB": 10**3, **_BINARY, **_DECIMAL}
+_COUNTS = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9}
+_BITS = {"Tbit": 10**12 // 8, "Gbit": 10**9 // 8, "Mbit": 10**6 // 8, "kbit": 10**3 // 8}
+_RATES = {f"{unit}/s": size for unit, size in (_SIZES | _BITS).items() if unit}
+
+# Long enough for any number that fits 64 bits, and short enough to be read at once.
+_AMOUNT = re.compile(
+    r"([+-]?)(\d{0,40})(?:\.(\d{0,40}))?(?:[eE]([+-]?\d{1,3}))?\s*([A-Za-z/]*)", re.ASCII
+)
+_FLAGS = {"yes": True, "true": True, "on": True, "no": False, "false": False, "off": False}
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+
+def parse_size(value: str | int | float) -> int:
+    """Bytes of a size such as `80GiB` (2^30), `80GB` (10^9), `1.5 MiB` or a plain number.
+
+    Raises ValueError unless it is a whole number of bytes from 0 to 2^63-1.
+    """
+    size = _whole(value, _SIZES)
+    if size is None or not 0 <= size <= LARGEST:
+        raise ValueError(f"must be a size such as 80GiB, 80GB or 512 MiB, not {shown(value)}")
+    return size
+
+
+def parse_count(value: str | int | float) -> int:
+    """A whole number, plain or such as `40M`, `1.5k`, `2B` or `1e6`. Raises ValueError."""
+    count = _whole(value, _COUNTS)
+    if count is None:
+        raise ValueError(f"must be a whole number such as 40000000 or 40M, not {shown(value)}")
+    return count
+
+
+def parse_bandwidth(value: str | int | float) -> float:
+    """Bytes per millisecond, TorchRec's unit, of `900GB/s`, `600GiB/s` or `50Gbit/s`.
+
+    A plain number is bytes per millisecond already. To the bit what `600 * 1024**3 / 1000` is in
+    Python, since plans depend on it. Raises ValueError unless it is finite and above zero.
+    """
+    bandwidth = math.nan
+    if isinstance(value, str):
+        found = _AMOUNT.fullmatch(value.strip())
+        if found and (found[2] or found[3]) and (not found[5] or found[5] in _RATES):
+            digits = value.strip().removesuffix(found[5])
+            number = float(digits) if found[3] is not None or found[4] else int(digits)
+            bandwidth = number * _RATES[found[5]] / 1000 if found[5] else float(number)
+    elif not isinstance(value, bool):
+        with suppress(OverflowError, TypeError):
+            bandwidth = float(value)
+    if not 0 < bandwidth < math.inf:
+        expected = "a bandwidth such as 900GB/s, 600GiB/s or 50Gbit/s, or bytes per millisecond"
+        raise ValueError(f"must be {expected}, not {shown(value)}")
+    return bandwidth
+
+
+def format_size(size: int) -> str:
+    """A size for people: `80 GiB` where that is exact, else with a decimal, `74.5 GiB`."""
+    sign, size = "-" * (size < 0), abs(size)
+    for unit, scale in _BINARY.items():
+        # Also where it would be rounded to 1024.0 of the unit below.
+        if 20 * size + (scale >> 10) >= 20 * scale:
+            whole, tenths = divmod((20 * size + scale) // (2 * scale), 10)
+            exact = size == whole * scale
+            return f"{sign}{whole} {unit}" if exact else f"{sign}{whole}.{tenths} {unit}"
+    return f"{sign}{size} B"
+
+
+def format_count(count: int) -> str:
+    """`40M` or `1.25k` where that is exact, else plain digits; `parse_count` reads it back."""
+    for unit in "BMk":
+        scale = _COUNTS[unit]
+        if abs(count) >= scale:
+            if count * 100 % scale:
+                break
+            whole, hundredths = divmod(abs(count) * 100 // scale, 100)
+            decimals = f".{hundredths:02}".rstrip("0").rstrip(".")
+            return f"{'-' * (count < 0)}{whole}{decimals}{unit}"
+    return str(count)
+
+
+def format_bandwidth(bytes_per_ms: float) -> str:
+    """`600 GiB/s` or `900 GB/s`, whichever is exact in four digits; else the nearest GiB/s."""
+    rounded = f"{bytes_per_ms * 1000:.4g} B/s"
+    for units in (_DECIMAL, _BINARY):
+        for unit, scale in units.items():
+            number = float(f"{bytes_per_ms * 1000 / scale:.4g}")
+            if number >= 1:
+                rounded = f"{number:g} {unit}/s"
+                if number * scale / 1000 == bytes_per_ms:
+                    return rounded
+                break
+    return rounded
+
+
+def shown(value: object) -> str:
+    """A value as errors quote it: a few words on one line."""
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, (list, tuple)):
+        return "a list"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    text = repr(value[:80] if isinstance(value, str) else value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _whole(value: object, units: Mapping[str, int]) -> int | None:
+    """The whole number that is meant, or None."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else None
+    if isinstance(value, int):
+        return None if isinstance(value, bool) else value
+    if not isinstance(value, str):
+        return None
+    found = _AMOUNT.fullmatch(value.strip())
+    if not found or not (found[2] or found[3]) or found[5] not in units:
+        return None
+    sign, whole, decimals, exponent, unit = found.groups(default="")
+    number = int(sign + whole + decimals) * units[unit]
+    power = int(exponent or 0) - len(decimals)
+    if power >= 0:
+        return int(number * 10**power)
+    number, rest = divmod(number, 10**-power)
+    return None if rest else number
+
+
+def read_whole(text: str) -> int | float:
+    """The whole number of a text of digits, as a float when it is far beyond 64 bits."""
+    # Python takes quadratic time for long ones, and refuses some.
+    return int(text) if len(text) <= 20 else float(text)
+
+
+def fitted(number: int) -> int | float:
+    """Whole numbers beyond 64 bits as floats: no field takes them, and printing one can fail."""
+    if -(2**63) <= number < 2**64:
+        return number
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf
+
+
+def is_broken(text: str) -> bool:
+    """Whether it holds half a surrogate pair, as escapes can make: no file could be written."""
+    return not text.isascii() and _SURROGATE.search(text) is not None
+
+
+def yaml_scalar(text: str, tag: str) -> Scalar:
+    """The value of a scalar, as PyYAML reads it but for dates and base 60, which stay texts.
+
+    Raises ValueError for a tag that is not plain data, and for a number that is none.
+    """
+    kind = tag.removeprefix(YAML_TAG) if tag.startswith(YAML_TAG) else ""
+    if kind in ("int", "float") and ":" not in text:
+        return _yaml_number(text, kind)
+    if kind in ("str", "int", "float", "timestamp", "merge", "value"):
+        if is_broken(text):
+            raise ValueError(f"must be a text without lone surrogates, not {shown(text)}")
+        return text
+    if kind == "null":
+        return None
+    if kind == "bool" and text.lower() in _FLAGS:
+        return _FLAGS[text.lower()]
+    raise ValueError(f"has the tag {shown(tag)} on {shown(text)}; {NO_TAGS}")
+
+
+def _yaml_number(text: str, kind: str) -> int | float:
+    plain = text.replace("_", "").lower()
+    digits = plain.lstrip("+-")
+    if kind == "int" and digits.isdecimal() and digits.startswith("0") and digits.strip("0"):
+        raise ValueError(f"must not begin with 0, which some take for octal: {shown(text)}")
+    try:
+        if kind == "float":
+            number = float(plain.replace(".", "") if digits in (".inf", ".nan") else plain)
+        else:
+            number = read_whole(plain) if digits.isdecimal() else fitted(int(plain, 0))
+    except ValueError:
+        raise ValueError(f"must be a number, as its tag says, not {shown(text)}") from None
+    if math.isinf(number) and "inf" not in digits:
+        raise ValueError(f"must be a smaller number than {shown(text)}")
+    return number

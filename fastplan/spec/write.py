@@ -1,0 +1,195 @@
+"""Writes specs, leaving out what is the default anyway."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+from fastplan.spec import read
+from fastplan.spec.hardware import Hardware, find_hardware
+from fastplan.spec.model import ModelSpec, TableSpec, TopologySpec
+
+# Texts that YAML reads as texts without quotes.
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
+_TAKEN = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"})
+_ONE_OR_MORE = frozenset({"pooling", "poolings", "batch_sizes"})
+
+
+def spec_text(spec: ModelSpec, format: str = "yaml") -> str:
+    """The spec as a file's text: a line per table."""
+    content = to_plain(spec)
+    return _yaml(content) if format == "yaml" else _json(content)
+
+
+def write_spec(spec: ModelSpec, path: str | os.PathLike[str]) -> None:
+    """Writes a spec file, JSON if its name says so."""
+    file = Path(path)
+    text = spec_text(spec, "json" if file.suffix == ".json" else "yaml")
+    draft = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        os.replace(draft, file)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def to_plain(spec: ModelSpec) -> dict[str, Any]:
+    """The spec as JSON values."""
+    content: dict[str, Any] = {"model": spec.name, "batch_size": spec.batch_size}
+    if spec.torchrec is not None:
+        content["torchrec"] = spec.torchrec
+    sections = {
+        "topology": _topology(spec.topology),
+        "reservation": _given(spec.reservation),
+        "search": _given(spec.search),
+        "cost": {name: _value(value) for name, value in spec.cost.items()},
+        "modules": {path: _given(module) for path, module in spec.modules.items()},
+        "menus": {
+            name: [_value(entry._asdict()) for entry in menu] for name, menu in spec.menus.items()
+        },
+    }
+    content |= {name: section for name, section in sections.items() if section}
+    one_module = next(iter(spec.modules)) if len(spec.modules) == 1 else None
+    content["tables"] = [_table(table, one_module) for table in spec.tables]
+    return content
+
+
+def _table(table: TableSpec, one_module: str | None) -> dict[str, Any]:
+    given = _given(table, always=("name", "rows", "dim"))
+    if table.module == one_module:
+        given.pop("module", None)
+    elif one_module is not None:
+        given["module"] = table.module
+    for name in _ONE_OR_MORE & given.keys():
+        if len(given[name]) == 1:
+            given[name] = given[name][0]
+    return given
+
+
+def _topology(topology: TopologySpec) -> dict[str, Any]:
+    given = {
+        field.name: _value(getattr(topology, field.name))
+        for field in fields(topology)
+        if field.name != "hardware" and getattr(topology, field.name) is not None
+    }
+    hardware = topology.hardware
+    if hardware is None:
+        return given
+    if _is_known(hardware):
+        return {"sku": hardware.name} | given
+    names = ("device", *read.CAPACITIES, *read.BANDWIDTHS, *read.MULTIPLIERS)
+    hosts = {"local_world_size": hardware.ranks_per_host}
+    if hardware.pod_size is not None:
+        hosts["pod_size"] = hardware.pod_size
+    return hosts | {name: _value(getattr(hardware, name)) for name in names} | given
+
+
+def _is_known(hardware: Hardware) -> bool:
+    try:
+        return find_hardware(hardware.name) == hardware
+    except ValueError:
+        return False
+
+
+def _given(part: Any, always: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The fields of a dataclass that are not at their defaults."""
+    given = {}
+    for field in fields(part):
+        value = getattr(part, field.name)
+        default = field.default
+        if default is MISSING:
+            default = field.default_factory() if field.default_factory is not MISSING else MISSING
+        if field.name in always or value != default:
+            given[field.name] = _value(value)
+    return given
+
+
+def _value(value: Any) -> Any:
+    if hasattr(value, "__dataclass_fields__"):
+        return _given(value, always=("kind",) if hasattr(value, "kind") else ())
+    if isinstance(value, dict):
+        return {name: _value(each) for name, each in value.items()}
+    if isinstance(value, tuple | list):
+        return [_value(each) for each in value]
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53:
+        return int(value)
+    return value
+
+
+def _json(content: dict[str, Any]) -> str:
+    lines = [f"  {json.dumps(name)}: {_json_value(value)}" for name, value in content.items()]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _json_value(value: Any) -> str:
+    if isinstance(value, list) and value:
+        return "[\n" + ",\n".join(f"    {_dumps(each)}" for each in value) + "\n  ]"
+    return _dumps(value)
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(_named(value), ensure_ascii=False, allow_nan=False)
+
+
+def _named(value: Any) -> Any:
+    """Numbers that JSON has no word for, as texts."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    if isinstance(value, dict):
+        return {name: _named(each) for name, each in value.items()}
+    return [_named(each) for each in value] if isinstance(value, list) else value
+
+
+def _yaml(content: dict[str, Any]) -> str:
+    lines = []
+    for name, value in content.items():
+        if name in ("tables",):
+            lines += [f"{name}:", *(f"  - {_flow(each)}" for each in value)]
+        elif name in ("modules", "menus"):
+            lines.append(f"{name}:")
+            lines += [f"  {_scalar(key)}: {_flow(each)}" for key, each in value.items()]
+        elif isinstance(value, dict):
+            lines.append(f"{name}:")
+            lines += [f"  {key}: {_flow(each)}" for key, each in value.items()]
+        else:
+            lines.append(f"{name}: {_flow(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def _flow(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_scalar(k)}: {_flow(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    return _scalar(value)
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None:
+        return "null"
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return {"inf": ".inf", "-inf": "-.inf"}.get(repr(value), ".nan")
+        text = repr(value)
+        # YAML 1.1 takes 1e-05 for a text.
+        return text if "." in text or "e" not in text else text.replace("e", ".0e")
+    if isinstance(value, int):
+        return str(value)
+    if _PLAIN.fullmatch(value) and value.lower() not in _TAKEN:
+        return str(value)
+    return _quoted(value)
+
+
+def _quoted(text: str) -> str:
+    """A double-quoted text; what is not printable is escaped, which YAML wants."""
+    return "".join(
+        each if each.isprintable() else f"\\U{ord(each):08x}"
+        for each in json.dumps(text, ensure_ascii=False)
+    )

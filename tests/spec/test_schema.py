@@ -1,0 +1,44 @@
+"""The JSON Schema says what the reader says."""
+
+import json
+from importlib.resources import files
+
+import jsonschema
+import pytest
+
+from fastplan.spec import read
+from fastplan.spec.schema import schema, schema_text
+from fastplan.spec.write import to_plain
+
+from .test_read import SMALLEST
+from .test_write import FULL
+
+
+def test_shipped_file_is_current() -> None:
+    assert (files("fastplan.spec") / "schema.json").read_text() == schema_text()
+
+
+def test_every_field_is_in_both() -> None:
+    found = schema()["properties"]
+    assert tuple(found) == read.MODEL_FIELDS
+    table = found["tables"]["items"]["properties"]
+    assert tuple(table) == read.TABLE_FIELDS
+    assert tuple(table["cache"]["properties"]) == read.CACHE_FIELDS
+    assert tuple(table["exact"]["properties"]) == read.EXACT_FIELDS
+    assert tuple(found["modules"]["additionalProperties"]["properties"]) == read.MODULE_FIELDS
+    assert tuple(found["topology"]["properties"]) == read.TOPOLOGY_FIELDS
+    assert tuple(found["reservation"]["properties"]) == read.RESERVATION_FIELDS
+    assert tuple(found["search"]["properties"]) == read.SEARCH_FIELDS
+    menu = found["menus"]["additionalProperties"]["items"]["properties"]
+    assert tuple(menu) == read.MENU_FIELDS
+
+
+@pytest.mark.parametrize("content", [SMALLEST, json.loads(json.dumps(to_plain(FULL)))])
+def test_valid_specs_are_valid(content) -> None:
+    jsonschema.Draft202012Validator.check_schema(schema())
+    jsonschema.validate(content, schema())
+
+
+def test_mistakes_are_seen() -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**SMALLEST, "batchsize": 3}, schema())
