@@ -26,7 +26,7 @@ export FASTPLAN_JOBS ?= $(JOBS)
 .PHONY: help demo test lint format bench sanitize clean distclean
 
 help:
-	@echo "make demo      plan the Criteo model with TorchRec and with fastplan, and compare"
+	@echo "make demo      the tour: the Criteo model planned, cached, compared, written as a report"
 	@echo "make test      all tests, parity with a second TorchRec, then the sanitizers"
 	@echo "make lint      ruff, mypy, clang-format: check only"
 	@echo "make format    let ruff and clang-format rewrite the files"

@@ -1,12 +1,36 @@
-"""Plans the Criteo model with TorchRec and with fastplan, shows that the plans are identical."""
+"""The tour: the Criteo model planned by TorchRec and by fastplan, then by the command line.
+
+Both plans are shown to be identical. Then every command is shown as it runs: the model is exported
+as a spec, planned into a cache, found there again, planned for twice the ranks, compared, and
+written as a report.
+"""
 
 import argparse
 import json
+import shlex
+import shutil
+import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 from bench.progress import Progress
 from bench.text import duration, rank_list, ratio, table
+
+FOLDER = Path("build/demo")
+SPEC, CACHE, PAGE = FOLDER / "criteo.yaml", FOLDER / "plans", FOLDER / "plans.html"
+PLAN_8, PLAN_16 = FOLDER / "8-ranks.json", FOLDER / "16-ranks.json"
+ON_H100 = f"plan {SPEC} --sku h100 --cache {CACHE} --world-size"
+# The command, whether the whole of its output is shown, and its exit code: 2 is "they differ".
+TOUR = (
+    (f"export bench.demo_model:criteo --batch-size 8192 -o {SPEC}", True, 0),
+    (f"{ON_H100} 8 -o {PLAN_8}", True, 0),
+    (f"{ON_H100} 8", False, 0),
+    (f"{ON_H100} 16 -o {PLAN_16}", False, 0),
+    (f"compare {PLAN_8} {PLAN_16} --force --html {PAGE}", True, 2),
+    (f"cache ls --cache {CACHE}", True, 0),
+)
+HEADLINE = 6  # lines
 
 
 def main() -> int:
@@ -36,7 +60,28 @@ def main() -> int:
         print(_plan_table(ours.plan, module))
         print()
         print(_report(theirs, ours, different))
-    return 1 if different else 0
+    if different:
+        return 1
+    return 0 if arguments.json else _tour()
+
+
+def _tour() -> int:
+    """Runs the commands as a user would, each shown before its output."""
+    shutil.rmtree(FOLDER, ignore_errors=True)  # else the first plan would be found as well
+    FOLDER.mkdir(parents=True)
+    program = Path(sys.executable).parent / "fastplan"
+    for words, whole, expected in TOUR:
+        print(f"\n$ fastplan {words}", flush=True)
+        ended = subprocess.run(
+            [program, *shlex.split(words)], stdout=subprocess.PIPE, text=True, check=False
+        )
+        lines = ended.stdout.splitlines()
+        print("\n".join(lines if whole else [*lines[:HEADLINE], "..."]))
+        if ended.returncode != expected:
+            print(f"exit code {ended.returncode}, not {expected}", file=sys.stderr)
+            return 1
+    print(f"\nOpen {PAGE} in a browser to look at both plans.")
+    return 0
 
 
 def _arguments() -> argparse.Namespace:

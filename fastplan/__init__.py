@@ -6,6 +6,8 @@ Names are resolved when first used: importing fastplan loads neither torch nor n
 from __future__ import annotations
 
 import os
+import sys
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -13,10 +15,11 @@ __version__ = "0.1.0"
 _HOMES = {
     "EmbeddingShardingPlanner": "fastplan.bridge.planner",
     "PlanCache": "fastplan.cache.plan_cache",
-    "PlanFileError": "fastplan.bridge.plan_files",
+    "PlanFileError": "fastplan.plans.checks",
     "PlanMismatch": "fastplan.bridge.plan_files",
     "StoredPlanLoader": "fastplan.bridge.loader",
     "explain_miss": "fastplan.cache.why_miss",
+    "export_spec": "fastplan.bridge.export",
     "load_plan": "fastplan.bridge.plan_files",
     "patch": "fastplan.bridge.patch",
     "save_plan": "fastplan.bridge.plan_files",
@@ -30,18 +33,21 @@ __all__ = [
     "StoredPlanLoader",
     "__version__",
     "explain_miss",
+    "export_spec",
     "load_plan",
     "patch",
     "save_plan",
 ]
 
 if TYPE_CHECKING:
+    from fastplan.bridge.export import export_spec
     from fastplan.bridge.loader import StoredPlanLoader
     from fastplan.bridge.patch import patch
-    from fastplan.bridge.plan_files import PlanFileError, PlanMismatch, load_plan, save_plan
+    from fastplan.bridge.plan_files import PlanMismatch, load_plan, save_plan
     from fastplan.bridge.planner import EmbeddingShardingPlanner
     from fastplan.cache.plan_cache import PlanCache
     from fastplan.cache.why_miss import explain_miss
+    from fastplan.plans.checks import PlanFileError
 
 
 def __getattr__(name: str) -> Any:
@@ -58,5 +64,11 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-if os.environ.get("FASTPLAN_PATCH", "") not in ("", "0"):
+def _is_the_command() -> bool:
+    """Whether this process is the `fastplan` command, which must do without TorchRec."""
+    script, words = next(iter(sys.argv), ""), sys.orig_argv
+    return os.path.basename(script) == "fastplan" or ("-m", "fastplan") in pairwise(words)
+
+
+if os.environ.get("FASTPLAN_PATCH", "") not in ("", "0") and not _is_the_command():
     __getattr__("patch")()

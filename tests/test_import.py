@@ -44,3 +44,8 @@ def test_unknown_names_are_attribute_errors():
 
 def test_names_are_listed_before_they_are_loaded():
     assert "EmbeddingShardingPlanner" in run("import fastplan; print(dir(fastplan))")
+
+
+def test_the_command_is_never_patched():
+    code = "import sys; sys.argv[0] = '/fastplan'; import fastplan; print('torch' in sys.modules)"
+    assert run(code, FASTPLAN_PATCH="1") == "False"

@@ -13,26 +13,9 @@ from fastplan.bridge import versions
 from fastplan.bridge.costs import Estimators
 from fastplan.bridge.extract import Origin
 from fastplan.core.problem import SearchSpace
+from fastplan.plans.shards import shard_offsets
 from fastplan.spec.request import Table
 from fastplan.spec.vocabulary import KERNELS, SHARDING_TYPES
-
-
-def shard_offsets(sharding_type: str, sizes: list[tuple[int, int]], dim: int) -> list[list[int]]:
-    """Where each shard starts, given their sizes in order."""
-    if sharding_type in ("data_parallel", "table_wise"):
-        return [[0, 0] for _ in sizes]
-    if sharding_type in ("column_wise", "table_column_wise"):
-        return [[0, i * cols] for i, (_, cols) in enumerate(sizes)]
-    columns = dim // sizes[0][1] if sharding_type == "grid_shard" else 1
-    per_column = len(sizes) // columns
-    offsets = []
-    row = 0
-    for i, (rows, cols) in enumerate(sizes):
-        if i % per_column == 0:
-            row = 0
-        offsets.append([row, i // per_column * cols])
-        row += rows
-    return offsets
 
 
 class OptionBuilder:

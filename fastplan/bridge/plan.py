@@ -13,9 +13,9 @@ from torchrec.distributed.types import (
 
 from fastplan.bridge import collector
 from fastplan.bridge.extract import Origin
-from fastplan.bridge.options import shard_offsets
 from fastplan.bridge.specs import SpecBuilder
 from fastplan.core.problem import SearchSpace
+from fastplan.plans.shards import shard_offsets
 from fastplan.spec.request import Table
 from fastplan.spec.vocabulary import KERNELS, SHARDING_TYPES, UNIFORM_TYPES
 

@@ -8,20 +8,28 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import json
 import math
 import types
 import typing
-from collections.abc import Mapping
 from functools import cache
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from fbgemm_gpu.tbe.monitoring import StdLogStatsReporterConfig, TBEStatsReporterConfig
 from torchrec.distributed.planner.shard_estimators import EmbeddingOffloadStats
 from torchrec.distributed.types import CacheStatistics
 
-LARGEST = 2**63 - 1
+from fastplan.plans.checks import (
+    LARGEST,
+    BadValue,
+    as_list,
+    as_object,
+    as_text,
+    as_whole,
+    below,
+    check_fields,
+    refuse,
+)
 
 # Classes that may stand where another one is declared; the file names which.
 _VARIANTS: dict[type, tuple[type, ...]] = {
@@ -44,61 +52,6 @@ _DTYPES = {
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 _SEQUENCES = (list, tuple, frozenset)
 _STATISTICS_FIELDS = ("class", "cacheability", "expected_lookups", "height", "hist")
-
-
-class BadValue(ValueError):
-    """A value that a plan file can't hold or should not have, with its place in the file."""
-
-    def __init__(self, place: str, problem: str) -> None:
-        super().__init__(f"{place}: {problem}")
-        self.place = place
-        self.problem = problem
-
-
-def below(place: str, key: str) -> str:
-    """The place of an entry of an object: `modules.sparse`, or `modules["a.b"]`."""
-    if key and key.replace("-", "_").isidentifier():
-        return f"{place}.{key}" if place else key
-    return f"{place}[{json.dumps(key)}]"
-
-
-def refuse(place: str, expected: str, value: Any) -> NoReturn:
-    """Raises BadValue: what was expected, and what is there."""
-    text = repr(value)
-    if len(text) > 60:
-        text = text[:57] + "..."
-    raise BadValue(place, f"must be {expected}, not {text}")
-
-
-def as_text(value: Any, place: str) -> str:
-    if type(value) is not str:
-        refuse(place, "a text", value)
-    return value
-
-
-def as_whole(value: Any, place: str, least: int = 0) -> int:
-    if type(value) is not int or not least <= value <= LARGEST:
-        refuse(place, f"a whole number from {least} to 2^63-1", value)
-    return value
-
-
-def as_object(value: Any, place: str) -> dict[str, Any]:
-    if type(value) is not dict:
-        refuse(place, "an object", value)
-    return value
-
-
-def as_list(value: Any, place: str) -> list[Any]:
-    if type(value) is not list:
-        refuse(place, "a list", value)
-    return value
-
-
-def check_fields(fields: Mapping[str, Any], known: typing.Iterable[str], place: str) -> None:
-    """Raises BadValue for a field that means nothing here."""
-    for name in fields:
-        if name not in known:
-            raise BadValue(below(place, name), f"is unknown; known are {', '.join(known)}")
 
 
 @cache
@@ -255,10 +208,7 @@ def _decode_fields(value: Any, declared: type, place: str) -> Any:
             refuse(below(place, "class"), f"one of {', '.join(variants)}", name)
         actual = variants[name]
     inner = field_types(actual)
-    check_fields(entry, inner, place)
-    for name in inner:
-        if name not in entry and name not in _defaults(actual):
-            raise BadValue(below(place, name), "is missing")
+    check_fields(entry, inner, place, [name for name in inner if name not in _defaults(actual)])
     return actual(**{name: decode(entry[name], inner[name], below(place, name)) for name in entry})
 
 
@@ -289,10 +239,7 @@ def _encode_statistics(value: Any, place: str) -> dict[str, Any]:
 
 def _decode_statistics(value: Any, place: str) -> EmbeddingOffloadStats:
     entry = as_object(value, place)
-    check_fields(entry, _STATISTICS_FIELDS, place)
-    for name in _STATISTICS_FIELDS:
-        if name not in entry:
-            raise BadValue(below(place, name), "is missing")
+    check_fields(entry, _STATISTICS_FIELDS, place, _STATISTICS_FIELDS)
     if entry["class"] != "EmbeddingOffloadStats":
         refuse(below(place, "class"), "EmbeddingOffloadStats", entry["class"])
     return EmbeddingOffloadStats(

@@ -35,6 +35,7 @@ from fastplan.bridge.fallback import NotNative
 from fastplan.bridge.mixed_search import MixedSearch
 from fastplan.bridge.native_search import NativeSearch
 from fastplan.bridge.outcome import Outcome
+from fastplan.bridge.plan_basis import BasisDraft
 from fastplan.bridge.run import Run
 from fastplan.bridge.sharders import AskedSharder
 from fastplan.bridge.space import EstimatedSpace, Space
@@ -87,6 +88,7 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
     ) -> None:
         self.last_run: Run | None = None
         self._last_record: Callable[[], PlanRecord] | None = None
+        self._last_basis: BasisDraft | None = None
         self._deterministic = deterministic
         self._cache = open_cache(
             cache, capacity_tolerance=capacity_tolerance, timeout=cache_timeout
@@ -134,7 +136,7 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
     def __getstate__(self) -> dict[str, Any]:
         """A pickled planner has its results, not the means to compute them."""
         results = {"_lazy_best_plan": self._best_plan, "_lazy_num_plans": self._num_plans}
-        return {**self.__dict__, **results, "_last_record": None}
+        return {**self.__dict__, **results, "_last_record": None, "_last_basis": None}
 
     @hooks.logged
     def plan(self, module: Any, sharders: list[Any]) -> ShardingPlan:
@@ -147,6 +149,7 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         self._num_proposals = 0
         self._num_plans = 0
         self._last_record = None
+        self._last_basis = None
         try:
             with collector.paused():
                 return self._plan(run, module, sharders)
@@ -201,6 +204,7 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         cluster = read_cluster(reserved)
         cache = CacheUse(self, self._cache, space)
         run.cache = cache.report
+        self._last_basis = BasisDraft(self, space, cluster)
         with run.phase("cache"):
             outcome = cache.find(cluster)
         if outcome is not None:

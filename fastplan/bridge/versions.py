@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-SUPPORTED = ("1.8.0", "1.9.2")
+from fastplan.spec.stock import VERSIONS
 
 
 class UnsupportedTorchRec(ImportError):
@@ -19,7 +19,7 @@ def installed() -> str:
         if error.name != "torchrec":
             raise
         raise UnsupportedTorchRec(
-            f"TorchRec is not installed. Install one of {', '.join(SUPPORTED)} "
+            f"TorchRec is not installed. Install one of {', '.join(VERSIONS)} "
             "(`pip install torchrec==1.8.0 --no-deps` next to torch and fbgemm-gpu)."
         ) from error
     return str(getattr(torchrec, "__version__", "unknown")).split("+")[0]
@@ -27,9 +27,9 @@ def installed() -> str:
 
 def check(version: str) -> str:
     """Returns the version, or raises UnsupportedTorchRec naming the supported ones."""
-    if version not in SUPPORTED:
+    if version not in VERSIONS:
         raise UnsupportedTorchRec(
-            f"fastplan reproduces the planner of TorchRec {' and '.join(SUPPORTED)}; "
+            f"fastplan reproduces the planner of TorchRec {' and '.join(VERSIONS)}; "
             f"TorchRec {version} is installed. Install one of these, or keep TorchRec's planner."
         )
     return version

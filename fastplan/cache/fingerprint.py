@@ -10,14 +10,56 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from typing import Any, get_type_hints
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any, NoReturn, get_args, get_type_hints
 
-from fastplan.spec.request import Request, Search, Table
+from fastplan.spec.request import (
+    Coefficients,
+    CostModel,
+    MenuItem,
+    Partitioner,
+    Proposer,
+    Request,
+    Search,
+    Table,
+)
+from fastplan.spec.vocabulary import (
+    DEVICE_KINDS,
+    KERNELS,
+    PIPELINES,
+    PROPOSERS,
+    SHARDING_TYPES,
+    STORAGE_USAGES,
+)
 
 # Raise this when the same request may lead to another plan than before.
 PLAN_VERSION = 1
 _DIGEST_BYTES = 20
-_FLOATS = frozenset(name for name, kind in get_type_hints(Table).items() if kind is float)
+_TABLE_TYPES = get_type_hints(Table)
+_FLOATS = frozenset(name for name, kind in _TABLE_TYPES.items() if kind is float)
+
+_LARGEST = (1 << 63) - 1
+_MOST_TABLES = 1 << 22
+_MOST_RANKS = 1 << 24
+_NOT_FINITE = {repr(value): value for value in (math.nan, math.inf, -math.inf)}
+_CHOICES = {
+    "usage": STORAGE_USAGES,
+    "device_kind": DEVICE_KINDS,
+    "pipeline": PIPELINES,
+    "kind": PROPOSERS,
+}
+_SIZES = ("_world_size", "_group_size")
+_PARTS = (
+    "context",
+    "cost",
+    "menus",
+    "plan_version",
+    "ranks",
+    "search",
+    "table_count",
+    "tables",
+)
 
 
 def canonical_request(
@@ -43,6 +85,11 @@ def canonical_request(
         "tables": _columns(request.tables, numbers),
         "table_count": len(request.tables),
     }
+    return canonical_json(document)
+
+
+def canonical_json(document: dict[str, Any]) -> bytes:
+    """The one way to write a document. Raises ValueError for numbers that are not finite."""
     return json.dumps(
         document, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True
     ).encode("ascii")
@@ -51,6 +98,39 @@ def canonical_request(
 def fingerprint(canonical: bytes) -> str:
     """The key of a canonical request, in hexadecimal."""
     return hashlib.blake2b(canonical, digest_size=_DIGEST_BYTES).hexdigest()
+
+
+def parse_canonical(canonical: bytes) -> tuple[Request, dict[str, Any]]:
+    """The request that was made canonical, and the whole document: `ranks`, `context`, `search`.
+
+    Menus come in canonical order. Raises ValueError that names the field for anything else than
+    a canonical request.
+    """
+    document = _document(canonical)
+    version = document["plan_version"]
+    if type(version) is not int or version != PLAN_VERSION:
+        _refuse("plan_version", f"{PLAN_VERSION}, the only one that can be read", version)
+    _whole(document["ranks"], "ranks", 0, _MOST_RANKS)
+    _object(document["context"], "context")
+    parse_search(document)
+    menus, coefficients = _parse_menus(document["menus"])
+    tables = _parse_tables(document["tables"], document["table_count"], len(menus))
+    cost = _parse_record(CostModel, document["cost"], "cost")
+    return Request(tables=tables, menus=menus, coefficients=coefficients, cost=cost), document
+
+
+def parse_search(document: dict[str, Any]) -> Search:
+    """The search of a document of `parse_canonical`; custom parts of it are in the context."""
+    found = _object(document["search"], "search")
+    _known(found, [field.name for field in fields(Search)], "search")
+    return Search(
+        proposers=tuple(
+            _parse_record(Proposer, each, f"search.proposers[{i}]")
+            for i, each in enumerate(_list(found["proposers"], "search.proposers"))
+        ),
+        partitioner=_parse_record(Partitioner, found["partitioner"], "search.partitioner"),
+        timeout_seconds=_number(found["timeout_seconds"], "search.timeout_seconds"),
+    )
 
 
 def _canonical_menus(request: Request) -> tuple[list[int], list[Any]]:
@@ -98,3 +178,179 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return value
+
+
+def _document(canonical: bytes) -> dict[str, Any]:
+    def not_json(text: str) -> NoReturn:
+        raise ValueError(f"{text} is not JSON")
+
+    try:
+        document = json.loads(canonical, parse_constant=not_json)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"a canonical request must be JSON: {str(error)[:80]}") from None
+    found = _object(document, "the request")
+    _known(found, _PARTS, "")
+    return found
+
+
+def _parse_menus(
+    value: Any,
+) -> tuple[tuple[tuple[MenuItem, ...], ...], tuple[Coefficients, ...]]:
+    coefficients: dict[Coefficients, int] = {}
+    menus = []
+    for i, menu in enumerate(_list(value, "menus")):
+        items = []
+        for j, item in enumerate(_list(menu, f"menus[{i}]")):
+            place = f"menus[{i}][{j}]"
+            if len(_list(item, place)) != 5:
+                _refuse(place, "sharding type, kernel, bandwidth and two coefficients", item)
+            kind, kernel, bandwidth, fwd, bwd = item
+            row = Coefficients(
+                _four(fwd, f"{place}[3]"), None if bwd is None else _four(bwd, f"{place}[4]")
+            )
+            items.append(
+                MenuItem(
+                    _one_of(SHARDING_TYPES, kind, f"{place}[0]"),
+                    _one_of(KERNELS, kernel, f"{place}[1]"),
+                    _number(bandwidth, f"{place}[2]"),
+                    coefficients.setdefault(row, len(coefficients)),
+                )
+            )
+        menus.append(tuple(items))
+    return tuple(menus), tuple(coefficients)
+
+
+def _four(value: Any, place: str) -> tuple[float, float, float, float]:
+    if len(_list(value, place)) != 4:
+        _refuse(place, "four numbers", value)
+    a, b, c, d = (_number(item, f"{place}[{i}]") for i, item in enumerate(value))
+    return a, b, c, d
+
+
+def _parse_tables(value: Any, count: Any, menus: int) -> tuple[Table, ...]:
+    _whole(count, "table_count", 1, _MOST_TABLES)
+    columns = _object(value, "tables")
+    _known(columns, Table._fields, "tables")
+    if count > 1 and all(type(columns[name]) is dict for name in ("path", "name")):
+        # Checked before columns are filled up: a short text must not make long tables.
+        raise ValueError("tables.name: is the same for all tables")
+    tables = tuple(
+        map(
+            Table._make,
+            zip(
+                *(_parse_column(columns[name], name, count) for name in Table._fields), strict=True
+            ),
+        )
+    )
+    for i, table in enumerate(tables):
+        if not 0 <= table.menu < menus:
+            _refuse(f"tables.menu[{i}]", f"the number of one of {menus} menus", table.menu)
+    if len({(table.path, table.name) for table in tables}) != count:
+        raise ValueError("tables.name: has a table twice in one module")
+    return tables
+
+
+def _parse_column(value: Any, name: str, count: int) -> list[Any]:
+    place = f"tables.{name}"
+    if type(value) is dict:
+        _known(value, ("all",), place)
+        value = [value["all"]]
+    elif len(_list(value, place)) != count:
+        _refuse(place, f"as many values as there are tables, {count}", len(value))
+    kind = _TABLE_TYPES[name]
+    values: list[Any] = value
+    if not _is_fine(values, kind, name):
+        values = [_parse_value(each, kind, name, f"{place}[{i}]") for i, each in enumerate(values)]
+    return values * count if len(values) < count else values
+
+
+def _is_fine(values: list[Any], kind: Any, name: str) -> bool:
+    """Whether a column is what it should be; to ask value by value takes ten times as long."""
+    if {*map(type, values)} != {kind} or name in _CHOICES:
+        return False
+    if kind is int:
+        return bool(max(map(abs, values)) <= _LARGEST)
+    return kind is not float or all(map(math.isfinite, values))
+
+
+def _parse_record(owner: Any, value: Any, place: str) -> Any:
+    """A flat dataclass from its fields."""
+    found = _object(value, place)
+    types = get_type_hints(owner)
+    names = [field.name for field in fields(owner)]
+    _known(found, names, place)
+    return owner(
+        **{name: _parse_value(found[name], types[name], name, f"{place}.{name}") for name in names}
+    )
+
+
+def _parse_value(value: Any, declared: Any, name: str, place: str) -> Any:
+    if name in _CHOICES:
+        return _one_of(_CHOICES[name], value, place)
+    if declared is float:
+        return _number(value, place)
+    if declared is int:
+        least, most = (1, _MOST_RANKS) if name.endswith(_SIZES) else (-_LARGEST, _LARGEST)
+        return _whole(value, place, least, most)
+    if declared in (bool, str):
+        if type(value) is not declared:
+            _refuse(place, "true or false" if declared is bool else "a text", value)
+        return value
+    parts = get_args(declared)
+    if type(None) in parts:
+        return None if value is None else _parse_value(value, parts[0], name, place)
+    items = _list(value, place)
+    if parts[-1] is not Ellipsis and len(items) != len(parts):
+        _refuse(place, f"{len(parts)} numbers", value)
+    return tuple(_parse_value(item, parts[0], "", f"{place}[{i}]") for i, item in enumerate(items))
+
+
+def _number(value: Any, place: str) -> Any:
+    """A float, or the whole number that stood for one."""
+    if type(value) is str and value in _NOT_FINITE:
+        return _NOT_FINITE[value]
+    if type(value) is int and -_LARGEST <= value <= _LARGEST:
+        return value
+    if type(value) is not float or not math.isfinite(value):
+        _refuse(place, "a number", value)
+    return value
+
+
+def _whole(value: Any, place: str, least: int, most: int) -> int:
+    if type(value) is not int or not least <= value <= most:
+        _refuse(place, f"a whole number from {least} to {most}", value)
+    return value
+
+
+def _one_of(known: tuple[str, ...], value: Any, place: str) -> str:
+    if type(value) is not str or value not in known:
+        _refuse(place, f"one of {', '.join(known)}", value)
+    return value
+
+
+def _object(value: Any, place: str) -> dict[str, Any]:
+    if type(value) is not dict:
+        _refuse(place, "an object", value)
+    return value
+
+
+def _list(value: Any, place: str) -> list[Any]:
+    if type(value) is not list:
+        _refuse(place, "a list", value)
+    return value
+
+
+def _known(found: dict[str, Any], names: Iterable[str], place: str) -> None:
+    """Just these fields, all of them."""
+    prefix = f"{place}." if place else ""
+    for name in names:
+        if name not in found:
+            raise ValueError(f"{prefix}{name}: is missing")
+    for name in found:
+        if name not in names:
+            raise ValueError(f"{place or 'the request'}: has an unknown field {name[:60]!r}")
+
+
+def _refuse(place: str, expected: str, value: Any) -> NoReturn:
+    text = repr(value)
+    raise ValueError(f"{place}: must be {expected}, not {text[:57] + '...' if text[60:] else text}")

@@ -55,7 +55,10 @@ def explain_miss(request: str | bytes | CacheReport, cache: Any) -> MissExplanat
         if other == key:
             continue
         for stored in _requests(plans, other):
-            changed = differences(stored, canonical)
+            try:
+                changed = differences(stored, canonical)
+            except (ValueError, LookupError, TypeError, AttributeError):
+                continue  # it keeps something else than a request
             if found is None or len(changed) < found[0]:
                 found = (len(changed), other, changed)
     return MissExplanation(

@@ -24,103 +24,24 @@ from fastplan.spec.model import (
 )
 from fastplan.spec.request import CostModel, Partitioner, Proposer, Table
 from fastplan.spec.reservation import POLICIES
+from fastplan.spec.spec_fields import (
+    BANDWIDTHS,
+    CACHE_FIELDS,
+    CAPACITIES,
+    EXACT_FIELDS,
+    MENU_FIELDS,
+    MODEL_FIELDS,
+    MODULE_FIELDS,
+    MULTIPLIERS,
+    PARTITIONER_FIELDS,
+    PROPOSER_FIELDS,
+    RESERVATION_FIELDS,
+    SEARCH_FIELDS,
+    TABLE_FIELDS,
+    TOPOLOGY_FIELDS,
+)
 from fastplan.spec.vocabulary import KERNELS, PROPOSERS, SHARDING_TYPES
 
-MODEL_FIELDS = (
-    "model",
-    "batch_size",
-    "torchrec",
-    "modules",
-    "tables",
-    "menus",
-    "topology",
-    "reservation",
-    "search",
-    "cost",
-)
-TABLE_FIELDS = (
-    "name",
-    "rows",
-    "dim",
-    "module",
-    "dtype",
-    "features",
-    "pooling",
-    "poolings",
-    "batch_sizes",
-    "weighted",
-    "sharding_types",
-    "compute_kernels",
-    "min_partition",
-    "output_dtype",
-    "optimizer",
-    "cache",
-    "key_value_cache",
-    "virtual",
-    "buckets",
-    "tower",
-    "menu",
-    "exact",
-    "settings",
-)
-CACHE_FIELDS = ("load_factor", "prefetch", "passes", "expected_lookups", "miss_rate")
-MODULE_FIELDS = (
-    "kind",
-    "weighted",
-    "cache_load_factor",
-    "prefetch",
-    "passes",
-    "wire",
-    "sharding_types",
-    "compute_kernels",
-    "pooled",
-)
-MENU_FIELDS = ("sharding_type", "kernel", "bandwidth", "fwd", "bwd")
-CAPACITIES = ("hbm", "ddr", "ssd")
-BANDWIDTHS = (
-    "hbm_mem_bw",
-    "ddr_mem_bw",
-    "ssd_mem_bw",
-    "hbm_to_ddr_mem_bw",
-    "intra_host_bw",
-    "inter_host_bw",
-)
-MULTIPLIERS = ("bwd_compute_multiplier", "weighted_feature_bwd_compute_multiplier")
-TOPOLOGY_FIELDS = (
-    "sku",
-    "device",
-    "world_size",
-    "local_world_size",
-    "pod_size",
-    *CAPACITIES,
-    *BANDWIDTHS,
-    *MULTIPLIERS,
-    "rank_hbm",
-    "rank_ddr",
-    "rank_ssd",
-)
-RESERVATION_FIELDS = (
-    "policy",
-    "percentage",
-    "reserved",
-    "dense",
-    "kjt",
-    "margin",
-    "base",
-    "overhead",
-)
-SEARCH_FIELDS = ("proposers", "partitioner", "timeout_seconds", "deterministic")
-PROPOSER_FIELDS = ("kind", "use_depth", "threshold", "max_proposals", "bins_per_device")
-PARTITIONER_FIELDS = (
-    "memory_balanced",
-    "sort_by_perf",
-    "balance_modules",
-    "max_search_count",
-    "tolerance",
-)
-EXACT_FIELDS = tuple(
-    name for name in Table._fields if name not in ("name", "path", "menu", "tower")
-)
 _MOST_RANKS = 1 << 20
 
 

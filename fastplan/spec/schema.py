@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any, get_type_hints
 
-from fastplan.spec import read, stock
+from fastplan.spec import spec_fields, stock
 from fastplan.spec.cost_model import COST_FIELDS
 from fastplan.spec.request import CostModel, Table
 from fastplan.spec.reservation import POLICIES
@@ -113,7 +113,7 @@ def _table() -> dict[str, Any]:
         "buckets": _COUNT,
         "tower": _TEXT,
         "menu": {**_TEXT, "description": "one of `menus`, in place of TorchRec's rules"},
-        "exact": _object({name: _of(Table, name) for name in read.EXACT_FIELDS}),
+        "exact": _object({name: _of(Table, name) for name in spec_fields.EXACT_FIELDS}),
         "settings": {"type": "object", "description": "carried to the plan as it is"},
     }
     return _object(properties, required=("name", "rows", "dim"))
@@ -157,9 +157,9 @@ def _topology() -> dict[str, Any]:
         "local_world_size": _COUNT,
         "pod_size": _COUNT,
     }
-    properties |= dict.fromkeys(read.CAPACITIES, _SIZE)
-    properties |= dict.fromkeys(read.BANDWIDTHS, _BANDWIDTH)
-    properties |= dict.fromkeys(read.MULTIPLIERS, _NUMBER)
+    properties |= dict.fromkeys(spec_fields.CAPACITIES, _SIZE)
+    properties |= dict.fromkeys(spec_fields.BANDWIDTHS, _BANDWIDTH)
+    properties |= dict.fromkeys(spec_fields.MULTIPLIERS, _NUMBER)
     return _object(properties | dict.fromkeys(("rank_hbm", "rank_ddr", "rank_ssd"), sizes))
 
 

@@ -10,7 +10,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
-from fastplan.spec import read
+from fastplan.spec import spec_fields
 from fastplan.spec.hardware import Hardware, find_hardware
 from fastplan.spec.model import ModelSpec, TableSpec, TopologySpec
 
@@ -65,6 +65,8 @@ def _table(table: TableSpec, one_module: str | None) -> dict[str, Any]:
         given.pop("module", None)
     elif one_module is not None:
         given["module"] = table.module
+    if table.settings:
+        given["settings"] = table.settings  # as they are: 1.0 stays 1.0
     for name in _ONE_OR_MORE & given.keys():
         if len(given[name]) == 1:
             given[name] = given[name][0]
@@ -82,7 +84,7 @@ def _topology(topology: TopologySpec) -> dict[str, Any]:
         return given
     if _is_known(hardware):
         return {"sku": hardware.name} | given
-    names = ("device", *read.CAPACITIES, *read.BANDWIDTHS, *read.MULTIPLIERS)
+    names = ("device", *spec_fields.CAPACITIES, *spec_fields.BANDWIDTHS, *spec_fields.MULTIPLIERS)
     hosts = {"local_world_size": hardware.ranks_per_host}
     if hardware.pod_size is not None:
         hosts["pod_size"] = hardware.pod_size

@@ -125,7 +125,9 @@ def parts(value: Any) -> Any:
         return kind, value
     if isinstance(value, dict):
         return kind, [(parts(key), parts(item)) for key, item in value.items()]
-    if isinstance(value, list | tuple):
+    if isinstance(value, list):
+        return list, [parts(item) for item in value]
+    if isinstance(value, tuple):
         return kind, [parts(item) for item in value]
     if isinstance(value, frozenset | torch.device):
         return kind, value

@@ -14,9 +14,9 @@ pytest.importorskip("torchrec")
 
 from torchrec.distributed.types import ParameterSharding
 
-from fastplan.bridge import plan_json
 from fastplan.bridge.plan_files import PlanFileError, load_plan, save_plan
 from fastplan.bridge.plan_placement import PlacementRule, Placements
+from fastplan.plans import entries
 from tests.parity.small import small_topology
 
 from .plans import every_setting, one_table, spec
@@ -215,7 +215,7 @@ def test_a_small_file_cannot_ask_for_endless_shards(
     table = {"sharding_type": "a", "compute_kernel": "b", "ranks": ["0-3"], "shards": None}
     changed["modules"] = {"m": {f"t{i}": table for i in range(10)}}
     assert attempt(changed, tmp_path / "plan") is None
-    monkeypatch.setattr(plan_json, "MOST_SHARDS", 39)
+    monkeypatch.setattr(entries, "MOST_SHARDS", 39)
     error = attempt(changed, tmp_path / "plan")
     assert error is not None
     assert error.place == "modules.m.t9.ranks[0]"

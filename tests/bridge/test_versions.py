@@ -18,4 +18,4 @@ def test_other_versions_are_an_error_that_names_the_supported_ones(version):
 
 
 def test_the_installed_version_is_a_supported_one():
-    assert versions.installed() in versions.SUPPORTED
+    assert versions.installed() in versions.VERSIONS

@@ -88,6 +88,14 @@ def test_a_marked_entry_counts_as_used(aged, tmp_path):
     assert held(tmp_path) == {0, 1, 2, 3, 5}
 
 
+def test_entries_are_listed_with_the_time_of_their_last_use(aged, tmp_path):
+    os.utime(path(tmp_path, 3), (1.7e9, 1.7e9))
+    (path(tmp_path, 3).parent / "notes.txt").write_text("foreign")
+    listed = {stored.key: stored for stored in aged.entries()}
+    assert len(listed) == 6
+    assert listed[key(3)] == (key(3), "a", 100, 1.7e9)
+
+
 def test_a_removed_entry_takes_its_empty_folders_with_it(aged, tmp_path):
     path(tmp_path, 0, "b").write_bytes(bytes(200))
     aged.sweep()

@@ -1,12 +1,21 @@
 """The key depends on what decides the plan, and on nothing else."""
 
+import copy
+import json
+import math
 from dataclasses import replace
 
 import pytest
 
 from fastplan.cache.differences import differences, first_differences
-from fastplan.cache.fingerprint import canonical_request, fingerprint
-from fastplan.spec.request import Partitioner, Proposer
+from fastplan.cache.fingerprint import (
+    canonical_request,
+    fingerprint,
+    parse_canonical,
+    parse_search,
+)
+from fastplan.spec.request import Coefficients, MenuItem, Partitioner, Proposer
+from tests.plans.samples import canonical_of, random_request
 from tests.problems import ALL_TYPES, DEFAULT_SEARCH, request, table
 
 TABLES = [table(f"t{i}", 1000 * (i + 1), 64) for i in range(4)]
@@ -105,3 +114,188 @@ def test_long_lists_of_differences_are_cut():
     changed = request([made._replace(rows=1) for made in TABLES], 8, 4, ALL_TYPES)
     assert first_differences(canonical(), canonical(changed)).endswith("and 1 more")
     assert first_differences(canonical(), canonical()) == "nothing differs"
+
+
+def read_back(canonical):
+    made, document = parse_canonical(canonical)
+    again = canonical_request(
+        made, parse_search(document), ranks=document["ranks"], context=document["context"]
+    )
+    assert again == canonical
+    return made, document
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_random_request_comes_back(seed):
+    made, cluster, search = random_request(seed)
+    found, document = read_back(canonical_of(made, cluster, search))
+    assert found.cost == made.cost
+    assert parse_search(document) == search
+    assert len(found.tables) == len(made.tables)
+    for table_found, table_made in zip(found.tables, made.tables, strict=True):
+        items = {
+            (*item[:3], found.coefficients[item.coefficients])
+            for item in found.menus[table_found.menu]
+        }
+        assert items == {
+            (*item[:3], made.coefficients[item.coefficients])
+            for item in made.menus[table_made.menu]
+        }
+        assert repr(table_found._replace(menu=0)) == repr(table_made._replace(menu=0))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"perf_inputs": math.inf},
+        {"miss_rate": 0.25, "expected_lookups": -0.0},
+        {"name": "<b>\x1b[31m\ud800", "path": ""},
+        {"tower": ""},
+        {"tower": "a"},
+        {"min_partition": 32, "buckets": 40, "virtual": True},
+    ],
+    ids=range(6),
+)
+def test_odd_values_come_back(changes):
+    tables = [*TABLES[:2], TABLES[2]._replace(**changes), TABLES[3]]
+    found, _ = read_back(canonical(request(tables, 8, 4, ALL_TYPES)))
+    assert repr(found.tables[2]) == repr(tables[2])
+
+
+def test_odd_costs_come_back():
+    cost = replace(
+        REQUEST.cost, hbm_to_ddr_bw=math.inf, bw_world_all_gather=3, layout_rank_memory=(1, 2, 3)
+    )
+    coefficients = (
+        Coefficients((1.0, 2.0, 3.0, math.nan), (4, 5.5, 6.0, 7.0)),
+        Coefficients((0.1, 0.2, 0.3, 0.4), None),
+    )
+    menus = (
+        (
+            MenuItem("row_wise", "fused", 1.0, 0),
+            MenuItem("table_wise", "fused", math.inf, 1),
+            MenuItem("column_wise", "fused", 2, 1),
+        ),
+    )
+    made = replace(REQUEST, cost=cost, coefficients=coefficients, menus=menus)
+    found, document = read_back(canonical(made, custom=[["x", "y"]], text="ü"))
+    assert found.cost == cost
+    assert document["context"] == {"custom": [["x", "y"]], "text": "ü"}
+
+
+def test_a_search_comes_back_with_its_state():
+    search = replace(
+        DEFAULT_SEARCH,
+        proposers=(Proposer(kind="greedy", threshold=3, best_rating=0.1 + 0.2, inferior=2),),
+        partitioner=Partitioner(memory_balanced=True, tolerance=0.5),
+        timeout_seconds=1.5,
+    )
+    assert parse_search(read_back(canonical(search=search))[1]) == search
+
+
+def nodes(value, path=()):
+    items = ()
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list):
+        items = enumerate(value)
+    for key, item in items:
+        yield (*path, key)
+        yield from nodes(item, (*path, key))
+
+
+def at(value, path):
+    for key in path:
+        value = value[key]
+    return value
+
+
+SMALL = json.loads(canonical(request(TABLES[:2], 8, 4, ALL_TYPES[:2]), torchrec="1.8.0"))
+NODES = list(nodes(SMALL))
+
+
+def refused(document) -> str | None:
+    """The error of reading a document; every other exception than ValueError is a failure."""
+    try:
+        parse_canonical(json.dumps(document).encode())
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def test_a_request_without_a_node_is_refused_and_the_field_is_named():
+    for path in NODES:
+        document = copy.deepcopy(SMALL)
+        del at(document, path[:-1])[path[-1]]
+        error = refused(document)
+        if error is None:
+            # Another context, other options or other proposers make another request.
+            assert path[0] in ("context", "menus", "search"), path
+            assert path[0] == "context" or isinstance(path[-1], int), path
+        else:
+            assert str(path[0]) in error, (path, error)
+
+
+def test_a_node_of_another_type_is_refused_and_the_field_is_named():
+    for path in NODES:
+        original = at(SMALL, path)
+        for other in [None, True, -1, 1.5, 10**30, "text", "inf", [], [[]], {}, {"a": 1}]:
+            document = copy.deepcopy(SMALL)
+            at(document, path[:-1])[path[-1]] = other
+            error = refused(document)
+            if error is not None:
+                assert str(path[0]) in error, (path, other, error)
+            elif type(other) is not type(original) and path[0] != "context":
+                numbers = {type(other), type(original)} <= {int, float, str}
+                optional = other is None or original is None or other in ([], {"a": 1}, [[]])
+                assert numbers or optional or path[-1] == "all", (path, other)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda d: d.update(plan_version=2), "plan_version: must be 1, the only one"),
+        (lambda d: d.update(plan_version=True), "plan_version: must be 1, the only one"),
+        (lambda d: d.update(extra=1), "the request: has an unknown field 'extra'"),
+        (lambda d: d.update(table_count=10**12), "table_count: must be a whole number"),
+        (lambda d: d.update(table_count=3), "tables.name: must be as many values"),
+        (lambda d: d["tables"]["rows"].pop(), "tables.rows: must be as many values"),
+        (lambda d: d["tables"].update(rows=[1.0, 2.0]), "tables.rows[0]: must be a whole number"),
+        (lambda d: d["tables"].update(dim={"all": 2**63}), "tables.dim[0]: must be a whole"),
+        (lambda d: d["tables"].update(usage={"all": "x"}), "tables.usage[0]: must be one of base_"),
+        (lambda d: d["tables"].update(menu={"all": 1}), "tables.menu[0]: must be the number of"),
+        (lambda d: d["tables"].update(menu={"all": -1}), "tables.menu[0]: must be the number of"),
+        (lambda d: d["tables"].update(name={"all": "t"}), "tables.name: is the same for all"),
+        (lambda d: d["tables"].update(name=["t", "t"]), "tables.name: has a table twice"),
+        (lambda d: d["tables"].update(tower={"all": 3}), "tables.tower[0]: must be a text"),
+        (lambda d: d["tables"].update({"\x1b[31m": 1}), "unknown field '\\x1b[31m'"),
+        (lambda d: d["cost"].update(pipeline="x"), "cost.pipeline: must be one of none"),
+        (lambda d: d["cost"].update(layout_world_size=0), "cost.layout_world_size: must be"),
+        (lambda d: d["cost"].update(prefetch_coefficients=[1]), "prefetch_coefficients: must be 3"),
+        (lambda d: d["menus"][0][0].pop(), "menus[0][0]: must be sharding type, kernel"),
+        (lambda d: d["menus"][0][0].__setitem__(0, "x"), "menus[0][0][0]: must be one of data_"),
+        (lambda d: d["menus"][0][0].__setitem__(3, [1]), "menus[0][0][3]: must be four numbers"),
+        (lambda d: d["search"]["proposers"][0].update(kind="x"), "search.proposers[0].kind: must"),
+    ],
+)
+def test_the_error_says_where_and_what(change, text):
+    document = copy.deepcopy(SMALL)
+    change(document)
+    assert text in refused(document)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b"[]", b"null", b"\xff", b"[" * 100_000, b'{"a": NaN}', b"9" * 5000, b"{}"],
+    ids=range(9),
+)
+def test_what_is_no_request_is_refused(data):
+    with pytest.raises(ValueError, match=r"request|context"):
+        parse_canonical(data)
+
+
+def test_numbers_that_are_not_finite_are_refused():
+    text = json.dumps(SMALL).replace('"all": 512.0', '"all": 1e999', 1)
+    assert text != json.dumps(SMALL)
+    with pytest.raises(ValueError, match="must be a number"):
+        parse_canonical(text.encode())

@@ -1,6 +1,7 @@
 """The store on fsspec, on its memory file system and on a local S3 server."""
 
 import sys
+from datetime import datetime, timezone
 
 import pytest
 
@@ -102,3 +103,24 @@ def test_an_unknown_protocol_is_a_store_error():
 @pytest.mark.parametrize("url", ["sftp://me:secret@host/plans", "abfs://plans?sig=secret"])
 def test_a_message_does_not_give_the_secrets_away(url):
     assert "secret" not in RemoteStore(url).describe()
+
+
+@pytest.mark.parametrize(
+    ("time", "used"),
+    [
+        ({"LastModified": datetime(2024, 1, 1, tzinfo=timezone.utc)}, 1704067200.0),
+        ({"created": datetime(2024, 1, 1)}, 1704067200.0),
+        ({"updated": "2024-01-01T00:00:00.000Z"}, 1704067200.0),
+        ({"updated": "yesterday"}, None),
+        ({"mtime": 1704067200}, 1704067200.0),
+        ({"mtime": None}, None),
+        ({}, None),
+    ],
+)
+def test_the_time_of_an_entry_is_read_in_every_drivers_way(monkeypatch, time, used):
+    store = RemoteStore("memory://times")
+    path = f"/times/{key(1)[:2]}/{key(1)}/a.plan"
+    monkeypatch.setattr(
+        fsspec.filesystem("memory"), "find", lambda *_, **__: {path: {"size": 7, **time}}
+    )
+    assert list(store.entries()) == [(key(1), "a", 7, used)]

@@ -58,6 +58,22 @@ def test_keys_are_those_that_hold_entries(store):
     assert sorted(store.keys()) == sorted(key(number) for number in range(20) if number != 7)
 
 
+def test_entries_are_listed_with_their_sizes(store):
+    assert list(store.entries()) == []
+    store.write(key(1), "b", data(1))
+    store.write(key(1), "a", b"")
+    store.write(key(2), "a", data(2))
+    listed = [stored[:3] for stored in store.entries()]
+    expected = [(key(1), "a", 0), (key(1), "b", len(data(1))), (key(2), "a", len(data(2)))]
+    assert listed == sorted(expected)
+
+
+def test_an_entrys_time_is_unknown_or_in_seconds_since_1970(store):
+    store.write(key(1), "a", data(1))
+    (stored,) = store.entries()
+    assert stored.used is None or 1.6e9 < stored.used < 1e11
+
+
 def test_marking_is_no_error_whether_or_not_the_entry_is_there(store):
     store.touch(key(1), "a")
     store.write(key(1), "a", data(1))

@@ -6,7 +6,7 @@ from importlib.resources import files
 import jsonschema
 import pytest
 
-from fastplan.spec import read
+from fastplan.spec import spec_fields
 from fastplan.spec.schema import schema, schema_text
 from fastplan.spec.write import to_plain
 
@@ -20,17 +20,19 @@ def test_shipped_file_is_current() -> None:
 
 def test_every_field_is_in_both() -> None:
     found = schema()["properties"]
-    assert tuple(found) == read.MODEL_FIELDS
+    assert tuple(found) == spec_fields.MODEL_FIELDS
     table = found["tables"]["items"]["properties"]
-    assert tuple(table) == read.TABLE_FIELDS
-    assert tuple(table["cache"]["properties"]) == read.CACHE_FIELDS
-    assert tuple(table["exact"]["properties"]) == read.EXACT_FIELDS
-    assert tuple(found["modules"]["additionalProperties"]["properties"]) == read.MODULE_FIELDS
-    assert tuple(found["topology"]["properties"]) == read.TOPOLOGY_FIELDS
-    assert tuple(found["reservation"]["properties"]) == read.RESERVATION_FIELDS
-    assert tuple(found["search"]["properties"]) == read.SEARCH_FIELDS
+    assert tuple(table) == spec_fields.TABLE_FIELDS
+    assert tuple(table["cache"]["properties"]) == spec_fields.CACHE_FIELDS
+    assert tuple(table["exact"]["properties"]) == spec_fields.EXACT_FIELDS
+    assert (
+        tuple(found["modules"]["additionalProperties"]["properties"]) == spec_fields.MODULE_FIELDS
+    )
+    assert tuple(found["topology"]["properties"]) == spec_fields.TOPOLOGY_FIELDS
+    assert tuple(found["reservation"]["properties"]) == spec_fields.RESERVATION_FIELDS
+    assert tuple(found["search"]["properties"]) == spec_fields.SEARCH_FIELDS
     menu = found["menus"]["additionalProperties"]["items"]["properties"]
-    assert tuple(menu) == read.MENU_FIELDS
+    assert tuple(menu) == spec_fields.MENU_FIELDS
 
 
 @pytest.mark.parametrize("content", [SMALLEST, json.loads(json.dumps(to_plain(FULL)))])

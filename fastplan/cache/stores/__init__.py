@@ -1,6 +1,6 @@
 """Where entries are kept: a directory, memory, or any place fsspec reaches."""
 
-from fastplan.cache.stores.base import Store, StoreError
+from fastplan.cache.stores.base import Store, Stored, StoreError
 from fastplan.cache.stores.directory import DirectoryStore
 from fastplan.cache.stores.guarded import GuardedStore
 from fastplan.cache.stores.memory import MemoryStore
@@ -14,6 +14,7 @@ __all__ = [
     "RemoteStore",
     "Store",
     "StoreError",
+    "Stored",
     "default_directory",
     "open_store",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from fastplan.cache.entry import is_key
 
@@ -15,6 +15,17 @@ _NAME = re.compile(r"[0-9a-z-]{1,64}")
 
 class StoreError(Exception):
     """The store could not do it: down, full, read-only, not there. Never a mere miss."""
+
+
+class Stored(NamedTuple):
+    """An entry as a store lists it, unread."""
+
+    key: str
+    name: str
+    size: int  # bytes
+    used: (
+        float | None
+    )  # seconds since 1970: last marked as used, or written where no marks are kept
 
 
 @runtime_checkable
@@ -35,6 +46,9 @@ class Store(Protocol):
 
     def keys(self) -> Iterator[str]:
         """The keys that hold entries, each once."""
+
+    def entries(self) -> Iterator[Stored]:
+        """All entries, by key and name."""
 
     def touch(self, key: str, name: str) -> None:
         """Marks the entry as used, if it is there and the store can keep such marks."""

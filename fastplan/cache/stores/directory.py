@@ -23,6 +23,7 @@ from typing import NamedTuple
 from fastplan.cache.entry import MAX_ENTRY, is_key
 from fastplan.cache.stores.base import (
     SUFFIX,
+    Stored,
     StoreError,
     check_key,
     check_name,
@@ -88,9 +89,7 @@ class DirectoryStore:
         with self._reported("reading"):
             try:
                 with self._folder(key) as folder:
-                    for name in sorted(
-                        filter(None, (name_of_file(f.name) for f in folder.files()))
-                    ):
+                    for name in _names(folder):
                         try:
                             data = folder.read(name + SUFFIX, MAX_ENTRY)
                         except OSError as error:
@@ -138,8 +137,16 @@ class DirectoryStore:
     def keys(self) -> Iterator[str]:
         with self._reported("listing"):
             for key, folder in self._walk():
-                if any(name_of_file(file.name) for file in folder.files()):
+                if _names(folder):
                     yield key
+
+    def entries(self) -> Iterator[Stored]:
+        with self._reported("listing"):
+            for key, folder in self._walk():
+                for name in _names(folder):
+                    with suppress(FileNotFoundError, PermissionError):
+                        info = folder.stat(name + SUFFIX)
+                        yield Stored(key, name, info.st_size, info.st_mtime)
 
     def touch(self, key: str, name: str) -> None:
         """A directory that can only be read is no error: its entries are as good unmarked."""
@@ -272,6 +279,11 @@ class DirectoryStore:
             raise StoreError(
                 f"{self._root}: {doing} failed: {error.strerror or error}{where}{advice}"
             ) from error
+
+
+def _names(folder: Folder) -> list[str]:
+    """Of the entries in a key's folder, sorted."""
+    return sorted(filter(None, (name_of_file(file.name) for file in folder.files())))
 
 
 def _is_gone(error: OSError) -> bool:

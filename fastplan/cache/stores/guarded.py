@@ -7,7 +7,7 @@ from contextlib import suppress
 from threading import Event, Thread
 from typing import TypeVar
 
-from fastplan.cache.stores.base import Store, StoreError, check_key, check_name
+from fastplan.cache.stores.base import Store, Stored, StoreError, check_key, check_name
 
 T = TypeVar("T")
 
@@ -56,6 +56,9 @@ class GuardedStore:
 
     def keys(self) -> Iterator[str]:
         return iter(self._call("listing", lambda: list(self._store.keys())))
+
+    def entries(self) -> Iterator[Stored]:
+        return iter(self._call("listing", lambda: list(self._store.entries())))
 
     def touch(self, key: str, name: str) -> None:
         check_key(key)

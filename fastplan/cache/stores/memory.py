@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from threading import Lock
 
-from fastplan.cache.stores.base import check_key, check_name, check_size
+from fastplan.cache.stores.base import Stored, check_key, check_name, check_size
 
 
 class MemoryStore:
@@ -48,6 +48,12 @@ class MemoryStore:
     def keys(self) -> Iterator[str]:
         with self._lock:
             return iter(sorted(self._names))
+
+    def entries(self) -> Iterator[Stored]:
+        with self._lock:
+            return iter(
+                [Stored(*at, len(data), None) for at, data in sorted(self._entries.items())]
+            )
 
     def touch(self, key: str, name: str) -> None:
         check_key(key)

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import datetime, timezone
 from importlib import import_module
 from typing import Any
 
 from fastplan.cache.entry import MAX_ENTRY, is_key
-from fastplan.cache.stores.base import SUFFIX, StoreError, check_key, check_name, name_of_file
+from fastplan.cache.stores.base import (
+    SUFFIX,
+    Stored,
+    StoreError,
+    check_key,
+    check_name,
+    name_of_file,
+)
 
 
 class RemoteStore:
@@ -72,19 +80,23 @@ class RemoteStore:
                 fs.rm_file(_path(root, key, name))
 
     def keys(self) -> Iterator[str]:
+        return iter(sorted({stored.key for stored in self.entries()}))
+
+    def entries(self) -> Iterator[Stored]:
         with self._reported("listing"):
             fs, root = self._open()
             fs.invalidate_cache()
             try:
-                paths = fs.find(root)
+                files = fs.find(root, detail=True)
             except FileNotFoundError:
-                paths = []
-        seen = set()
-        for path in paths:
+                files = {}
+        found = []
+        for path, info in files.items():
             prefix, key, file_name = ["", "", "", *path.split("/")][-3:]
-            if is_key(key) and key[:2] == prefix and name_of_file(file_name):
-                seen.add(key)
-        return iter(sorted(seen))
+            name = name_of_file(file_name)
+            if is_key(key) and key[:2] == prefix and name:
+                found.append(Stored(key, name, info.get("size") or 0, _written(info)))
+        return iter(sorted(found))
 
     def touch(self, key: str, name: str) -> None:
         check_key(key)
@@ -119,6 +131,18 @@ class RemoteStore:
             raise StoreError(
                 f"{self.describe()}: {doing} failed: {type(error).__name__}: {error}"
             ) from error
+
+
+def _written(info: Mapping[str, Any]) -> float | None:
+    """When, by whatever name the driver has for it."""
+    times = (info.get(name) for name in ("LastModified", "mtime", "updated", "created"))
+    time = next(filter(None, times), None)
+    if isinstance(time, str):
+        with suppress(ValueError):
+            time = datetime.fromisoformat(time.replace("Z", "+00:00"))
+    if isinstance(time, datetime):
+        return (time if time.tzinfo else time.replace(tzinfo=timezone.utc)).timestamp()
+    return float(time) if isinstance(time, int | float) else None
 
 
 def _folder(root: str, key: str) -> str:

@@ -1,0 +1,99 @@
+"""Real models named on a command line: `package.module:function`."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from torch import nn
+from torchrec.distributed.planner.types import Topology
+from torchrec.distributed.sharding_plan import get_default_sharders
+
+from fastplan.bridge.export import export_spec
+from fastplan.bridge.planner import EmbeddingShardingPlanner
+from fastplan.spec.hardware import find_hardware, topology_arguments
+from fastplan.spec.model import ModelSpec, TopologySpec
+
+_ROOMY = 1 << 50
+_WANTED = "must return the module, or (module, sharders), or (module, sharders, constraints)"
+
+
+class BadModel(ValueError):
+    """A model function that can't be found, raises, or returns something else."""
+
+
+def export_model(target: str, *, world_size: int = 8, batch_size: int | None = None) -> ModelSpec:
+    """The spec of the model that a function builds, for no cluster in particular.
+
+    Raises BadModel and CannotExport.
+    """
+    module, sharders, constraints = build_model(target)
+    # Exported on devices that hold anything: what fits is for whoever plans it to find out.
+    roomy = replace(find_hardware("torchrec"), hbm=_ROOMY, ddr=_ROOMY)
+    with _without_advice():
+        planner = EmbeddingShardingPlanner(
+            topology=Topology(**topology_arguments(roomy, world_size, world_size)),
+            batch_size=batch_size,
+            constraints=constraints,
+            cache=False,
+        )
+        spec = export_spec(planner, module, sharders, name=target)
+    return replace(spec, topology=TopologySpec())
+
+
+@contextmanager
+def _without_advice() -> Iterator[None]:
+    """TorchRec's advice on topologies and reservations is for the job, and not for its export."""
+    logger = logging.getLogger("torchrec.distributed.planner")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def build_model(target: str) -> tuple[nn.Module, list[Any], dict[str, Any] | None]:
+    """Module, sharders and constraints; TorchRec's default sharders where there are none."""
+    home, _, name = target.partition(":")
+    if os.getcwd() not in sys.path:
+        # As `python -m` has it; the command's own script would be there instead.
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: Any = importlib.import_module(home)
+    except Exception as error:
+        raise BadModel(f"{home} can't be imported: {type(error).__name__}: {error}") from error
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise BadModel(f"module {home} has no {name!r}")
+        found = getattr(found, part)
+    if not callable(found):
+        raise BadModel(f"{target} is a {type(found).__name__}, not a function; it {_WANTED}")
+    try:
+        result = found()
+    except Exception as error:
+        raise BadModel(f"{target}() raised {type(error).__name__}: {error}") from error
+    return _parts(target, result)
+
+
+def _parts(target: str, result: Any) -> tuple[nn.Module, list[Any], dict[str, Any] | None]:
+    parts = result if isinstance(result, tuple) else (result,)
+    if not 1 <= len(parts) <= 3 or not isinstance(parts[0], nn.Module):
+        raise BadModel(f"{target}() returned {type(result).__name__}; it {_WANTED}")
+    module, sharders, constraints = (*parts, None, None)[:3]
+    if sharders is None:
+        sharders = get_default_sharders()
+    if not isinstance(sharders, list | tuple):
+        raise BadModel(f"{target}() returned sharders that are not a list; it {_WANTED}")
+    if constraints is not None and not isinstance(constraints, dict):
+        raise BadModel(f"{target}() returned constraints that are not a dict; it {_WANTED}")
+    return module, list(sharders), constraints

@@ -1,0 +1,93 @@
+"""Whether an entry still holds what it promises, as far as that can be computed again."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastplan.cache.entry import BadEntry, Entry, request_bytes
+from fastplan.cache.fingerprint import fingerprint, parse_canonical
+from fastplan.core.narrow import narrowed
+from fastplan.core.problem import Problem
+from fastplan.core.record import BadRecord, PlanRecord
+from fastplan.core.solve import OutOfRange, estimate, verify_plan
+from fastplan.spec.request import Cluster, Request
+
+GOOD = "good"
+PARTLY = "partly"  # intact, but not everything can be computed again
+BAD = "bad"
+
+
+class Verdict(NamedTuple):
+    """GOOD, PARTLY or BAD; and why, unless it is good."""
+
+    status: str
+    reason: str | None = None
+
+
+class _Unknown(Exception):
+    """Something that follows from objects which a request does not hold."""
+
+
+def audit(entry: Entry) -> Verdict:
+    """Checks the request's key, then estimates the plan again and verifies it natively against the
+    capacities it was solved for."""
+    try:
+        record = PlanRecord.unpack(entry.payload)
+        if record.rating != entry.rating:
+            raise BadRecord(f"its plan is rated {record.rating}, its header says {entry.rating}")
+        canonical = request_bytes(entry)
+        if not canonical:
+            raise _Unknown("it keeps no request")
+        if fingerprint(canonical) != entry.key:
+            raise BadEntry("its request has another key")
+        request, document = _read(canonical)
+        complaint = _verify(request, _cluster(entry, document), record)
+    except _Unknown as why:
+        return Verdict(PARTLY, str(why))
+    except (BadEntry, BadRecord) as problem:
+        return Verdict(BAD, str(problem))
+    return Verdict(BAD, complaint) if complaint else Verdict(GOOD)
+
+
+def _read(canonical: bytes) -> tuple[Request, dict[str, Any]]:
+    try:
+        request, document = parse_canonical(canonical)
+    except ValueError as error:
+        raise _Unknown(f"its request can't be read back: {error}") from None
+    custom = document["context"].get("custom")
+    if not isinstance(custom, list) or not all(map(_only_proposes, custom)):
+        raise _Unknown("custom parts have a say in its costs")
+    return request, document
+
+
+def _only_proposes(part: Any) -> bool:
+    """Proposers decide what is tried, which is nothing to verify."""
+    return isinstance(part, list) and bool(part) and (part[0] == "scaleup" or type(part[0]) is int)
+
+
+def _cluster(entry: Entry, document: dict[str, Any]) -> Cluster:
+    ranks = sum(run[0] for run in entry.capacities)
+    if ranks != document["ranks"]:
+        raise BadEntry(f"it was solved for {ranks} ranks, its request has {document['ranks']}")
+    by_rank = [run[1:] for run in entry.capacities for _ in range(run[0])]
+    sizes = [document["context"].get(name) for name in ("local_world_size", "group_size")]
+    if not all(type(size) is int and size > 0 for size in sizes):
+        raise _Unknown("its request does not tell which ranks share a host")
+    hbm, ddr, ssd = zip(*by_rank, strict=True)
+    return Cluster(
+        rank_hbm=hbm, rank_ddr=ddr, rank_ssd=ssd, local_world_size=sizes[0], group_size=sizes[1]
+    )
+
+
+def _verify(request: Request, cluster: Cluster, record: PlanRecord) -> str:
+    """What is wrong with the plan; empty when nothing is."""
+    if not np.isnan(record.load_factor).all():
+        raise _Unknown("the search resized caches, and their costs are not part of the request")
+    try:
+        space = estimate(narrowed(request, record))
+    except OutOfRange as error:
+        raise _Unknown(f"its costs can't be computed again: {error}") from None
+    numbers = np.arange(len(record.table), dtype=np.int32)
+    return verify_plan(Problem(space, cluster), numbers, record.ranks, record.rating)

@@ -1,0 +1,153 @@
+"""Cached plans as lines and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from typing import Any
+
+from fastplan.cache.entry import BadEntry, Entry, request_bytes
+from fastplan.cache.inventory import Item
+from fastplan.cli.terminal import table
+from fastplan.report.names import visible
+from fastplan.report.units import of_bytes, of_count, of_milliseconds
+
+KEY_DIGITS = 12  # enough to tell keys apart
+_AGES = ((86400, "d"), (3600, "h"), (60, "min"))
+_TIERS = ("HBM", "DDR", "SSD")
+
+
+def list_lines(items: list[Item], now: float) -> list[str]:
+    """A table of entries."""
+    titles = ["key", "created", "tables", "ranks", "torchrec", "engine", "rating", "size", "used"]
+    align = "<<>><<>>>"
+    models = any(item.entry and "model" in item.entry.provenance for item in items)
+    if models:
+        titles, align = [*titles, "model"], align + "<"
+    rows = []
+    for item in items:
+        size, age = of_bytes(item.stored.size), _ago(item.stored.used, now)
+        facts = _facts(item.entry)
+        if item.entry is None:
+            row = [item.stored.key[:KEY_DIGITS], "can't be read", *[""] * 5, size, age]
+        else:
+            row = [item.stored.key[:KEY_DIGITS], facts["created"], facts["tables"], facts["ranks"]]
+            row += [facts["torchrec"], facts["engine"], of_milliseconds(item.entry.rating)]
+            row += [size, age]
+        rows.append([*row, facts["model"]] if models else row)
+    return table(titles, rows, align)
+
+
+def item_json(item: Item) -> dict[str, Any]:
+    """What `ls --json` has of an entry."""
+    stored, entry = item.stored, item.entry
+    used = stored.used
+    return {
+        "key": stored.key,
+        "name": stored.name,
+        "size": stored.size,
+        "used": None if used is None else datetime.fromtimestamp(used, timezone.utc).isoformat(),
+        "rating": None if entry is None else entry.rating,
+        "capacities": None if entry is None else entry.capacities,
+        "provenance": None if entry is None else entry.provenance,
+        "problem": item.problem,
+    }
+
+
+def show_lines(item: Item, now: float) -> Iterator[str]:
+    """All about one entry."""
+    stored, entry = item.stored, item.entry
+    yield f"key         {stored.key}"
+    yield f"name        {stored.name}"
+    if entry is None:
+        yield f"problem     {visible(item.problem or '')}"
+        return
+    facts = _facts(entry)
+    created = f"{facts['created']} by fastplan {facts['fastplan']}, Python {facts['python']}"
+    yield f"created     {created} on {facts['host']}"
+    yield f"planned by  {facts['engine']} engine, TorchRec {facts['torchrec']}"
+    yield f"rating      {of_milliseconds(entry.rating)}"
+    parts = f"plan {of_bytes(len(entry.payload))}, request {of_bytes(len(entry.request))}"
+    yield f"size        {of_bytes(stored.size)}: {parts}"
+    yield f"used        {_ago(stored.used, now)} ago" if stored.used else "used        unknown"
+    for i, (count, *sizes) in enumerate(entry.capacities):
+        tiers = ", ".join(f"{of_bytes(n)} {tier}" for n, tier in zip(sizes, _TIERS, strict=True))
+        yield f"{'' if i else 'solved for':<12}{of_count(count, 'rank')} with {tiers}"
+    yield f"plan        {_plan(entry)}"
+    yield from _request_lines(entry)
+    known = ("created", "fastplan", "python", "host", "engine", "torchrec", "tables", "ranks")
+    for name in sorted(set(entry.provenance) - set(known)):
+        yield f"{visible(name):<12}{facts[name]}"
+
+
+def _plan(entry: Entry) -> str:
+    """Tables by sharding type and kernel."""
+    from fastplan.core.record import BadRecord, PlanRecord
+    from fastplan.spec.vocabulary import KERNELS, SHARDING_TYPES
+
+    try:
+        record = PlanRecord.unpack(entry.payload)
+    except BadRecord as problem:
+        return f"can't be read: {problem}"
+    pairs = zip(record.sharding_type.tolist(), record.kernel.tolist(), strict=True)
+    kinds = Counter((SHARDING_TYPES[kind], KERNELS[kernel]) for kind, kernel in pairs)
+    return ", ".join(
+        f"{of_count(count, 'table')} {kind} {kernel}"
+        for (kind, kernel), count in kinds.most_common()
+    )
+
+
+def _request_lines(entry: Entry) -> Iterator[str]:
+    from fastplan.cache.fingerprint import parse_canonical
+
+    try:
+        canonical = request_bytes(entry)
+        if not canonical:
+            yield "request     none is kept"
+            return
+        request, document = parse_canonical(canonical)
+    except (BadEntry, ValueError) as problem:
+        yield f"request     can't be read: {visible(str(problem))}"
+        return
+    tables = request.tables
+    rows, size = sum(table.rows for table in tables), sum(table.bytes for table in tables)
+    yield f"request     {of_count(len(tables), 'table')}, {rows:,} rows, {of_bytes(size)}"
+    context = document["context"]
+    reserved = context.get("reservation")
+    host = context.get("local_world_size")
+    yield f"cluster     {of_count(document['ranks'], 'rank')}, {visible(str(host))} per host"
+    if isinstance(reserved, dict):
+        yield f"reserved    {visible(json.dumps(reserved))}"
+    proposers = ", ".join(proposer["kind"] for proposer in document["search"]["proposers"])
+    yield f"search      {proposers}"
+    if context.get("custom"):
+        yield f"custom      {visible(json.dumps(context['custom']))}"
+
+
+def request_text(entry: Entry) -> str:
+    """The canonical request; raises BadEntry if it can't be unpacked."""
+    return request_bytes(entry).decode("ascii", "backslashreplace")
+
+
+class _Facts(dict[str, str]):
+    def __missing__(self, name: str) -> str:
+        return "?" if name != "model" else ""
+
+
+def _facts(entry: Entry | None) -> _Facts:
+    """Provenance as text that can be shown; "?" where there is none."""
+    if entry is None:
+        return _Facts()
+    return _Facts({name: visible(str(value)) for name, value in entry.provenance.items()})
+
+
+def _ago(used: float | None, now: float) -> str:
+    if used is None:
+        return "?"
+    seconds = max(0.0, now - used)
+    for unit, name in _AGES:
+        if seconds >= unit:
+            return f"{seconds / unit:.0f} {name}"
+    return f"{seconds:.0f} s"

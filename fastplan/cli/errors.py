@@ -1,0 +1,36 @@
+"""Exit codes, and what a user gets to read of an error."""
+
+from __future__ import annotations
+
+from fastplan.report.names import visible
+
+OK = 0
+FAILED = 1
+NO = 2  # it worked, and the answer is no: plans differ, an entry is bad, doctor found a problem
+INTERRUPTED = 130
+PIPE_CLOSED = 141
+
+
+class CommandError(Exception):
+    """What a command tells its user in place of a result: what is wrong, and the way out."""
+
+
+class UsageError(CommandError):
+    """The command line is not one that can be run."""
+
+
+def message(error: BaseException) -> str:
+    """The error in one line.
+
+    Exceptions of fastplan's own classes were raised for the user and speak for themselves. Others
+    are only known to be expected if they are about a file or an installation.
+    """
+    text = visible(" ".join(line.strip() for line in str(error).splitlines()))
+    if type(error).__module__.partition(".")[0] == "fastplan":
+        return text or type(error).__name__
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{visible(str(error.filename))}: {error.strerror}"
+    if isinstance(error, ImportError):
+        return f"{text}; `fastplan doctor` tells what to install"
+    told = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return f"{told} (--debug shows where)"

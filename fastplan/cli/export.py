@@ -1,0 +1,37 @@
+"""`fastplan export`: writes a real model down as a spec file."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from fastplan.cli.errors import OK, CommandError
+from fastplan.cli.targets import add_cluster_arguments, is_function, load_target
+
+HELP = (
+    "Writes a real model down as a spec file, which plans to the same plan under the same "
+    "fingerprint, where TorchRec is not installed as well."
+)
+EXAMPLES = """
+fastplan export mypkg.models:build -o model.yaml
+fastplan export mypkg.models:build --batch-size 4096 --sku h100 --world-size 64 -o model.json
+"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="package.module:function")
+    add_cluster_arguments(parser)
+    parser.add_argument("-o", "--output", metavar="FILE", help="default: print YAML")
+
+
+def run(args: Namespace) -> int:
+    if not is_function(args.model):
+        raise CommandError(f"{args.model} is not package.module:function")
+    from fastplan.spec.write import spec_text, write_spec
+
+    spec = load_target(args)
+    if args.output is None:
+        print(spec_text(spec), end="")
+    else:
+        write_spec(spec, args.output)
+        print(f"written: {args.output} ({len(spec.tables)} tables)")
+    return OK

@@ -1,0 +1,16 @@
+"""Writes HTML reports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fastplan.plans.plan import Plan
+
+
+def write_page(plans: list[Plan], path: str, comparison: Any = None) -> None:
+    """One self-contained file about one plan or several."""
+    from fastplan.report.html import html_report
+
+    Path(path).write_text(html_report(plans, comparison), encoding="utf-8")

@@ -1,0 +1,67 @@
+"""Parsers that fail and help alike, on every Python."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from difflib import get_close_matches
+from textwrap import fill
+from typing import Any, NoReturn
+
+from fastplan.cli.commands import Command, load
+from fastplan.cli.errors import UsageError
+from fastplan.report.names import visible
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are UsageError, and which takes options in full only."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(
+            formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **settings
+        )
+        self.color = False  # of Python's own help, which knows no --no-color
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (see `{self.prog} --help`)")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            what = action.metavar if isinstance(action.metavar, str) else action.dest
+            raise argparse.ArgumentError(None, unknown(what, value, map(str, action.choices)))
+
+
+def unknown(what: str, word: str, known: Iterable[str]) -> str:
+    """Says that the word is not one of the known ones, and which it may have been meant to be."""
+    names = list(known)
+    near = get_close_matches(word, names, n=1, cutoff=0.5)
+    way_out = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(names)}"
+    return f"unknown {what.lower()} `{visible(word)}`: {way_out}"
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """The options that all commands have, and their actions: what is not given there may have been
+    given further left."""
+    for name, told in (
+        ("--debug", "show where an error comes from"),
+        ("--no-color", "no colours, as NO_COLOR=1 does"),
+    ):
+        parser.add_argument(name, action="store_true", default=argparse.SUPPRESS, help=told)
+
+
+def command_parser(command: Command) -> tuple[Parser, Any]:
+    """A command's parser and its module."""
+    module = load(command)
+    parser = Parser(
+        prog=f"fastplan {command.name}",
+        description=fill(" ".join(module.HELP.split()), 98),
+        epilog=examples(module.EXAMPLES),
+    )
+    add_common(parser)
+    module.add_arguments(parser)
+    return parser, module
+
+
+def examples(lines: str) -> str:
+    """Command lines as they stand at the end of a help text."""
+    return "\n".join(["examples:", *(f"  {line}" for line in lines.strip().splitlines())])

@@ -1,0 +1,103 @@
+"""`fastplan plan`: plans a spec file or a real model."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from fastplan.cli.errors import NO, OK
+from fastplan.cli.targets import add_cluster_arguments, load_target
+
+HELP = (
+    "Plans a model on a cluster: the plan that TorchRec's planner would return there. A spec file "
+    "needs neither torch nor a GPU; `package.module:function` names a real model, by a function "
+    "that returns module, (module, sharders) or (module, sharders, constraints)."
+)
+EXAMPLES = """
+fastplan plan model.yaml --sku h100 --world-size 64
+fastplan plan model.yaml --sku a100-80 --world-size 16 -o plan.json --html plan.html
+fastplan plan mypkg.models:build --sku h100 --world-size 64 --cache /shared/plans
+"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("model", metavar="FILE", help="a spec file, or package.module:function")
+    add_cluster_arguments(parser)
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the plan as JSON")
+    parser.add_argument("--html", metavar="FILE", help="write a report to look at in a browser")
+    parser.add_argument(
+        "--cache", metavar="WHERE", help="directory or URL of a plan cache; default: FASTPLAN_CACHE"
+    )
+    parser.add_argument("--no-cache", action="store_true", help="use no cache")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
+
+
+def run(args: Namespace) -> int:
+    from fastplan.cache.plan_cache import open_cache
+    from fastplan.offline.plan import plan_job
+    from fastplan.spec.lower import lower
+
+    spec = load_target(args)
+    where = False if args.no_cache else args.cache
+    cache = open_cache(where, capacity_tolerance=0.01, timeout=30.0)
+    planned = plan_job(lower(spec), cache)
+    if planned.cache.status == "failed":
+        from sys import stderr
+
+        print(f"fastplan: warning: the cache failed: {planned.cache.reason}", file=stderr)
+    if planned.record is None:
+        _say_infeasible(args, planned)
+        return NO
+    hardware = spec.topology.hardware
+    plan = planned.plan({"sku": hardware.name} if hardware is not None else None)
+    if args.output:
+        from fastplan.plans.file import write_plan
+
+        write_plan(plan, args.output)
+    if args.html:
+        from fastplan.cli.pages import write_page
+
+        write_page([plan], args.html)
+    if args.json:
+        from json import dumps
+
+        from fastplan.report.inspect_text import inspect_json
+
+        print(dumps({"fits": True, **inspect_json(plan)}, indent=2))
+    elif not args.quiet:
+        from sys import stdout
+
+        from fastplan.report.inspect_text import inspect_text
+        from fastplan.report.terminal import Style
+
+        print(inspect_text(plan, style=Style.of(stdout)), end="")
+        _say_written(args)
+    return OK
+
+
+def _say_written(args: Namespace) -> None:
+    written = [name for name in (args.output, args.html) if name]
+    if written:
+        print(f"\nwritten: {', '.join(written)}")
+
+
+def _say_infeasible(args: Namespace, planned: object) -> None:
+    from fastplan.offline.plan import Planned
+
+    assert isinstance(planned, Planned)
+    job, shortage = planned.job, planned.shortage
+    assert shortage is not None
+    if args.json:
+        from dataclasses import asdict
+        from json import dumps
+
+        told = {"fits": False, "model": job.name, "key": planned.key, "reason": str(shortage)}
+        print(dumps({**told, "shortage": asdict(shortage)}, indent=2))
+        return
+    if not args.quiet:
+        tables, ranks = len(job.request.tables), len(job.cluster.rank_hbm)
+        print(f"{job.name}: {tables} tables do not fit on {ranks} ranks: {shortage}.")
+        print(
+            "Try more ranks, a SKU with more memory, a smaller batch or `--precision fp16`; "
+            "`fastplan precompute` finds the smallest cluster that fits."
+        )

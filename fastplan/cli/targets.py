@@ -1,0 +1,76 @@
+"""What a command line names as a model: a spec file, or a function that builds a real one."""
+
+from __future__ import annotations
+
+import os
+import re
+from argparse import ArgumentParser, Namespace
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fastplan.cli.errors import CommandError
+
+if TYPE_CHECKING:
+    from fastplan.spec.model import ModelSpec
+
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+
+
+def is_function(target: str) -> bool:
+    """Whether the target is `package.module:function`."""
+    return _FUNCTION.fullmatch(target) is not None and not os.path.exists(target)
+
+
+def add_cluster_arguments(parser: ArgumentParser) -> None:
+    """The options that choose a cluster and a variant of the model."""
+    parser.add_argument(
+        "--sku", metavar="NAME", help="hardware: a name of `fastplan skus`, or a file"
+    )
+    parser.add_argument("--world-size", type=int, metavar="N", help="ranks")
+    parser.add_argument("--local-world-size", type=int, metavar="N", help="ranks of one host")
+    parser.add_argument("--batch-size", type=int, metavar="N", help="batch of one rank")
+    parser.add_argument(
+        "--precision", choices=("fp32", "fp16", "bf16"), help="of all tables of floating point"
+    )
+    parser.add_argument(
+        "--torchrec", metavar="VERSION", help="whose planner to match; default: the installed one's"
+    )
+
+
+def load_target(args: Namespace) -> ModelSpec:
+    """The spec that the arguments mean."""
+    from fastplan.spec.variants import on_cluster, with_precision
+
+    _check_positive(args)
+    if is_function(args.model):
+        from fastplan.bridge.models import export_model
+
+        spec = export_model(args.model, batch_size=args.batch_size)
+    else:
+        from fastplan.spec.read import read_spec
+
+        spec = read_spec(args.model)
+        if args.batch_size is not None:
+            spec = replace(spec, batch_size=args.batch_size)
+    spec = on_cluster(
+        spec,
+        sku=args.sku,
+        world_size=args.world_size,
+        local_world_size=args.local_world_size,
+    )
+    if args.precision is not None:
+        spec = with_precision(spec, args.precision)
+    if args.torchrec is not None:
+        from fastplan.spec.stock import VERSIONS
+
+        if args.torchrec not in VERSIONS:
+            raise CommandError(f"--torchrec must be one of {', '.join(VERSIONS)}")
+        spec = replace(spec, torchrec=args.torchrec)
+    return spec
+
+
+def _check_positive(args: Namespace) -> None:
+    for name in ("world_size", "local_world_size", "batch_size"):
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            raise CommandError(f"--{name.replace('_', '-')} must be at least 1, not {value}")

@@ -1,0 +1,1 @@
+"""What is wrong with an installation, found without importing what may be broken."""

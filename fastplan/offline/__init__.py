@@ -1,0 +1,1 @@
+"""Planning from specs: on any machine, without TorchRec."""

@@ -1,0 +1,237 @@
+"""Plans one job, from the cache if it is there."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fastplan import __version__
+from fastplan.cache.fingerprint import canonical_request, fingerprint
+from fastplan.cache.plan_cache import CacheReport, PlanCache, StoreError
+from fastplan.core.narrow import narrowed
+from fastplan.core.problem import Problem, SearchSpace
+from fastplan.core.record import BadRecord, PlanRecord
+from fastplan.core.solve import OutOfRange, estimate, solve, verify_plan
+from fastplan.plans.plan import Basis, Plan
+from fastplan.plans.shards import layout_of
+from fastplan.spec.job import CannotPlan, Job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortage:
+    """Why nothing fits: the proposal that needs least, against what there is, in bytes."""
+
+    needed: dict[str, int]  # by tier, over all ranks
+    available: dict[str, int]
+    largest_table: str  # the table with the largest shard of that proposal
+    largest_shard: int
+    largest_rank: int  # what the roomiest rank has of the tier that is short
+    tier: str
+
+    def __str__(self) -> str:
+        from fastplan.spec.units import format_size
+
+        needed, there = self.needed[self.tier], self.available[self.tier]
+        if needed > there:
+            return (
+                f"short of {format_size(needed - there)} {self.tier.upper()}: at least "
+                f"{format_size(needed)} are needed on all ranks together, and there are "
+                f"{format_size(there)}"
+            )
+        if self.largest_shard > self.largest_rank:
+            return (
+                f"table {self.largest_table} needs {format_size(self.largest_shard)} of "
+                f"{self.tier.upper()} on one rank, and the largest rank has "
+                f"{format_size(self.largest_rank)}"
+            )
+        return (
+            f"{format_size(needed)} of {format_size(there)} {self.tier.upper()} would be needed, "
+            "but the shards do not pack onto the ranks"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """What came of a job. Without a record nothing fits, and `shortage` tells by how much."""
+
+    job: Job
+    canonical: bytes = field(repr=False)
+    key: str
+    cache: CacheReport
+    record: PlanRecord | None
+    shortage: Shortage | None = None
+    proposals: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def rating(self) -> float | None:
+        return None if self.record is None else self.record.rating
+
+    def plan(self, notes: dict[str, str] | None = None) -> Plan:
+        """The plan with all that is known about it."""
+        if self.record is None:
+            raise CannotPlan(f"nothing fits: {self.shortage}")
+        job = self.job
+        layout = layout_of(job.request, job.cluster, self.record, device=job.device)
+        tables = tuple(
+            table._replace(settings=job.settings[number]) if job.settings[number] else table
+            for table, number in zip(layout.tables, self.record.table.tolist(), strict=True)
+        )
+        return Plan(
+            name=job.name,
+            layout=type(layout)(
+                tables=tables, device=layout.device, ranks_per_host=layout.ranks_per_host
+            ),
+            fingerprint=self.key,
+            notes={
+                "model": job.name,
+                "engine": "native",
+                "cache": self.cache.status,
+                "fastplan": __version__,
+                "torchrec": str(job.context["torchrec"]),
+                "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                **(notes or {}),
+            },
+            basis=Basis(
+                canonical=self.canonical,
+                request=job.request,
+                cluster=job.cluster,
+                record=self.record,
+            ),
+        )
+
+
+def plan_job(job: Job, cache: PlanCache | None = None) -> Planned:
+    """Plans a job as fastplan's planner would inside TorchRec. Infeasible is an answer, no error.
+
+    Raises CannotPlan for numbers beyond exact arithmetic.
+    """
+    seconds: dict[str, float] = {}
+    clock = time.perf_counter()
+
+    def lap(phase: str) -> None:
+        nonlocal clock
+        now = time.perf_counter()
+        seconds[phase] = seconds.get(phase, 0.0) + now - clock
+        clock = now
+
+    cluster = job.cluster
+    canonical = canonical_request(
+        job.request, job.search, ranks=len(cluster.rank_hbm), context=job.context
+    )
+    key = fingerprint(canonical)
+    report = CacheReport(status="off", fingerprint=key, request=canonical)
+    lap("request")
+    known = _cached(job, key, cache, report)
+    lap("cache")
+    if known is not None:
+        return Planned(
+            job=job, canonical=canonical, key=key, cache=report, record=known, seconds=seconds
+        )
+    try:
+        space = estimate(job.request)
+        lap("estimate")
+        solution = solve(Problem(space, cluster), job.search)
+    except OutOfRange as error:
+        raise CannotPlan(str(error)) from error
+    lap("search")
+    record = shortage = None
+    if solution.found:
+        record = PlanRecord.of(space, solution.options, solution.ranks, solution.rating)
+        _keep(job, key, record, canonical, cache, report)
+    else:
+        shortage = _shortage(job, space, solution.lowest)
+    lap("cache")
+    return Planned(
+        job=job,
+        canonical=canonical,
+        key=key,
+        cache=report,
+        record=record,
+        shortage=shortage,
+        proposals=solution.proposals,
+        seconds=seconds,
+    )
+
+
+def _cached(job: Job, key: str, cache: PlanCache | None, report: CacheReport) -> PlanRecord | None:
+    """The stored plan, verified; what came of it is told in the report."""
+    if cache is None:
+        report.reason = "no cache is configured"
+        return None
+    try:
+        candidates, reason = cache.find(key, job.cluster)
+    except StoreError as problem:
+        report.status, report.reason = "failed", str(problem)
+        return None
+    for candidate in candidates:
+        record = candidate.record
+        try:
+            space = estimate(narrowed(job.request, record))
+            numbers = np.arange(len(record.table), dtype=np.int32)
+            complaint = verify_plan(
+                Problem(space, job.cluster), numbers, record.ranks, record.rating
+            )
+        except (BadRecord, OutOfRange) as problem:
+            complaint = str(problem)
+        if not complaint:
+            report.status, report.reason = "hit", None
+            return record
+        reason = f"entry {candidate.name}: {complaint}"
+    report.status, report.reason = "miss", reason
+    return None
+
+
+def _keep(
+    job: Job,
+    key: str,
+    record: PlanRecord,
+    canonical: bytes,
+    cache: PlanCache | None,
+    report: CacheReport,
+) -> None:
+    if cache is None or report.status != "miss":
+        return
+    facts: dict[str, Any] = {
+        "torchrec": job.context["torchrec"],
+        "tables": len(record.table),
+        "ranks": len(job.cluster.rank_hbm),
+        "engine": "native",
+        "model": job.name,
+    }
+    try:
+        cache.put(key, record, job.cluster, canonical, facts)
+    except StoreError as problem:
+        report.status, report.reason = "failed", str(problem)
+
+
+def _shortage(job: Job, space: SearchSpace, options: Any) -> Shortage:
+    """What the proposal that needs least storage lacks."""
+    cluster = job.cluster
+    ranks = {"hbm": cluster.rank_hbm, "ddr": cluster.rank_ddr, "ssd": cluster.rank_ssd}
+    chosen = np.asarray(options, np.int64)
+    begin, end = space.option_run_begin[chosen], space.option_run_begin[chosen + 1]
+    runs = np.concatenate([np.arange(b, e) for b, e in zip(begin, end, strict=True)])
+    owner = np.repeat(chosen, end - begin)
+    needed, available, pressure = {}, {}, {}
+    for tier, capacity in ranks.items():
+        size = getattr(space, f"run_{tier}")[runs]
+        needed[tier] = int((size * space.run_count[runs]).sum())
+        available[tier] = int(sum(max(0, n) for n in capacity))
+        room = max(max(capacity), 1)
+        pressure[tier] = max(needed[tier] / max(available[tier], 1), int(size.max()) / room)
+    tier = max(pressure, key=lambda name: pressure[name])
+    size = getattr(space, f"run_{tier}")[runs]
+    largest = int(size.argmax())
+    table = int(np.searchsorted(space.table_option_begin, owner[largest], side="right")) - 1
+    return Shortage(
+        needed=needed,
+        available=available,
+        largest_table=job.request.tables[table].name,
+        largest_shard=int(size[largest]),
+        largest_rank=max(ranks[tier]),
+        tier=tier,
+    )

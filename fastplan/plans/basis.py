@@ -1,0 +1,270 @@
+"""What a plan was made from, as a plan file keeps it: request, capacities and rating.
+
+Options, ranks and the order of tables are in the file's modules already. Both must tell the same
+plan, or the file is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from fastplan.cache.fingerprint import canonical_json, fingerprint, parse_canonical
+from fastplan.cache.plan_cache import capacities_of
+from fastplan.core.record import AS_REQUESTED, NO_LOAD_FACTOR, BadRecord, PlanRecord
+from fastplan.core.solve import OutOfRange
+from fastplan.plans.checks import (
+    LARGEST,
+    BadValue,
+    as_list,
+    as_object,
+    as_whole,
+    below,
+    check_fields,
+    refuse,
+)
+from fastplan.plans.convert import MOST_RANKS, listed_shards
+from fastplan.plans.document import Document
+from fastplan.plans.entries import TableEntry
+from fastplan.plans.plan import Basis
+from fastplan.plans.shards import Cut, chosen_space, cut_of, cuts_of, merged, table_shards
+from fastplan.spec.request import Cluster, Request
+from fastplan.spec.vocabulary import (
+    KERNEL_INDEX,
+    KERNELS,
+    SHARDING_TYPE_INDEX,
+    SHARDING_TYPES,
+    UNIFORM_TYPES,
+)
+
+_REQUIRED = ("capacities", "rating", "request")
+_FIELDS = ("capacities", "rating", "order", "load_factors", "request")
+_NO_FACTOR = "none"  # the table's cache has no load factor, though the request has
+
+
+def basis_json(basis: Basis, order: list[int]) -> dict[str, Any]:
+    """The field of a plan file. `order` has the place in the modules of each table of the plan."""
+    record = basis.record
+    fields: dict[str, Any] = {
+        "capacities": [list(run) for run in capacities_of(basis.cluster)],
+        "rating": record.rating.hex(),
+    }
+    if order != list(range(len(order))):
+        fields["order"] = order
+    if not np.isnan(record.load_factor).all():
+        fields["load_factors"] = [_factor_json(factor) for factor in record.load_factor.tolist()]
+    fields["request"] = json.loads(basis.canonical)
+    return fields
+
+
+def read_basis(document: Document) -> tuple[Basis, list[TableEntry]] | None:
+    """What the file's plan was made from, and its tables in the plan's order; None without.
+
+    Raises BadValue when the basis is malformed or is not that of the file's tables.
+    """
+    if document.basis is None:
+        return None
+    fields = document.basis
+    check_fields(fields, _FIELDS, "basis", _REQUIRED)
+    request, canonical, facts = _request(fields["request"], document.fingerprint)
+    cluster = _cluster(fields["capacities"], facts)
+    order = _order(fields.get("order"), len(document.entries))
+    entries = [document.entries[i] for i in order]
+    record = PlanRecord(
+        table=np.array(_tables(request, entries), np.int32),
+        sharding_type=np.array(
+            [
+                _index(SHARDING_TYPE_INDEX, each.sharding_type, below(each.place, "sharding_type"))
+                for each in entries
+            ],
+            np.uint8,
+        ),
+        kernel=np.array(
+            [
+                _index(KERNEL_INDEX, each.kernel, below(each.place, "compute_kernel"))
+                for each in entries
+            ],
+            np.uint8,
+        ),
+        load_factor=np.array(_factors(fields.get("load_factors"), len(entries)), np.float64),
+        ranks=_ranks(entries, len(cluster.rank_hbm)),
+        rating=_rating(fields["rating"]),
+    )
+    basis = Basis(canonical=canonical, request=request, cluster=cluster, record=record)
+    check_agreement(basis, entries)
+    return basis, entries
+
+
+def check_agreement(basis: Basis, entries: list[TableEntry]) -> None:
+    """Raises BadValue, which names the table, unless the entries are the basis's plan."""
+    record = basis.record
+    if len(entries) != len(record.table):
+        raise BadValue("modules", f"must have the {len(record.table)} tables of `basis`")
+    try:
+        chosen, space = chosen_space(basis.request, record)
+    except (BadRecord, OutOfRange, TypeError) as error:
+        raise BadValue("basis.request", f"does not allow the plan: {error}") from error
+    cuts, counts = cuts_of(chosen.tables, space), table_shards(space).tolist()
+    kinds = zip(record.sharding_type.tolist(), record.kernel.tolist(), strict=True)
+    placed = 0
+    for entry, table, kind, cut, count in zip(
+        entries, chosen.tables, kinds, cuts, counts, strict=True
+    ):
+        if (entry.path, entry.name) != (table.path, table.name):
+            raise BadValue(entry.place, f"is where `basis` has table {table.name}")
+        planned = SHARDING_TYPES[kind[0]], KERNELS[kind[1]]
+        if (entry.sharding_type, entry.kernel) != planned:
+            raise BadValue(entry.place, f"is ({', '.join(planned)}) by `basis`")
+        _check_cut(entry, cut, (table.rows, table.dim))
+        if entry.sharding_type in UNIFORM_TYPES:
+            if not _is_every_rank(entry, count):
+                refuse(below(entry.place, "ranks"), f"0-{count - 1}, as `basis` says", entry.ranks)
+        else:
+            expected = record.ranks[placed : placed + count].tolist()
+            placed += count
+            if entry.all_ranks() != expected:
+                refuse(below(entry.place, "ranks"), f"{expected}, as `basis` says", entry.ranks)
+    if placed != len(record.ranks):
+        raise BadValue("basis", f"has {len(record.ranks)} ranks for {placed} shards")
+
+
+def _check_cut(entry: TableEntry, cut: Cut | None, shape: tuple[int, int]) -> None:
+    """Raises BadValue unless the table is cut as its option cuts it."""
+    found = entry.cut
+    if entry.listed is not None:
+        found = cut_of(listed_shards(entry))
+    if found is None or cut is None:
+        if found is not cut or entry.listed is not None:
+            raise BadValue(entry.place, "has other shards than its sharding type in `basis`")
+        return
+    if found.shape != shape:
+        refuse(below(entry.place, "shape"), f"{list(shape)}, as `basis` says", list(found.shape))
+    if Cut(merged(found.rows), merged(found.columns)) != cut:
+        raise BadValue(entry.place, "is cut at other rows or columns than `basis` cuts it")
+
+
+def _is_every_rank(entry: TableEntry, count: int) -> bool:
+    following = 0
+    for first, last in entry.ranks or ():
+        if first != following:
+            return False
+        following = last + 1
+    return following == count
+
+
+def _request(value: Any, key: str | None) -> tuple[Request, bytes, dict[str, Any]]:
+    try:
+        canonical = canonical_json(as_object(value, "basis.request"))
+    except ValueError as error:
+        raise BadValue("basis.request", f"is not a request: {error}") from error
+    found = fingerprint(canonical)
+    if found != key:
+        refuse("fingerprint", f"that of `basis.request`, {found}", key)
+    try:
+        request, facts = parse_canonical(canonical)
+    except ValueError as error:
+        raise BadValue("basis.request", str(error)) from error
+    return request, canonical, facts
+
+
+def _cluster(value: Any, facts: dict[str, Any]) -> Cluster:
+    place = "basis.capacities"
+    by_rank: list[tuple[int, int, int]] = []
+    for i, run in enumerate(as_list(value, place)):
+        own = f"{place}[{i}]"
+        if len(as_list(run, own)) != 4:
+            refuse(own, "four numbers: ranks, and bytes of hbm, ddr and ssd", run)
+        count, *sizes = (as_whole(item, f"{own}[{j}]", -LARGEST) for j, item in enumerate(run))
+        if not 1 <= count <= MOST_RANKS - len(by_rank):
+            refuse(f"{own}[0]", f"1 to {MOST_RANKS - len(by_rank)} ranks", count)
+        by_rank += [(sizes[0], sizes[1], sizes[2])] * count
+    if len(by_rank) != facts["ranks"] or not by_rank:
+        refuse(place, f"the capacities of {facts['ranks']} ranks", len(by_rank))
+    hbm, ddr, ssd = zip(*by_rank, strict=True)
+    hosts = {}
+    for name in ("local_world_size", "group_size"):
+        own = f"basis.request.context.{name}"
+        hosts[name] = as_whole(facts["context"].get(name), own, 1)
+    return Cluster(rank_hbm=hbm, rank_ddr=ddr, rank_ssd=ssd, **hosts)
+
+
+def _order(value: Any, count: int) -> list[int]:
+    if value is None:
+        return list(range(count))
+    order = as_list(value, "basis.order")
+    if {*map(type, order)} != {int} or sorted(order) != list(range(count)):
+        refuse("basis.order", f"the numbers 0 to {count - 1}, each once", value)
+    return order
+
+
+def _tables(request: Request, entries: list[TableEntry]) -> list[int]:
+    """The number of each table in the request."""
+    numbers = {(table.path, table.name): i for i, table in enumerate(request.tables)}
+    found = []
+    for entry in entries:
+        number = numbers.pop((entry.path, entry.name), None)
+        if number is None:
+            raise BadValue(entry.place, "is not a table of `basis.request`")
+        found.append(number)
+    for path, name in numbers:
+        raise BadValue(below(below("modules", path), name), "is missing, `basis.request` has it")
+    return found
+
+
+def _index(known: dict[str, int], name: str, place: str) -> int:
+    if name not in known:
+        refuse(place, f"one of {', '.join(known)}, since there is a `basis`", name)
+    return known[name]
+
+
+def _ranks(entries: list[TableEntry], ranks: int) -> Any:
+    """The ranks of the shards that are not uniform."""
+    found: list[int] = []
+    for entry in entries:
+        for i, (_, last) in enumerate(entry.ranks or ()):
+            if last >= ranks:
+                refuse(f"{below(entry.place, 'ranks')}[{i}]", f"below {ranks}, the ranks", last)
+        if entry.sharding_type not in UNIFORM_TYPES:
+            found += entry.all_ranks()
+    return np.array(found, np.int32)
+
+
+def _factors(value: Any, count: int) -> list[float]:
+    if value is None:
+        return [AS_REQUESTED] * count
+    place = "basis.load_factors"
+    factors = as_list(value, place)
+    if len(factors) != count:
+        refuse(place, f"as many values as there are tables, {count}", len(factors))
+    return [_factor(factor, f"{place}[{i}]") for i, factor in enumerate(factors)]
+
+
+def _factor(value: Any, place: str) -> float:
+    if value is None:
+        return AS_REQUESTED
+    if value == _NO_FACTOR:
+        return NO_LOAD_FACTOR
+    if type(value) not in (int, float) or not 0 <= value <= 1:
+        refuse(place, f"a number from 0 to 1, null or {_NO_FACTOR!r}", value)
+    return float(value)
+
+
+def _factor_json(factor: float) -> float | str | None:
+    if math.isnan(factor):
+        return None
+    return _NO_FACTOR if factor == NO_LOAD_FACTOR else factor
+
+
+def _rating(text: Any) -> float:
+    """Hexadecimal text, since the rating must come back to the bit whoever reads the JSON."""
+    value = math.nan
+    if type(text) is str:
+        with suppress(ValueError, OverflowError):
+            value = float.fromhex(text)
+    if not 0 <= value < math.inf or value.hex() != text:
+        refuse("basis.rating", "a finite hexadecimal float", text)
+    return value

@@ -1,0 +1,86 @@
+"""Values of a plan file, checked: an error says where in the file, and what should be there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, NoReturn
+
+LARGEST = 2**63 - 1
+
+
+class PlanFileError(ValueError):
+    """A file that is no plan file, or a plan that a file can't hold.
+
+    `path` is the file, `place` where in its JSON, `problem` what is wrong there.
+    """
+
+    def __init__(self, path: str, place: str, problem: str) -> None:
+        super().__init__(f"{path}: {place}: {problem}" if place else f"{path}: {problem}")
+        self.path = path
+        self.place = place
+        self.problem = problem
+
+
+class BadValue(ValueError):
+    """A value that a plan file can't hold or should not have, with its place in the file."""
+
+    def __init__(self, place: str, problem: str) -> None:
+        super().__init__(f"{place}: {problem}")
+        self.place = place
+        self.problem = problem
+
+
+def below(place: str, key: str) -> str:
+    """The place of an entry of an object: `modules.sparse`, or `modules["a.b"]`."""
+    if key and key.replace("-", "_").isidentifier():
+        return f"{place}.{key}" if place else key
+    return f"{place}[{json.dumps(key)}]"
+
+
+def refuse(place: str, expected: str, value: Any) -> NoReturn:
+    """Raises BadValue: what was expected, and what is there."""
+    text = repr(value)
+    if len(text) > 60:
+        text = text[:57] + "..."
+    raise BadValue(place, f"must be {expected}, not {text}")
+
+
+def as_text(value: Any, place: str) -> str:
+    if type(value) is not str:
+        refuse(place, "a text", value)
+    return value
+
+
+def as_whole(value: Any, place: str, least: int = 0) -> int:
+    if type(value) is not int or not least <= value <= LARGEST:
+        refuse(place, f"a whole number from {least} to 2^63-1", value)
+    return value
+
+
+def as_wholes(value: Any, place: str) -> list[int]:
+    return [as_whole(item, f"{place}[{i}]") for i, item in enumerate(as_list(value, place))]
+
+
+def as_object(value: Any, place: str) -> dict[str, Any]:
+    if type(value) is not dict:
+        refuse(place, "an object", value)
+    return value
+
+
+def as_list(value: Any, place: str) -> list[Any]:
+    if type(value) is not list:
+        refuse(place, "a list", value)
+    return value
+
+
+def check_fields(
+    fields: Mapping[str, Any], known: Iterable[str], place: str, required: Iterable[str] = ()
+) -> None:
+    """Raises BadValue for a field that means nothing here, and for a required one not there."""
+    for name in fields:
+        if name not in known:
+            raise BadValue(below(place, name), f"is unknown; known are {', '.join(known)}")
+    for name in required:
+        if name not in fields:
+            raise BadValue(below(place, name), "is missing")

@@ -1,0 +1,286 @@
+"""One table of a plan file: its JSON object, checked and taken apart, and back.
+
+Shards that cut a table into row and column blocks are written as those blocks and their ranks:
+
+    {"sharding_type": "row_wise", "compute_kernel": "fused", "shape": [1000000, 64],
+     "row_blocks": ["1023 x 977", 529], "ranks": ["0-1023"]}
+
+Blocks that are left out are one block. Shards go down the rows first, and each lies where
+TorchRec places its rank. Any other shards are listed one by one under `shards`, which is null
+for a table without a sharding spec.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastplan.plans.checks import (
+    BadValue,
+    as_list,
+    as_object,
+    as_text,
+    as_whole,
+    as_wholes,
+    below,
+    check_fields,
+    refuse,
+)
+from fastplan.plans.placement import read_placement
+from fastplan.plans.shards import MOST_SHARDS, Cut, Runs, blocks_in
+
+# What a plan carries for a table beside its layout; read and written as it is, unless TorchRec
+# is asked.
+SETTINGS = (
+    "cache_params",
+    "enforce_hbm",
+    "stochastic_rounding",
+    "bounds_check_mode",
+    "output_dtype",
+    "key_value_params",
+)
+
+RankRuns = tuple[tuple[int, int], ...]  # (first, last)
+
+_RANGE = re.compile(r"(\d{1,19})-(\d{1,19})", re.ASCII)
+_BLOCKS = re.compile(r"(\d{1,9}) x (\d{1,19})", re.ASCII)
+_BLOCK_FIELDS = ("shape", "row_blocks", "column_blocks")
+_FIELDS = ("sharding_type", "compute_kernel", *_BLOCK_FIELDS, "ranks", "shards", *SETTINGS)
+_SHARD_FIELDS = ("offset", "size", "placement")
+
+
+class ListedShard(NamedTuple):
+    """A shard that is written out."""
+
+    offset: list[int]
+    size: list[int]
+    placement: str | None
+
+    def json(self) -> dict[str, Any]:
+        return dict(zip(_SHARD_FIELDS, self, strict=True))
+
+
+class TableEntry(NamedTuple):
+    """A table as a plan file has it: cut into blocks, or with listed shards, or without any."""
+
+    path: str
+    name: str
+    sharding_type: str
+    kernel: str
+    ranks: RankRuns | None
+    cut: Cut | None
+    listed: tuple[ListedShard, ...] | None
+    settings: dict[str, Any]
+
+    @property
+    def place(self) -> str:
+        """Where in the file it is."""
+        return below(below("modules", self.path), self.name)
+
+    @property
+    def rank_count(self) -> int:
+        return sum(last - first + 1 for first, last in self.ranks or ())
+
+    def all_ranks(self) -> list[int]:
+        """Every rank by itself; none if they are not known."""
+        return list(chain.from_iterable(range(first, last + 1) for first, last in self.ranks or ()))
+
+    def json(self) -> dict[str, Any]:
+        """The table's object."""
+        entry: dict[str, Any] = {
+            "sharding_type": self.sharding_type,
+            "compute_kernel": self.kernel,
+        }
+        if self.cut is not None:
+            entry["shape"] = list(self.cut.shape)
+            for name, runs in zip(_BLOCK_FIELDS[1:], self.cut, strict=True):
+                if blocks_in(runs) > 1:
+                    entry[name] = [f"{n} x {size}" if n > 1 else size for n, size in runs]
+        entry["ranks"] = None if self.ranks is None else _rank_items(self.ranks)
+        if self.cut is None:
+            entry["shards"] = self.listed and [shard.json() for shard in self.listed]
+        return entry | self.settings
+
+
+def rank_runs(ranks: Any) -> RankRuns:
+    """Ranks as runs of those that follow each other."""
+    numbers = np.asarray(ranks, np.int64)
+    if not len(numbers):
+        return ()
+    ends = np.flatnonzero(np.diff(numbers) != 1)
+    first = numbers[[0, *(ends + 1)]].tolist()
+    last = numbers[[*ends, -1]].tolist()
+    return tuple(zip(first, last, strict=True))
+
+
+def _rank_items(runs: RankRuns) -> list[int | str]:
+    items: list[int | str] = []
+    for first, last in runs:
+        items += [f"{first}-{last}"] if last > first + 1 else range(first, last + 1)
+    return items
+
+
+class EntryReader:
+    """Reads the tables of one file, and counts their shards."""
+
+    def __init__(self, *, has_device: bool, ranks: int | None = None) -> None:
+        self._has_device = has_device
+        self._ranks = ranks  # of a topology, where there is one
+        self._shards = 0
+
+    def read(self, path: str, name: str, value: Any) -> TableEntry:
+        """The table of a JSON object; BadValue if it is not one."""
+        place = below(below("modules", path), name)
+        entry = as_object(value, place)
+        check_fields(entry, _FIELDS, place, ("sharding_type", "compute_kernel", "ranks"))
+        if ("shape" in entry) == ("shards" in entry):
+            raise BadValue(place, "must have either `shape` or `shards`")
+        ranks = self._rank_runs(entry["ranks"], below(place, "ranks"))
+        cut = listed = None
+        if "shape" in entry:
+            cut = self._cut(entry, ranks, place)
+        elif "row_blocks" in entry or "column_blocks" in entry:
+            raise BadValue(place, "must have `shape` beside `row_blocks` and `column_blocks`")
+        elif entry["shards"] is not None:
+            listed = self._listed(entry["shards"], below(place, "shards"))
+        return TableEntry(
+            path,
+            name,
+            as_text(entry["sharding_type"], below(place, "sharding_type")),
+            as_text(entry["compute_kernel"], below(place, "compute_kernel")),
+            ranks,
+            cut,
+            listed,
+            {name: entry[name] for name in SETTINGS if name in entry},
+        )
+
+    def _rank_runs(self, value: Any, place: str) -> RankRuns | None:
+        if value is None:
+            return None
+        runs = []
+        for i, item in enumerate(as_list(value, place)):
+            found = _RANGE.fullmatch(item) if type(item) is str else None
+            if found:
+                first, last = int(found[1]), int(found[2])
+                if first > last:
+                    refuse(f"{place}[{i}]", "a rank or a rising range of ranks", item)
+            elif type(item) is int and item >= 0:
+                first = last = item
+            else:
+                refuse(f"{place}[{i}]", "a rank or a range such as `0-7`", item)
+            self._check(as_whole(last, f"{place}[{i}]"), f"{place}[{i}]")
+            self._count(last - first + 1, f"{place}[{i}]")
+            runs.append((first, last))
+        return tuple(runs)
+
+    def _check(self, rank: int, place: str) -> None:
+        if self._ranks is not None and rank >= self._ranks:
+            refuse(place, f"below the topology's {self._ranks} ranks", rank)
+
+    def _count(self, more: int, place: str) -> None:
+        self._shards += more
+        if self._shards > MOST_SHARDS:
+            raise BadValue(place, f"makes more than {MOST_SHARDS} shards, the most a file can have")
+
+    def _cut(self, entry: dict[str, Any], ranks: RankRuns | None, place: str) -> Cut:
+        shape = as_wholes(entry["shape"], below(place, "shape"))
+        if len(shape) != 2:
+            refuse(below(place, "shape"), "two numbers, rows and columns", shape)
+        if not self._has_device:
+            raise BadValue("device", f"must be known, since {place} has blocks")
+        if not ranks:
+            raise BadValue(below(place, "ranks"), "must have a rank for every block")
+        cut = Cut(
+            *(
+                _read_runs(entry.get(name, [total]), total, below(place, name))
+                for name, total in zip(_BLOCK_FIELDS[1:], shape, strict=True)
+            )
+        )
+        count = sum(last - first + 1 for first, last in ranks)
+        if cut.blocks != count:
+            raise BadValue(
+                below(place, "ranks"), f"must be one per block: {count} for {cut.blocks}"
+            )
+        return cut
+
+    def _listed(self, value: Any, place: str) -> tuple[ListedShard, ...]:
+        entries = as_list(value, place)
+        self._count(len(entries), place)
+        shards = tuple(self._shard(entry, f"{place}[{i}]") for i, entry in enumerate(entries))
+        if problem := _no_table(shards):
+            raise BadValue(place, f"must be shards of one table: {problem}")
+        return shards
+
+    def _shard(self, value: Any, place: str) -> ListedShard:
+        entry = as_object(value, place)
+        check_fields(entry, _SHARD_FIELDS, place, _SHARD_FIELDS)
+        offset = as_wholes(entry["offset"], below(place, "offset"))
+        size = as_wholes(entry["size"], below(place, "size"))
+        if len(offset) != len(size):
+            raise BadValue(place, "must have as many offsets as sizes")
+        placement = entry["placement"]
+        if placement is not None:
+            where = below(place, "placement")
+            device = read_placement(as_text(placement, where), where)
+            if device is not None:
+                self._check(device.rank, where)
+        return ListedShard(offset, size, placement)
+
+
+def _read_runs(value: Any, total: int, place: str) -> Runs:
+    """Block sizes, which must add up to the table's."""
+    runs = []
+    for i, item in enumerate(as_list(value, place)):
+        found = _BLOCKS.fullmatch(item) if type(item) is str else None
+        if found:
+            runs.append((int(found[1]), int(found[2])))
+        elif type(item) is int and item >= 0:
+            runs.append((1, item))
+        else:
+            refuse(f"{place}[{i}]", "a size or `count x size`", item)
+    covered = sum(count * size for count, size in runs)
+    if covered != total:
+        raise BadValue(place, f"must add up to {total}, not {covered}")
+    return tuple(runs)
+
+
+def _no_table(shards: tuple[ListedShard, ...]) -> str:
+    """Why shards can't be those of one table; empty if they can."""
+    if not shards:
+        return "Empty shard list"
+    dimensions = {len(shard.size) for shard in shards}
+    if len(dimensions) != 1:
+        return "they differ in their number of dimensions"
+    if dimensions <= {1, 2} and (pair := _overlap(shards)):
+        return f"shards {pair[0]} and {pair[1]} overlap"
+    return ""
+
+
+def _overlap(shards: tuple[ListedShard, ...]) -> tuple[int, int] | None:
+    """The numbers of two shards that share a cell.
+
+    Goes down the rows and keeps the column spans that are open; as long as none overlap, a new
+    one can only meet its neighbours.
+    """
+    steps = []
+    for i, shard in enumerate(shards):
+        row, column, *_ = (*shard.offset, 0)
+        rows, columns, *_ = (*shard.size, 1)
+        if rows and columns:
+            span = (column, column + columns, i)
+            steps += [(row, 1, span), (row + rows, 0, span)]
+    open_spans: list[tuple[int, int, int]] = []
+    for _, begins, span in sorted(steps):
+        at = bisect_left(open_spans, span)
+        if not begins:
+            open_spans.pop(at)
+            continue
+        for other in open_spans[max(0, at - 1) : at + 1]:
+            if other[0] < span[1] and span[0] < other[1]:
+                return min(other[2], span[2]), max(other[2], span[2])
+        open_spans.insert(at, span)
+    return None

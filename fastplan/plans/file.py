@@ -1,0 +1,182 @@
+"""Plan files: a sharding plan as JSON that people can read, compare and edit.
+
+A file holds the plan of a model table by table and the fingerprint of the request it was made
+for; it may hold that request, too. It holds data only: reading one runs nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from fastplan.cache.fingerprint import fingerprint as request_key
+from fastplan.plans.basis import basis_json, check_agreement, read_basis
+from fastplan.plans.checks import BadValue, PlanFileError, refuse
+from fastplan.plans.convert import table_entry, table_layout
+from fastplan.plans.document import Document, document_text, parse_json, read_document
+from fastplan.plans.entries import TableEntry
+from fastplan.plans.placement import PlacementRule
+from fastplan.plans.plan import Basis, Layout, Plan
+from fastplan.plans.shards import layout_of
+
+__all__ = ["PlanFileError", "parse_plan", "plan_text", "read_plan", "write_plan"]
+
+# Larger than the file of any plan, and small enough to parse in memory.
+MOST_BYTES = 128 * 1024**2
+
+
+def read_plan(path: str | os.PathLike[str]) -> Plan:
+    """The plan of a file. Raises PlanFileError if it is malformed, and OSError as open() does."""
+    return parse_plan(read_bytes(path), os.fspath(path))
+
+
+def parse_plan(data: bytes, name: str) -> Plan:
+    """What `read_plan` reads. `name` stands for the file in errors."""
+    return plan_of(parse_file(data, name), name)
+
+
+def write_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
+    """Writes a plan file, all at once: readers see the old file or the whole new one.
+
+    Raises PlanFileError, naming the table and the field, for what a file can't hold.
+    """
+    replace_file(path, _text(plan, os.fspath(path)).encode())
+
+
+def plan_text(plan: Plan) -> str:
+    """What `write_plan` writes."""
+    return _text(plan, plan.name)
+
+
+def parse_file(data: bytes, name: str, *, ranks: int | None = None) -> Document:
+    """A file taken apart; its ranks must be below those of a topology. Raises PlanFileError."""
+    try:
+        return read_document(parse_json(data), ranks=ranks)
+    except BadValue as error:
+        raise PlanFileError(name, error.place, error.problem) from error
+    except RecursionError as error:
+        raise PlanFileError(name, "", "is nested too deeply") from error
+
+
+def plan_of(document: Document, name: str) -> Plan:
+    """The plan that a file's content tells. Raises PlanFileError."""
+    try:
+        found = read_basis(document)
+        layout = _layout(document) if found is None else _layout_by(document, *found)
+    except BadValue as error:
+        raise PlanFileError(name, error.place, error.problem) from error
+    return Plan(
+        name=document.notes.get("model") or Path(name).name,
+        layout=layout,
+        fingerprint=document.fingerprint,
+        notes=document.notes,
+        basis=None if found is None else found[0],
+    )
+
+
+def _layout(document: Document) -> Layout:
+    rule = document.rule
+    return Layout(
+        tables=tuple(table_layout(entry) for entry in document.entries),
+        device=rule and rule.device,
+        ranks_per_host=rule and rule.ranks_per_host,
+    )
+
+
+def _layout_by(document: Document, basis: Basis, entries: list[TableEntry]) -> Layout:
+    """The layout of a plan whose basis is known, which tells the shape of copies, too."""
+    device = document.rule and document.rule.device
+    layout = layout_of(basis.request, basis.cluster, basis.record, device=device)
+    return replace(
+        layout,
+        tables=tuple(
+            table._replace(
+                settings=entry.settings if entry.listed is None else table_layout(entry).settings
+            )
+            for table, entry in zip(layout.tables, entries, strict=True)
+        ),
+    )
+
+
+def _text(plan: Plan, name: str) -> str:
+    layout = plan.layout
+    rule = None
+    if layout.device is not None:
+        rule = PlacementRule(layout.device, layout.ranks_per_host)
+    try:
+        document = new_document(
+            [table_entry(table, rule) for table in layout.tables],
+            rule,
+            fingerprint=plan.fingerprint,
+            notes=plan.notes,
+            basis=plan.basis,
+        )
+        return document_text(document)
+    except BadValue as error:
+        raise PlanFileError(name, error.place, error.problem) from error
+
+
+def new_document(
+    entries: list[TableEntry],
+    rule: PlacementRule | None,
+    *,
+    fingerprint: str | None,
+    notes: dict[str, str],
+    basis: Basis | None,
+    paths: Iterable[str] = (),
+) -> Document:
+    """The content of a new file, from tables in the plan's order. Raises BadValue.
+
+    `paths` are the modules, where some of them may have no table.
+    """
+    numbers: dict[str, list[int]] = {path: [] for path in paths}
+    for number, entry in enumerate(entries):
+        numbers.setdefault(entry.path, []).append(number)
+    by_module = [number for module in numbers.values() for number in module]
+    if len({(entry.path, entry.name) for entry in entries}) != len(entries):
+        raise BadValue("modules", "would have a table twice in one module")
+    content = None
+    if basis is not None:
+        check_agreement(basis, entries)
+        key = request_key(basis.canonical)
+        if fingerprint not in (None, key):
+            refuse("fingerprint", f"that of the basis, {key}", fingerprint)
+        fingerprint = key
+        order = sorted(range(len(by_module)), key=by_module.__getitem__)
+        content = basis_json(basis, order)
+    return Document(
+        fingerprint=fingerprint,
+        notes=notes,
+        rule=rule,
+        paths=tuple(numbers),
+        entries=tuple(entries[number] for number in by_module),
+        basis=content,
+    )
+
+
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
+    """A file's bytes. Raises PlanFileError if it is larger than any plan's."""
+    with open(path, "rb") as stream:
+        data = stream.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        problem = f"is larger than {MOST_BYTES >> 20} MiB, the most it can be"
+        raise PlanFileError(os.fspath(path), "", problem)
+    return data
+
+
+def replace_file(path: str | os.PathLike[str], data: bytes) -> None:
+    """Puts a whole file in place of the old one, behind a link if there is one."""
+    target = Path(path).resolve()
+    draft = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        with open(draft, "xb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(draft, target)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,83 @@
+"""Figures as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+ALL_RANKS = "all ranks"
+_BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def of_bytes(count: float) -> str:
+    """Such as `12.3 GiB`."""
+    size, unit = float(abs(count)), 0
+    while size >= 1024 and unit < len(_BYTE_UNITS) - 1:
+        size, unit = size / 1024, unit + 1
+    sign = "-" if count < 0 else ""
+    if unit == 0:
+        return f"{sign}{int(size)} B"
+    return f"{sign}{size:.{1 if size < 1000 else 0}f} {_BYTE_UNITS[unit]}"
+
+
+def of_milliseconds(value: float) -> str:
+    """TorchRec's costs are in milliseconds: four digits of them, and another unit for extremes."""
+    if value >= 10_000:
+        return f"{_digits(value / 1000)} s"
+    if 0 < value < 0.01:
+        return f"{_digits(value * 1000)} us"
+    return f"{_digits(value)} ms"
+
+
+def of_seconds(value: float) -> str:
+    if value >= 7200:
+        return f"{value / 3600:.1f} h"
+    if value >= 120:
+        return f"{value / 60:.1f} min"
+    return of_milliseconds(value * 1000) if value < 1 else f"{value:.1f} s"
+
+
+def _digits(value: float) -> str:
+    """About four digits, without an exponent."""
+    for limit, decimals in ((9.9995, 3), (99.995, 2), (999.95, 1)):
+        if abs(value) < limit:
+            return f"{value:.{decimals}f}"
+    return f"{value:,.0f}"
+
+
+def of_share(fraction: float) -> str:
+    """A part of a whole, such as `12.9 %`."""
+    percent = 100 * fraction
+    if 0 < percent < 0.05:
+        return "<0.1 %"
+    return f"{percent:.1f} %"
+
+
+def of_change(before: float, after: float) -> str:
+    """Such as `-18.6 %`; `0 %` is no change at all."""
+    if before == after:
+        return "0 %"
+    if before == 0:
+        return "new"
+    percent = 100 * (after / before - 1)
+    return f"{percent:+.1f} %" if abs(percent) >= 0.05 else f"{percent:+.1g} %"
+
+
+def of_count(count: int, one: str, many: str | None = None) -> str:
+    """Such as `1 table` or `1,024 tables`."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def of_ranks(ranks: Iterable[int], world: int | None = None) -> str:
+    """Ranks as ranges, such as `r0-7,12`; all of a cluster's ranks are `all ranks`."""
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and rank in (runs[-1][1], runs[-1][1] + 1):
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    if not runs:
+        return "-"
+    if world is not None and world > 1 and runs == [[0, world - 1]]:
+        return ALL_RANKS
+    parts = [str(a) if a == b else f"{a}{',' if b == a + 1 else '-'}{b}" for a, b in runs]
+    return "r" + ",".join(parts)

@@ -1,0 +1,124 @@
+"""`fastplan doctor` in installations that work, that don't, and that are empty."""
+
+import json
+import sys
+
+import pytest
+
+from tests.cli.command import run
+from tests.doctor.sites import PIP, Site
+
+SYMBOL = """
+try:
+    raise OSError("/site/fbgemm_gpu/fbgemm_gpu_py.so: undefined symbol: _ZN3c104impl")
+except OSError as error:
+    raise OSError("Could not load this library: /site/fbgemm_gpu/fbgemm_gpu_py.so") from error
+"""
+
+
+@pytest.fixture
+def site(tmp_path):
+    return Site(tmp_path / "site")
+
+
+def test_this_installation_is_healthy():
+    ended = run("doctor", "--json")
+    found = json.loads(ended.stdout)
+    assert [finding for finding in found["findings"] if finding["level"] == "problem"] == []
+    assert (ended.returncode, found["healthy"]) == (0, True)
+    assert "planner" in [finding["subject"] for finding in found["findings"]]
+
+
+def test_it_works_where_nothing_is_installed(site):
+    code, found = site.findings()
+    assert code == 2
+    assert found["python"][0][0] == "ok"
+    assert found["numpy"] == [("problem", "not installed", f"{PIP} install 'numpy>=1.26'")]
+    assert found["torchrec"][0][0] == "note"
+    assert "torch" not in found
+
+
+def test_numpy_alone_is_enough_for_model_files(site):
+    code, found = site.numpy().findings()
+    assert code == 0
+    assert found["core"][0][:2] == ("ok", "fastplan 0.1.0, the native core loads")
+    assert [name for name, told in found.items() if told[0][0] != "ok"] == ["torchrec"]
+
+
+def test_an_fbgemm_for_another_torch_is_told_with_the_way_out(site):
+    site.numpy().torch("2.13.0+cu126", "12.6").fbgemm("1.7.0", SYMBOL, name="fbgemm-gpu")
+    code, found = site.torchrec().findings()
+    assert code == 2
+    assert found["torch"] == [("ok", "2.13.0+cu126, the cu126 build", None)]
+    assert found["fbgemm"] == [
+        (
+            "problem",
+            "fbgemm-gpu 1.7.0 was built for another torch than 2.13.0+cu126 (_ZN3c104impl)",
+            f"{PIP} uninstall -y fbgemm-gpu && {PIP} install 'fbgemm-gpu==1.8.*' "
+            '--index-url "<index of PyTorch\'s cu126 builds>"',
+        )
+    ]
+    assert found["torchrec"][0][:2] == ("ok", "1.8.0")
+
+
+def test_a_broken_torch_does_not_stop_it(site):
+    site.numpy().torch(code="raise ImportError('libtorch_cpu.so: bad ELF')")
+    code, found = site.fbgemm().torchrec().findings()
+    assert code == 2
+    assert found["torch"] == [("problem", "ImportError: libtorch_cpu.so: bad ELF", None)]
+    assert found["fbgemm"][0][:2] == ("ok", "1.8.0, the CPU build")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
+def test_an_import_that_crashes_does_not_stop_it(site):
+    crash = "import os, resource; resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); os.abort()"
+    code, found = site.numpy().torch().fbgemm(code=crash).torchrec().findings()
+    assert code == 2
+    assert found["fbgemm"][0][:2] == ("problem", "importing crashes Python (SIGABRT)")
+    assert "cache" in found
+
+
+def test_missing_requirements_are_one_problem(site):
+    site.numpy().torch().fbgemm()
+    site.torchrec(code="import pyre_extensions", requires=("tqdm", "pyre-extensions"))
+    code, found = site.findings()
+    assert code == 2
+    assert found["torchrec"] == [
+        (
+            "problem",
+            "needs tqdm, pyre-extensions, not installed",
+            f"{PIP} install tqdm pyre-extensions",
+        )
+    ]
+
+
+def test_an_unsupported_torchrec_is_a_problem(site):
+    site.numpy().torch("2.12.0+cpu").fbgemm("1.7.0").torchrec("1.7.0", requires=())
+    code, found = site.findings()
+    assert code == 2
+    ((level, text, fix),) = found["torchrec"]
+    assert (level, text) == (
+        "problem",
+        "1.7.0: fastplan reproduces the planner of TorchRec 1.8.0 and 1.9.2",
+    )
+    assert fix.startswith(f"{PIP} install 'torch==2.13.*' ")
+    assert fix.endswith(f"{PIP} install --no-deps torchrec==1.8.0")
+
+
+def test_text_has_a_line_per_finding_and_one_per_fix(site):
+    ended = site.doctor(FASTPLAN_CASHE="\x1b[31m")
+    lines = ended.stdout.splitlines()
+    assert ended.returncode == 2
+    assert any(line.startswith("problem  numpy        not installed") for line in lines)
+    assert f"                      fix: {PIP} install 'numpy>=1.26'" in lines
+    assert any(
+        line.endswith("FASTPLAN_CASHE means nothing: did you mean FASTPLAN_CACHE?")
+        for line in lines
+    )
+    assert lines[-1] == "1 problem, 2 notes"
+    assert "\x1b" not in ended.stdout
+
+
+def test_levels_are_coloured_where_colours_are_wanted(site):
+    assert "\x1b[31mproblem\x1b[0m" in site.doctor(FORCE_COLOR="1").stdout
+    assert "\x1b" not in site.doctor("--no-color", FORCE_COLOR="1").stdout

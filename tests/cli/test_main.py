@@ -1,0 +1,249 @@
+"""The way in: help, options, errors, exit codes and streams."""
+
+import os
+import signal
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from fastplan import __version__
+from fastplan.cli import main as main_module
+from fastplan.cli import parser as parser_module
+from fastplan.cli.commands import COMMANDS, GROUPS, Command
+from fastplan.cli.main import main
+from tests.cli.command import COMMAND, call, environment, run
+
+HEAVY = ("torch", "torchrec", "numpy", "numba", "yaml", "fsspec")
+
+
+def install(monkeypatch, act, add_arguments=lambda parser: None):
+    """Makes `fastplan try` a command that does this."""
+    command = Command("try", "Help", "tries something", "fastplan try")
+    module = SimpleNamespace(HELP="Tries.", EXAMPLES="fastplan try", run=act)
+    module.add_arguments = add_arguments
+    monkeypatch.setattr(main_module, "COMMANDS", (command,))
+    monkeypatch.setattr(parser_module, "load", lambda _: module)
+
+
+def raising(error):
+    def act(args):
+        raise error
+
+    return act
+
+
+@pytest.mark.parametrize("words", [(), ("--help",), ("-h",), ("--debug", "--help")])
+def test_help_is_a_map_of_the_commands_by_group(capsys, words):
+    code, out, err = call(capsys, *words)
+    assert (code, err) == (0, "")
+    for command in COMMANDS:
+        assert f"  {command.name} " in out
+        assert command.help in out
+        assert f"  {command.example}" in out
+    used = [group for group in GROUPS if any(command.group == group for command in COMMANDS)]
+    places = [out.index(f"\n{group}\n") for group in used]
+    assert places == sorted(places)
+    assert max(map(len, out.splitlines())) <= 100
+
+
+def test_the_version_is_told(capsys):
+    assert call(capsys, "--version") == (0, f"fastplan {__version__}\n", "")
+
+
+def test_options_before_and_after_the_command_are_the_same(monkeypatch, capsys):
+    seen = []
+    install(monkeypatch, lambda args: seen.append((args.debug, args.no_color)) or 0)
+    for words in (("try",), ("--debug", "try"), ("try", "--debug"), ("--no-color", "try")):
+        assert main(words) == 0
+    assert seen == [(False, False), (True, False), (True, False), (False, True)]
+
+
+def test_no_color_reaches_whoever_looks_at_the_environment(monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "")
+    seen = []
+    install(monkeypatch, lambda args: seen.append(os.environ["NO_COLOR"]) or 0)
+    main(("try",))
+    main(("try", "--no-color"))
+    assert seen == ["", "1"]
+
+
+@pytest.mark.parametrize("code", [0, 1, 2])
+def test_the_commands_exit_code_is_returned(monkeypatch, code):
+    install(monkeypatch, lambda args: code)
+    assert main(("try",)) == code
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("cahce",), "unknown command `cahce`: did you mean `cache`?"),
+        (("xyzzy",), "unknown command `xyzzy`: there are "),
+        (("--frobnicate",), "unrecognized arguments: --frobnicate"),
+        (("--vers",), "unrecognized arguments: --vers"),
+        (("cache", "ls", "--frobnicate"), "unrecognized arguments: --frobnicate"),
+        (("cache",), "required: ACTION"),
+        (("cache", "sl"), "unknown action `sl`: did you mean `ls`?"),
+        (("completion", "bsh"), "unknown shell `bsh`: did you mean `bash`?"),
+        (("\x1b[31mred",), "unknown command `\\x1b[31mred`"),
+    ],
+)
+def test_a_usage_error_is_one_line_and_exit_code_1(capsys, words, told):
+    code, out, err = call(capsys, *words)
+    assert (code, out) == (1, "")
+    assert err.startswith("fastplan: error: ")
+    assert told in err
+    assert "--help`" in err
+    assert err.count("\n") == 1
+
+
+def test_an_error_of_fastplans_own_is_told_as_it_is(monkeypatch, capsys):
+    from fastplan.cache.stores import StoreError
+
+    install(monkeypatch, raising(StoreError("down: \x1b[2J\nstart it")))
+    code, out, err = call(capsys, "try")
+    assert (code, out, err) == (1, "", "fastplan: error: down: \\x1b[2J start it\n")
+
+
+def test_any_other_error_is_told_with_its_type_and_a_hint(monkeypatch, capsys):
+    install(monkeypatch, raising(ZeroDivisionError("division by zero")))
+    code, _, err = call(capsys, "try")
+    assert code == 1
+    assert err == "fastplan: error: ZeroDivisionError: division by zero (--debug shows where)\n"
+
+
+def test_debug_shows_where(monkeypatch, capsys):
+    install(monkeypatch, raising(ZeroDivisionError("division by zero")))
+    code, _, err = call(capsys, "try", "--debug")
+    assert code == 1
+    assert "Traceback" in err
+    assert "in act\n    raise error" in err
+    assert err.endswith("(--debug shows where)\n")
+
+
+def test_an_interrupt_is_one_line_and_exit_code_130(monkeypatch, capsys):
+    install(monkeypatch, raising(KeyboardInterrupt()))
+    assert call(capsys, "try") == (130, "", "\nfastplan: interrupted\n")
+
+
+WAITING = """
+import signal, sys
+from types import SimpleNamespace
+from fastplan.cli import main, parser
+from fastplan.cli.commands import Command
+
+def act(args):
+    print("ready", flush=True)
+    while True:
+        signal.pause()
+
+main.COMMANDS = (Command("try", "Help", "waits", "fastplan try"),)
+parser.load = lambda _: SimpleNamespace(
+    HELP="", EXAMPLES="", add_arguments=lambda parser: None, run=act
+)
+sys.exit(main.main(["try"]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "pause"), reason="no such signals")
+def test_control_c_ends_a_running_command_without_a_traceback():
+    with subprocess.Popen(
+        [sys.executable, "-c", WAITING],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    ) as process:
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, "\nfastplan: interrupted\n")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a shell")
+def test_a_reader_that_has_seen_enough_ends_it_silently():
+    line = 'set -o pipefail; "$@" --help | true; echo ${PIPESTATUS[0]}'
+    ended = subprocess.run(
+        ["bash", "-c", line, "bash", *COMMAND], capture_output=True, text=True, env=environment()
+    )
+    assert ended.stderr == ""
+    assert ended.stdout in ("0\n", "141\n")  # 0 if all was written before the pipe was closed
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a full device")
+def test_output_that_cannot_be_written_is_an_error():
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [*COMMAND, "--help"], stdout=full, stderr=subprocess.PIPE, text=True, env=environment()
+        )
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("fastplan: error: ")
+    assert ended.stderr.count("\n") == 1
+
+
+def test_text_that_the_stream_has_no_characters_for_is_escaped():
+    code = (
+        "import sys; from types import SimpleNamespace;"
+        "from fastplan.cli import main, parser; from fastplan.cli.commands import Command;"
+        "main.COMMANDS = (Command('try', 'Help', '', ''),);"
+        "parser.load = lambda _: SimpleNamespace(HELP='', EXAMPLES='',"
+        " add_arguments=lambda p: None, run=lambda a: print('t\\u00e4ble\\ud800') or 0);"
+        "sys.exit(main.main(['try']))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        env=environment(PYTHONIOENCODING="ascii"),
+    )
+    assert (ended.returncode, ended.stdout) == (0, b"t\\xe4ble\\ud800" + os.linesep.encode())
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a shell")
+def test_closed_streams_are_no_error():
+    ended = subprocess.run(
+        ["bash", "-c", '"$@" --help >&- 2>&-', "bash", *COMMAND], env=environment()
+    )
+    assert ended.returncode == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--help",),
+        ("--version",),
+        ("completion", "bash"),
+        ("cache", "ls"),
+        *((command.name, "--help") for command in COMMANDS),
+    ],
+    ids=" ".join,
+)
+def test_it_answers_without_loading_anything_heavy(words, tmp_path):
+    code = (
+        "import sys; from fastplan.cli.main import main; code = main(sys.argv[1:]);"
+        f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr);"
+        "sys.exit(code)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code, *words],
+        capture_output=True,
+        text=True,
+        env=environment(FASTPLAN_CACHE=str(tmp_path)),
+    )
+    assert (ended.returncode, ended.stderr) == (0, "[]\n")
+
+
+def test_help_imports_no_command():
+    code = (
+        "import sys; from fastplan.cli.main import main; main(['--help']);"
+        "print([n for n in sys.modules if n in ('fastplan.cli.cache', 'fastplan.cli.doctor')])"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment(), check=True
+    )
+    assert ended.stdout.splitlines()[-1] == "[]"
+
+
+def test_it_runs_as_a_module():
+    ended = run("--version")
+    assert (ended.returncode, ended.stdout) == (0, f"fastplan {__version__}\n")

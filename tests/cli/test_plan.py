@@ -1,0 +1,192 @@
+"""`fastplan plan`, `export`, `inspect`, `compare` and `skus`, as a user runs them."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from fastplan.cli.main import main
+
+SPEC = """
+model: dlrm
+batch_size: 4096
+tables:
+  - {name: t0, rows: 40M, dim: 128, pooling: 3}
+  - {name: t1, rows: 4M, dim: 64, pooling: 30}
+"""
+
+
+@pytest.fixture
+def spec(tmp_path):
+    file = tmp_path / "model.yaml"
+    file.write_text(SPEC)
+    return str(file)
+
+
+def plan(spec, *words):
+    return main(("plan", spec, "--sku", "h100", *words))
+
+
+def told(capsys):
+    return capsys.readouterr().err
+
+
+def test_plans_are_shown_and_written(spec, tmp_path, capsys):
+    files = [str(tmp_path / name) for name in ("plan.json", "plan.html")]
+    assert plan(spec, "--world-size", "16", "-o", files[0], "--html", files[1]) == 0
+    out = capsys.readouterr().out
+    assert "2 tables, 20.0 GiB of weights, 16 ranks (2 hosts x 8), h100" in out
+    assert f"written: {files[0]}, {files[1]}" in out
+    assert main(("inspect", files[0])) == 0
+    # The same page, but for where it says what was written.
+    assert capsys.readouterr().out == out.partition("\nwritten")[0]
+    with open(files[1]) as stream:
+        assert stream.read().startswith("<!doctype html>")
+
+
+def test_a_cache_is_filled_and_hit(spec, tmp_path, capsys):
+    words = ("--world-size", "8", "--cache", str(tmp_path / "plans"), "--json")
+    found = []
+    for _ in range(2):
+        assert plan(spec, *words) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    assert [each["notes"]["cache"] for each in found] == ["miss", "hit"]
+    assert found[0]["rating"] == found[1]["rating"]
+
+
+def test_a_broken_cache_costs_a_warning(spec, tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert plan(spec, "--world-size", "8", "--cache", str(tmp_path / "file"), "--quiet") == 0
+    assert "warning: the cache failed" in told(capsys)
+
+
+def test_too_large_a_model(tmp_path, capsys):
+    file = tmp_path / "big.json"
+    table = {"name": "t", "rows": "2B", "dim": 128, "compute_kernels": "fused"}
+    file.write_text(json.dumps({"model": "big", "tables": [table]}))
+    words = ("plan", str(file), "--sku", "h100", "--world-size", "8")
+    assert main(words) == 2
+    out = capsys.readouterr().out
+    assert "1 tables do not fit on 8 ranks: " in out and "short of" in out
+    assert main((*words, "--json")) == 2
+    found = json.loads(capsys.readouterr().out)
+    assert found["fits"] is False
+    assert found["shortage"]["needed"]["hbm"] > found["shortage"]["available"]["hbm"]
+    assert main((*words[:-1], "32")) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--world-size", "0"), "--world-size must be at least 1"),
+        ((), "how many ranks?"),
+        (("--world-size", "12"), "do not fill hosts of 8"),
+        (("--world-size", "8", "--torchrec", "1.7"), "must be one of 1.8.0, 1.9.2"),
+        (("--world-size", "8", "--sku", "h1000"), "h100"),
+    ],
+)
+def test_clusters_that_make_no_sense(spec, capsys, words, message):
+    assert plan(spec, *words) == 1
+    assert message in told(capsys)
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("no_such_package:build", "no_such_package can't be imported"),
+        ("tests.cli.models:nowhere", "has no 'nowhere'"),
+        ("tests.cli.models:raises", "tests.cli.models:raises() raised RuntimeError: no data here"),
+        ("tests.cli.models:nothing", "returned NoneType; it must return the module"),
+        ("tests.cli.models:too_much", "returned tuple"),
+        ("tests.cli.models:not_a_function", "is a int, not a function"),
+        ("missing.yaml", "missing.yaml: can't be read"),
+    ],
+)
+def test_models_that_are_none(capsys, target, message):
+    assert main(("plan", target, "--world-size", "8")) == 1
+    error = told(capsys)
+    assert message in error
+    assert "Traceback" not in error
+
+
+def test_a_real_model_and_its_export_plan_alike(tmp_path, capsys):
+    target = "tests.cli.models:with_constraints"
+    file = str(tmp_path / "model.yaml")
+    assert main(("export", target, "--batch-size", "2048", "-o", file)) == 0
+    assert "4 tables" in capsys.readouterr().out
+    results = []
+    for model in (target, file):
+        words = ("--sku", "a100-80", "--world-size", "16", "--batch-size", "2048", "--json")
+        assert main(("plan", model, *words)) == 0
+        results.append(json.loads(capsys.readouterr().out))
+    first, second = results
+    assert first["fingerprint"] == second["fingerprint"]
+    assert first["rating"] == second["rating"]
+    assert first["tables"] == second["tables"]
+    by_name = {table["name"]: table for table in first["tables"]}
+    assert by_name["t0"]["sharding_type"] == "row_wise"
+
+
+def test_exports_are_of_functions(capsys):
+    assert main(("export", "model.yaml")) == 1
+    assert "not package.module:function" in told(capsys)
+
+
+def test_an_export_to_the_screen_is_a_spec(capsys):
+    assert main(("export", "tests.cli.models:module")) == 0
+    assert capsys.readouterr().out.startswith("model: ")
+
+
+def test_comparing(spec, tmp_path, capsys):
+    files = {}
+    for batch, ranks in ((4096, 8), (4096, 16), (16384, 8)):
+        files[batch, ranks] = str(tmp_path / f"{batch}-{ranks}.json")
+        words = ("--world-size", str(ranks), "--batch-size", str(batch), "--quiet")
+        assert plan(spec, *words, "-o", files[batch, ranks]) == 0
+    first, other_ranks, other_batch = files.values()
+    assert main(("compare", first, first)) == 0
+    assert main(("compare", first, other_ranks)) == 1
+    assert "different models or clusters" in told(capsys)
+    page = str(tmp_path / "page.html")
+    assert main(("compare", first, other_ranks, "--force", "--html", page)) == 2
+    out = capsys.readouterr().out
+    assert "re-sharded" in out and f"written: {page}" in out
+    assert main(("compare", first, other_ranks, other_batch, "--force", "--json")) == 2
+    assert json.loads(capsys.readouterr().out)
+    assert main(("compare", first)) == 1
+    assert "two plans or more" in told(capsys)
+
+
+def test_files_that_are_no_plans(tmp_path, capsys):
+    file = tmp_path / "plan.json"
+    file.write_text("{}")
+    assert main(("inspect", str(file))) == 1
+    assert str(file) in told(capsys)
+    assert main(("inspect", str(tmp_path / "none.json"))) == 1
+    assert "No such file" in told(capsys)
+
+
+def test_skus(capsys, tmp_path):
+    assert main(("skus",)) == 0
+    assert "h100" in capsys.readouterr().out
+    assert main(("skus", "gb200", "--json")) == 0
+    assert json.loads(capsys.readouterr().out)[0]["pod_size"] == 18
+    assert main(("skus", "h100")) == 0
+    assert "hbm_mem_bw" in capsys.readouterr().out
+
+
+def test_specs_and_plans_need_no_torch(spec, tmp_path):
+    file = str(tmp_path / "plan.json")
+    lines = [
+        "import sys",
+        "from fastplan.cli.main import main",
+        f"main(('plan', {spec!r}, '--sku', 'h100', '--world-size', '8', '-o', {file!r}))",
+        f"main(('inspect', {file!r}, '--html', {file + '.html'!r}))",
+        f"main(('compare', {file!r}, {file!r}))",
+        "print([name for name in ('torch', 'torchrec', 'numba') if name in sys.modules])",
+    ]
+    result = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.splitlines()[-1] == "[]"

@@ -1,0 +1,96 @@
+"""Tables, and progress by a clock of the test's own."""
+
+import io
+import sys
+
+import pytest
+
+from fastplan.cli.terminal import Progress, table
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def steps(stream, total, seconds, count=None):
+    """What is written in `count` steps that take so many seconds each."""
+    clock = Clock()
+    with Progress("checking", total, stream=stream, clock=clock) as progress:
+        for _ in range(total if count is None else count):
+            clock.now += seconds
+            progress.advance()
+    return stream.getvalue()
+
+
+def test_a_table_aligns_texts_left_and_numbers_right():
+    lines = table(("name", "rows"), [("a", "1"), ("long name", "1,000")], "<>")
+    assert lines == ["  name        rows", "  a              1", "  long name  1,000"]
+
+
+def test_a_table_escapes_what_would_break_its_lines():
+    lines = table(("name",), [("a\nb\x1b[31m",)], "<")
+    assert lines == ["  name", "  a\\x0ab\\x1b[31m"]
+
+
+def test_a_table_in_a_pipe_is_never_cut():
+    name = "n" * 300
+    assert name in table(("name", "size"), [(name, "1")], "<>")[1]
+
+
+def test_a_table_on_a_terminal_fits(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    lines = table(("name", "size"), [("n" * 300, "123,456")], "<>")
+    assert max(map(len, lines)) <= 60
+    assert lines[1].endswith("123,456")
+
+
+def test_work_that_ends_soon_shows_nothing():
+    assert steps(Terminal(), 10, 0.05) == ""
+    assert steps(io.StringIO(), 10, 0.05) == ""
+
+
+def test_elsewhere_than_on_a_terminal_there_is_a_line_per_tenth():
+    lines = steps(io.StringIO(), 100, 1.0).splitlines()
+    assert len(lines) == 10
+    assert lines[0] == "checking  10 % (10 of 100, 1/s, 90 s left)"
+    assert lines[-1] == "checking 100 % (100 of 100, 1/s, 0 s left)"
+
+
+def test_on_a_terminal_there_is_one_line_that_goes_in_the_end(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = steps(Terminal(), 8, 0.5)
+    assert "\n" not in shown
+    states = shown.split("\r\x1b[K")
+    assert states[0] == "" == states[-1]
+    assert states[1] == "[######..................] checking  25 % (2 of 8, 2/s, 3 s left)"
+    assert all(len(state) < 80 for state in states)
+
+
+def test_a_bar_is_not_drawn_more_often_than_can_be_seen():
+    assert steps(Terminal(), 2048, 1 / 1024).count("checking") <= 11
+
+
+@pytest.mark.parametrize("stream", [Terminal(), io.StringIO()])
+def test_more_or_fewer_steps_than_announced_are_no_error(stream):
+    steps(stream, 2, 5.0, count=4)
+    steps(stream, 0, 5.0, count=2)
+    assert "100 %" in stream.getvalue()
+
+
+def test_a_bar_goes_when_the_work_fails():
+    stream, clock = Terminal(), Clock()
+    with pytest.raises(KeyError), Progress("work", 2, stream=stream, clock=clock) as progress:
+        clock.now += 5
+        progress.advance()
+        raise KeyError
+    assert stream.getvalue().endswith("\r\x1b[K")
