@@ -42,6 +42,7 @@ demo: $(STAMPS)/native
 bench: $(STAMPS)/native
 	@$(BIN)/python -m bench.planning $(BENCH_ARGS)
 	@$(BIN)/python -m bench.cache
+	@$(BIN)/python -m bench.sweep
 
 test: $(STAMPS)/native $(NEXT)/.stamp
 	@echo "== all tests, $(shell tail -n 1 requirements/torchrec.txt)"

@@ -53,6 +53,12 @@ COMMANDS = (
         "show what changes from one plan to another",
         "fastplan compare before.json after.json",
     ),
+    Command(
+        "convert",
+        "Look",
+        "write a plan in another format",
+        "fastplan convert plan.json -o plan --to torcheasyrec",
+    ),
     Command("skus", "Look", "list the hardware that has a name", "fastplan skus"),
     Command("cache", "Cache", "list, show, check and prune cached plans", "fastplan cache ls"),
     Command("doctor", "Help", "find out what is wrong with this installation", "fastplan doctor"),

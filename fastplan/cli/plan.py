@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
 
 from fastplan.cli.errors import NO, OK
 from fastplan.cli.targets import add_cluster_arguments, load_target
+
+if TYPE_CHECKING:
+    from fastplan.offline.plan import Planned
 
 HELP = (
     "Plans a model on a cluster: the plan that TorchRec's planner would return there. A spec file "
@@ -35,12 +39,18 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     from fastplan.cache.plan_cache import open_cache
     from fastplan.offline.plan import plan_job
+    from fastplan.spec.job import DoesNotFit
     from fastplan.spec.lower import lower
 
     spec = load_target(args)
     where = False if args.no_cache else args.cache
     cache = open_cache(where, capacity_tolerance=0.01, timeout=30.0)
-    planned = plan_job(lower(spec), cache)
+    try:
+        job = lower(spec)
+    except DoesNotFit as why:
+        _say(args, spec.name, {"fits": False, "model": spec.name, "reason": str(why)}, str(why))
+        return NO
+    planned = plan_job(job, cache)
     if planned.cache.status == "failed":
         from sys import stderr
 
@@ -81,22 +91,23 @@ def _say_written(args: Namespace) -> None:
         print(f"\nwritten: {', '.join(written)}")
 
 
-def _say_infeasible(args: Namespace, planned: object) -> None:
-    from fastplan.offline.plan import Planned
+def _say_infeasible(args: Namespace, planned: Planned) -> None:
+    from fastplan.offline.memory import explain_lack
 
-    assert isinstance(planned, Planned)
-    job, shortage = planned.job, planned.shortage
-    assert shortage is not None
+    name = planned.job.name
+    lack, words = explain_lack(planned)
+    tables, ranks = len(planned.job.request.tables), len(planned.job.cluster.rank_hbm)
+    facts = {"fits": False, "model": name, "fingerprint": planned.key, "reason": words}
+    _say(args, name, facts | (lack or {}), f"{tables} tables do not fit on {ranks} ranks: {words}")
+
+
+def _say(args: Namespace, name: str, facts: dict[str, object], words: str) -> None:
     if args.json:
-        from dataclasses import asdict
         from json import dumps
 
-        told = {"fits": False, "model": job.name, "key": planned.key, "reason": str(shortage)}
-        print(dumps({**told, "shortage": asdict(shortage)}, indent=2))
-        return
-    if not args.quiet:
-        tables, ranks = len(job.request.tables), len(job.cluster.rank_hbm)
-        print(f"{job.name}: {tables} tables do not fit on {ranks} ranks: {shortage}.")
+        print(dumps(facts, indent=2))
+    elif not args.quiet:
+        print(f"{name}: {words}.")
         print(
             "Try more ranks, a SKU with more memory, a smaller batch or `--precision fp16`; "
             "`fastplan precompute` finds the smallest cluster that fits."

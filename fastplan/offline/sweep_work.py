@@ -85,37 +85,30 @@ def _open_cache(where: str | None) -> PlanCache | None:
 
 def _row(packed: bytes, cell: Cell, cache: PlanCache | None) -> Row:
     from fastplan.offline.plan import plan_job
+    from fastplan.spec.job import DoesNotFit
     from fastplan.spec.lower import lower
 
     begin = time.perf_counter()
     try:
         model = _model(packed, cell.precision)
         answer = _facts(plan_job(lower(variant(model, cell)), cache))
+    except DoesNotFit as error:
+        answer = {"fits": False, "shortage": reason(error)}
     except Exception as error:  # a bad cell must not stop the others
         answer = {"error": reason(error)}
     return row_of(cell, **answer, seconds=round(time.perf_counter() - begin, 6))
 
 
 def _facts(planned: Planned) -> dict[str, Any]:
+    from fastplan.offline.memory import explain_lack, memory_of
+
     facts: dict[str, Any] = {
         "key": planned.key,
         "cache": planned.cache.status,
         "warning": planned.cache.reason if planned.cache.status == "failed" else None,
     }
     if planned.record is None:
-        return {**facts, "fits": False, **_lack(planned)}
-    from fastplan.offline.sweep_memory import memory_of
-
+        lack, words = explain_lack(planned)
+        return {**facts, "fits": False, **(lack or {}), "shortage": words}
     memory = memory_of(planned.job, planned.record)
     return {**facts, "fits": True, "rating": planned.record.rating, **memory}
-
-
-def _lack(planned: Planned) -> dict[str, Any]:
-    from fastplan.offline.sweep_memory import lacking_memory
-    from fastplan.spec.units import format_size
-
-    lack = lacking_memory(planned.job)
-    if lack is None:
-        return {"shortage": str(planned.shortage)}
-    more = f"{format_size(-lack['headroom_bytes'])} more {lack['tier'].upper()}"
-    return {**lack, "shortage": f"about {more} on every rank would do"}

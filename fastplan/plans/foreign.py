@@ -19,7 +19,7 @@ READABLE = {
     "torchrec-text": "str(plan) of TorchRec, as its dry run saves it",
     "pickle": "a ShardingPlan from torch.save or pickle",
 }
-WRITABLE = ("fastplan", "torcheasyrec")
+WRITABLE = ("fastplan", "torcheasyrec", "pickle")
 
 _PICKLES = (b"\x80", b"PK\x03\x04")  # pickle since protocol 2; torch.save's archive
 
@@ -55,12 +55,14 @@ def write_any(plan: Plan, path: str | os.PathLike[str], format: str = "fastplan"
     Raises PlanFileError for a format that can't be written, and for what a format can't hold.
     """
     if format not in WRITABLE:
-        known = " and ".join(WRITABLE)
+        known = " or ".join(WRITABLE)
         raise PlanFileError(os.fspath(path), "", f"can't be written as {format!r}, only as {known}")
     if format == "fastplan":
         write_plan(plan, path)
-    else:
+    elif format == "torcheasyrec":
         replace_file(path, tables_text(plan).encode())
+    else:
+        _pickle(plan, os.fspath(path))
 
 
 def _document(data: bytes, format: str | None) -> Document:
@@ -104,6 +106,14 @@ def _unpickled(name: str, *, trust: bool) -> Plan:
     except ImportError as error:
         raise PlanFileError(name, "", f"is a pickle, which only TorchRec reads: {error}") from error
     return read_pickle(name)
+
+
+def _pickle(plan: Plan, name: str) -> None:
+    try:
+        from fastplan.bridge.plan_pickles import write_pickle
+    except ImportError as error:
+        raise PlanFileError(name, "", f"only TorchRec writes pickles: {error}") from error
+    write_pickle(plan, name)
 
 
 def _known() -> str:

@@ -12,6 +12,10 @@ class CannotPlan(ValueError):
     """A spec that can't be planned; the text names the table or field and the way out."""
 
 
+class DoesNotFit(CannotPlan):
+    """What is to be reserved leaves no memory for tables."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """A request, where it is to be placed and how it is searched.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastplan.spec import stock
-from fastplan.spec.job import CannotPlan
+from fastplan.spec.job import DoesNotFit
 from fastplan.spec.model import ReservationSpec, TableSpec
 from fastplan.spec.units import format_size
 
@@ -42,7 +42,7 @@ def reserve(
     rank_hbm: Sequence[int],
     rank_ddr: Sequence[int],
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """HBM and DDR that are left for tables, by rank. Raises CannotPlan as TorchRec would refuse."""
+    """HBM and DDR that are left for tables, by rank. Raises DoesNotFit as TorchRec refuses."""
     if spec.policy == "percentage":
         return tuple(_less_share(rank_hbm, spec.percentage)), tuple(rank_ddr)
     if spec.policy == "absolute":
@@ -63,7 +63,7 @@ def reserve(
         hbm = [n - kept for n in hbm]
     too_little = {"heuristical": hbm[0] < 0, "sku": hbm[0] <= 0}
     if too_little.get(spec.policy, False):
-        raise CannotPlan(
+        raise DoesNotFit(
             f"the reservation leaves {format_size(hbm[0])} of HBM on rank 0: of "
             f"{format_size(rank_hbm[0])}, policy `{spec.policy}` keeps {format_size(dense)} for "
             f"the dense part, {format_size(inputs)} for inputs and its margin. Reduce "

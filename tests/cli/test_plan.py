@@ -68,12 +68,17 @@ def test_too_large_a_model(tmp_path, capsys):
     words = ("plan", str(file), "--sku", "h100", "--world-size", "8")
     assert main(words) == 2
     out = capsys.readouterr().out
-    assert "1 tables do not fit on 8 ranks: " in out and "short of" in out
+    assert "1 tables do not fit on 8 ranks: about" in out and "more HBM on every rank" in out
     assert main((*words, "--json")) == 2
     found = json.loads(capsys.readouterr().out)
     assert found["fits"] is False
-    assert found["shortage"]["needed"]["hbm"] > found["shortage"]["available"]["hbm"]
+    assert (found["tier"], found["headroom_bytes"] < 0) == ("hbm", True)
     assert main((*words[:-1], "32")) == 0
+
+
+def test_a_batch_that_leaves_no_memory(spec, capsys):
+    assert plan(spec, "--world-size", "8", "--batch-size", "100000000") == 2
+    assert "the reservation leaves -" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -156,6 +161,26 @@ def test_comparing(spec, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)
     assert main(("compare", first)) == 1
     assert "two plans or more" in told(capsys)
+
+
+def test_converting(spec, tmp_path, capsys):
+    first = str(tmp_path / "plan.json")
+    assert plan(spec, "--world-size", "8", "--quiet", "-o", first) == 0
+    for format, trust in (("torcheasyrec", ()), ("pickle", ("--trust-pickle",))):
+        other, back = str(tmp_path / format), str(tmp_path / f"{format}.json")
+        assert main(("convert", first, "-o", other, "--to", format)) == 0
+        assert main(("convert", other, "-o", back, *trust)) == 0
+        assert main(("inspect", back)) == 0
+        assert main(("compare", back, other, *trust)) == 0
+    assert main(("convert", str(tmp_path / "pickle"), "-o", back)) == 1
+    assert "--trust-pickle" in told(capsys)
+
+
+def test_the_formats_are_those_that_can_be_written():
+    from fastplan.cli.convert import FORMATS
+    from fastplan.plans.foreign import WRITABLE
+
+    assert FORMATS == WRITABLE
 
 
 def test_files_that_are_no_plans(tmp_path, capsys):

@@ -120,7 +120,7 @@ def test_unknown_formats_are_named(path):
     with pytest.raises(PlanFileError, match="can't be read as 'yaml'; known are fastplan"):
         read_any(path, format="yaml")
     for format in {*READABLE} - {*WRITABLE}:
-        with pytest.raises(PlanFileError, match="only as fastplan and torcheasyrec"):
+        with pytest.raises(PlanFileError, match="only as fastplan or torcheasyrec or pickle"):
             write_any(mixed_plan(), path, format)
 
 

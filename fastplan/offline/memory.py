@@ -11,8 +11,10 @@ from fastplan.core.narrow import narrowed
 from fastplan.core.problem import Ints, Problem, SearchSpace
 from fastplan.core.record import PlanRecord
 from fastplan.core.solve import estimate, solve
+from fastplan.offline.plan import Planned
 from fastplan.spec.job import Job
 from fastplan.spec.request import Cluster
+from fastplan.spec.units import format_size
 from fastplan.spec.vocabulary import SHARDING_TYPES, UNIFORM_TYPES
 
 _TIERS = ("hbm", "ddr", "ssd")
@@ -84,6 +86,15 @@ def lacking_memory(job: Job) -> dict[str, Any] | None:
         else:
             too_little = middle
     return {"tier": tier, "headroom_bytes": -enough, "headroom": -enough / largest}
+
+
+def explain_lack(planned: Planned) -> tuple[dict[str, Any] | None, str]:
+    """What a job without a plan lacks, as figures where more memory would help, and in words."""
+    lack = lacking_memory(planned.job)
+    if lack is None:
+        return None, str(planned.shortage)
+    more = f"{format_size(-lack['headroom_bytes'])} more {lack['tier'].upper()}"
+    return lack, f"about {more} on every rank would do"
 
 
 def _main_tier(job: Job) -> str:

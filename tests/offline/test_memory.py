@@ -10,8 +10,8 @@ import pytest
 
 from fastplan.core.narrow import narrowed, shard_ranks
 from fastplan.core.solve import estimate
+from fastplan.offline.memory import memory_of, rank_memory
 from fastplan.offline.plan import plan_job
-from fastplan.offline.sweep_memory import memory_of, rank_memory
 from fastplan.report.analysis import analyse
 from fastplan.spec.lower import lower
 from fastplan.spec.model import ModelSpec, TableSpec, TopologySpec
