@@ -70,5 +70,13 @@ def _is_the_command() -> bool:
     return os.path.basename(script) == "fastplan" or ("-m", "fastplan") in pairwise(words)
 
 
-if os.environ.get("FASTPLAN_PATCH", "") not in ("", "0") and not _is_the_command():
+def _is_asked_for(variable: str) -> bool:
+    return os.environ.get(variable, "") not in ("", "0") and not _is_the_command()
+
+
+if _is_asked_for("FASTPLAN_ETT"):
+    from fastplan.ett import install
+
+    install()
+if _is_asked_for("FASTPLAN_PATCH"):
     __getattr__("patch")()

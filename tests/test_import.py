@@ -49,3 +49,11 @@ def test_names_are_listed_before_they_are_loaded():
 def test_the_command_is_never_patched():
     code = "import sys; sys.argv[0] = '/fastplan'; import fastplan; print('torch' in sys.modules)"
     assert run(code, FASTPLAN_PATCH="1") == "False"
+
+
+def test_hooks_are_installed_with_the_import_where_recording_is_asked_for(tmp_path):
+    code = (
+        "import fastplan, sys; print([n in sys.modules for n in ('fastplan.ett.hooks', 'torch')])"
+    )
+    assert run(code, FASTPLAN_ETT=str(tmp_path)) == "[True, False]"
+    assert run(code) == "[False, False]"

@@ -24,14 +24,17 @@ _checked: dict[Any, bool] = {}
 
 def _hook(name: str) -> Callable[..., Any] | None:
     function = getattr(planners, name, None)
-    if function is None:
-        return None
+    return None if function is None or does_nothing(function) else function
+
+
+def does_nothing(function: Callable[..., Any]) -> bool:
+    """Whether a function is a place for others to put theirs."""
     code = getattr(function, "__code__", None)
     if code is None:
-        return function  # type: ignore[no-any-return]
+        return False
     if code not in _checked:
         _checked[code] = {step.opname for step in dis.get_instructions(code)} <= _NOTHING
-    return None if _checked[code] else function
+    return _checked[code]
 
 
 def logged(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -27,7 +27,7 @@ from torchrec.distributed.planner.types import (
 from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.distributed.types import ShardingPlan
 
-from fastplan.bridge import collective, collector, hooks, replay, versions
+from fastplan.bridge import collective, collector, hooks, replay, stats, versions
 from fastplan.bridge.caching import CacheUse
 from fastplan.bridge.cluster import read_cluster, reserve
 from fastplan.bridge.enumeration import Enumeration
@@ -321,22 +321,33 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
             return
         run.finish()
         run_time = run.seconds["total"]
+
+        proposals, kept = self._num_proposals, self.__dict__.get("_lazy_best_plan")
+
+        def best_plan() -> Any:
+            if self.last_run is run:
+                return self._best_plan
+            return kept() if callable(kept) else kept  # another plan has been made since
+
+        def arguments() -> dict[str, Any]:
+            return {
+                "sharding_plan": plan,
+                "topology": self._topology,
+                "batch_size": self._batch_size,
+                "storage_reservation": self._storage_reservation,
+                "num_proposals": proposals,
+                "num_plans": run.plans,
+                "run_time": run_time,
+                "best_plan": best_plan(),
+                "constraints": self._constraints,
+                "enumerator": self._enumerator,
+                "sharders": sharders,
+                "debug": self._debug,
+                "debug_stats": PlanDebugStats(
+                    planner_type=type(self).__name__, timeout_seconds=self._timeout_seconds
+                ),
+            }
+
         with run.phase("stats"), collector.resumed():
-            for stats in self._stats:
-                stats.log(
-                    sharding_plan=plan,
-                    topology=self._topology,
-                    batch_size=self._batch_size,
-                    storage_reservation=self._storage_reservation,
-                    num_proposals=self._num_proposals,
-                    num_plans=self._num_plans,
-                    run_time=run_time,
-                    best_plan=self._best_plan,
-                    constraints=self._constraints,
-                    enumerator=self._enumerator,
-                    sharders=sharders,
-                    debug=self._debug,
-                    debug_stats=PlanDebugStats(
-                        planner_type=type(self).__name__, timeout_seconds=self._timeout_seconds
-                    ),
-                )
+            for each in self._stats:
+                stats.log(each, arguments)

@@ -60,6 +60,12 @@ COMMANDS = (
         "fastplan convert plan.json -o plan --to torcheasyrec",
     ),
     Command("skus", "Look", "list the hardware that has a name", "fastplan skus"),
+    Command(
+        "ett",
+        "Look",
+        "show where a job's time went, and what faster planning would gain",
+        "fastplan ett report runs/",
+    ),
     Command("cache", "Cache", "list, show, check and prune cached plans", "fastplan cache ls"),
     Command("doctor", "Help", "find out what is wrong with this installation", "fastplan doctor"),
     Command(

@@ -1,0 +1,161 @@
+"""What recording costs: time per event, memory and disk for millions of them.
+
+The same loop is timed without recording, with recording off and on; what is shown is the
+difference to the loop itself.
+"""
+
+import argparse
+import json
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from bench.machine import describe
+from bench.planning import RESULTS
+from bench.text import table
+from fastplan import ett
+
+LIMIT = 2000.0  # nanoseconds per event
+
+
+def main() -> int:
+    arguments = _arguments()
+    events = {
+        "step": _step_loop,
+        "phase": _phase_loop,
+        "nested phases, each": _nested_loop,
+    }
+    costs = {
+        name: _costs(loop, arguments.loops, arguments.repetitions) for name, loop in events.items()
+    }
+    result = {**describe(), "costs": costs, "many": _many(arguments.events)}
+    print(_report(result))
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    (arguments.output / "ett_recorder.json").write_text(json.dumps(result, indent=2) + "\n")
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.ett_recorder",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--events", type=int, default=10_000_000, metavar="N", help="in one go")
+    parser.add_argument("--loops", type=int, default=100_000, metavar="N", help="events per timing")
+    parser.add_argument("--repetitions", type=int, default=15, metavar="N", help="default 15")
+    parser.add_argument("--output", type=Path, default=RESULTS, metavar="DIR")
+    return parser.parse_args()
+
+
+def _empty_loop(count: int, first: int) -> int:
+    for _ in range(first, first + count):
+        pass
+    return 1
+
+
+def _step_loop(count: int, first: int) -> int:
+    for number in range(first, first + count):
+        ett.step(number)
+    return 1
+
+
+def _phase_loop(count: int, first: int) -> int:
+    for _ in range(first, first + count):
+        with ett.phase("data_wait"):
+            pass
+    return 1
+
+
+def _nested_loop(count: int, first: int) -> int:
+    for _ in range(first, first + count):
+        with ett.phase("eval"), ett.phase("data_wait"):
+            pass
+    return 2
+
+
+def _costs(loop: Callable[[int, int], int], count: int, repetitions: int) -> dict[str, Any]:
+    """Nanoseconds per event, off and on; both take turns with the empty loop."""
+    found: dict[str, list[float]] = {"off": [], "on": []}
+    with TemporaryDirectory(prefix="fastplan-ett-") as directory:
+        for repetition in range(repetitions):
+            for state, times in found.items():
+                if state == "on":
+                    ett.start(directory, attempt=repetition)
+                    ett.step(0)
+                empty = _timed(_empty_loop, count)
+                times.append(_timed(loop, count) - empty)
+                ett.stop()
+    return {
+        state: {"median": statistics.median(times), "least": min(times), "most": max(times)}
+        for state, times in found.items()
+    }
+
+
+def _timed(loop: Callable[[int, int], int], count: int) -> float:
+    begin = time.perf_counter_ns()
+    events = loop(count, 1)
+    return (time.perf_counter_ns() - begin) / (count * events)
+
+
+def _many(count: int) -> dict[str, Any]:
+    """Memory and disk that so many events take, half of them steps and half of them phases."""
+    with TemporaryDirectory(prefix="fastplan-ett-") as directory:
+        path = ett.start(directory)
+        assert path is not None
+        _both(10_000, 0)
+        before = _peak()
+        begin = time.perf_counter()
+        _both(count // 2, 10_000)
+        seconds = time.perf_counter() - begin
+        grown = _peak() - before
+        ett.stop()
+        return {
+            "events": count,
+            "seconds": seconds,
+            "memory_bytes": grown,
+            "file_bytes": Path(path).stat().st_size,
+        }
+
+
+def _both(count: int, first: int) -> None:
+    for number in range(first, first + count):
+        with ett.phase("data_wait"):
+            pass
+        ett.step(number)
+
+
+def _peak() -> int:
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _report(result: dict[str, Any]) -> str:
+    rows = []
+    for name, states in result["costs"].items():
+        on, off = states["on"], states["off"]
+        rows.append(
+            [
+                name,
+                f"{off['median']:.0f} ns",
+                f"{on['median']:.0f} ns",
+                f"{on['least']:.0f} - {on['most']:.0f}",
+                "yes" if on["median"] < LIMIT else "NO",
+            ]
+        )
+    titles = ["event", "off", "on", "least - most", f"below {LIMIT / 1000:.0f} us"]
+    many = result["many"]
+    return (
+        f"{table(titles, rows)}\n\n{many['events']:,} events in {many['seconds']:.1f} s: "
+        f"{many['memory_bytes'] / 1024:,.0f} KiB more memory, a file of "
+        f"{many['file_bytes'] / 1024:,.1f} KiB"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""TorchRec's statistics are written when they are heard, or read."""
+
+import logging
+
+import pytest
+from torchrec.distributed.planner import stats as torchrec_stats
+from torchrec.distributed.planner.planners import EmbeddingShardingPlanner as TorchRecPlanner
+from torchrec.distributed.planner.stats import EmbeddingStats
+
+from fastplan import EmbeddingShardingPlanner
+from fastplan.bridge.lazy import LazyList
+from tests.parity.instances import make_instance
+
+
+def planned(planner_class, seed=0):
+    built = make_instance(seed).build()
+    planner = planner_class(**{**built.planner_kwargs, "stats": [EmbeddingStats()]})
+    planner.plan(built.module, built.sharders)
+    return planner
+
+
+def table(planner):
+    """The lines, but for those that tell how long it took and who planned."""
+    lines = planner._stats[0]._stats_table
+    return [line for line in lines if "ran for" not in line and "planner" not in line.lower()]
+
+
+def test_the_table_is_torchrecs_and_costs_nothing_until_it_is_read():
+    planner = planned(EmbeddingShardingPlanner)
+    unread = planner._stats[0]._stats_table
+    assert isinstance(unread, LazyList) and not unread.is_built
+    assert table(planner) == table(planned(TorchRecPlanner))
+    assert unread.is_built
+
+
+def test_an_old_table_is_of_the_old_plan():
+    built = make_instance(0).build()
+    planner = EmbeddingShardingPlanner(**{**built.planner_kwargs, "stats": [EmbeddingStats()]})
+    planner.plan(built.module, built.sharders)
+    old = planner._stats[0]._stats_table
+    planner.plan(built.module, built.sharders)
+    assert [line for line in old if "table_" in line]
+
+
+def test_whoever_listens_hears_it(caplog):
+    with caplog.at_level(logging.INFO, logger=torchrec_stats.logger.name):
+        planner = planned(EmbeddingShardingPlanner)
+    assert set(planner._stats[0]._stats_table) <= {*caplog.messages}
+    assert not isinstance(planner._stats[0]._stats_table, LazyList)
+
+
+@pytest.mark.parametrize("where", ["instance", "class", "events"])
+def test_replaced_parts_are_called(monkeypatch, where):
+    heard = []
+    if where == "events":
+
+        def log_event(cls, **event):
+            heard.append(event["event_name"])
+
+        monkeypatch.setattr(torchrec_stats.EventLoggingHandler, "log_event", classmethod(log_event))
+    elif where == "class":
+        monkeypatch.setattr(EmbeddingStats, "log", lambda self, **_: heard.append(self))
+    built = make_instance(0).build()
+    stats = EmbeddingStats()
+    if where == "instance":
+        stats.log = lambda **_: heard.append(stats)
+    planner = EmbeddingShardingPlanner(**{**built.planner_kwargs, "stats": [stats]})
+    planner.plan(built.module, built.sharders)
+    assert heard

@@ -1,0 +1,168 @@
+"""Reading files in whatever state they are."""
+
+import json
+import random
+
+import pytest
+
+from fastplan.ett.arithmetic import account
+from fastplan.ett.building import build
+from fastplan.ett.html import html_report
+from fastplan.ett.reading import NoRecord, jobs_in, read, read_job
+from fastplan.ett.report_text import report_text
+from fastplan.ett.trace import chrome_trace
+from tests.ett.runs import Rank
+
+START = {
+    "e": "start",
+    "format": 1,
+    "t": 1000,
+    "wall": 2000,
+    "watched": None,
+    "run": "job",
+    "attempt": 0,
+    "rank": 0,
+    "world": 1,
+    "host": "a",
+    "boot": "b",
+    "pid": 1,
+    "launched": None,
+    "process": 500,
+}
+
+
+def write(path, *entries):
+    lines = [e if isinstance(e, str) else json.dumps(e) for e in (START, *entries)]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "a.ett.jsonl"
+
+
+def test_no_directory_is_told_with_the_way_out(tmp_path):
+    with pytest.raises(NoRecord, match="no such directory; record into one with FASTPLAN_ETT"):
+        read_job(tmp_path / "none")
+    with pytest.raises(NoRecord, match="run the job with FASTPLAN_ETT"):
+        read_job(tmp_path)
+
+
+def test_a_directory_of_jobs_is_several_jobs(tmp_path):
+    for name in ("one", "two"):
+        Rank(tmp_path / name).steps(0, 1, 1.0).recorder.stop()
+    assert [job.name for job in jobs_in(tmp_path)] == ["one", "two"]
+    assert jobs_in(tmp_path / "one") == [tmp_path / "one"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "\n", "{}\n", "[]\n", "null\n", '{"e": "steps"}\n', "\x00\x00\n", "x" * 100 + "\n"],
+)
+def test_what_is_no_record_is_named(path, text):
+    path.write_text(text)
+    with pytest.raises(NoRecord, match=r"a\.ett\.jsonl"):
+        read(path)
+
+
+def test_a_file_of_another_format_is_refused_by_name(path):
+    path.write_text(json.dumps({**START, "format": 2}) + "\n")
+    with pytest.raises(NoRecord, match="format 2 is not known"):
+        read(path)
+
+
+def test_a_bad_file_does_not_spoil_the_others(tmp_path):
+    Rank(tmp_path).steps(0, 5, 1.0).recorder.stop()
+    (tmp_path / "b.ett.jsonl").write_text("nonsense\n")
+    records, problems = read_job(tmp_path)
+    assert len(records) == 1
+    assert "b.ett.jsonl" in problems[0]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "not json",
+        "[" * 100_000,
+        [1, 2],
+        {"e": "phase", "name": "plan", "t": 1},
+        {"e": "phase", "name": "plan", "t": 1, "d": -5},
+        {"e": "phase", "name": "plan", "t": "1", "d": 5},
+        {"e": "phase", "name": "plan", "t": 10**40, "d": 5},
+        {"e": "phase", "name": "plan", "t": 1.5, "d": 5},
+        {"e": "phase", "name": "plan", "t": True, "d": 5},
+        {"e": "phase", "name": "plan", "t": 1, "d": 5, "in": {"x": 3}},
+        {"e": "phase", "name": "plan", "t": 1, "d": 5, "in": {"x": [1, "y"]}},
+        {"e": "phase", "name": "plan", "t": 1, "d": 5, "more": 7},
+        {"e": "steps", "first": 5, "last": 4, "t": 1, "d": 5},
+        {"e": "steps", "first": 5, "last": 6, "t": 1, "d": 5, "mark": [1]},
+        {"e": "steps", "first": None, "last": 6, "t": 1, "d": 5},
+        {"e": "checkpoint", "t": 1},
+        {"e": "failure", "t": 1},
+        {"e": "rank", "t": 1, "rank": 1, "world": None},
+        {"e": "lost", "t": 1, "lines": "many"},
+        {"t": 1},
+    ],
+)
+def test_damaged_lines_are_counted_and_left_out(path, entry):
+    good = {"e": "steps", "first": 0, "last": 0, "t": 1000, "d": 10}
+    record = read(write(path, entry, good))
+    assert [problem for problem in record.problems if "1 damaged line" in problem]
+    assert record.phases == []
+    assert len(record.steps) == 1
+
+
+def test_lines_of_a_later_fastplan_are_passed_over(path):
+    record = read(write(path, {"e": "weather", "t": 5, "sky": "blue"}))
+    assert record.problems == []
+
+
+def test_a_damaged_line_of_any_length_is_passed_over(path):
+    good = {"e": "checkpoint", "t": 5, "step": 3}
+    record = read(write(path, "x" * (5 << 20), good))
+    assert record.checkpoints == [(3, 5)]
+
+
+def test_the_rank_may_turn_out_late(path):
+    record = read(write(path, {"e": "rank", "t": 5, "rank": 3, "world": 4}))
+    assert (record.rank, record.world) == (3, 4)
+
+
+def test_random_damage_never_raises(tmp_path):
+    """Whatever is left of the files, there is an answer, and it adds up."""
+    paths = []
+    for attempt in range(2):
+        for number in range(2):
+            rank = Rank(tmp_path, number, world=2, attempt=attempt, begin=60.0 * attempt)
+            with rank.phase("broadcast", 0.5):
+                rank.do("plan", 2.0, engine="native", parts={"search": 1.0})
+            rank.steps(10 * attempt, 10 * attempt + 12, 1.0).short("data_wait", 0.5)
+            rank.recorder.checkpoint(10 * attempt + 9)
+            rank.do("eval", 3.0).steps(10 * attempt + 13, 10 * attempt + 15, 1.0)
+            paths.append(rank.path)
+    generator = random.Random(0)
+    whole = [path.read_bytes() for path in paths]
+    for _ in range(150):
+        records = []
+        for path, data in zip(paths, whole, strict=True):
+            damaged = bytearray(data)
+            for _ in range(generator.choice([0, 1, 3, 30])):
+                damaged[generator.randrange(len(damaged))] = generator.choice(b'0123456789"{}[],:-')
+            lines = damaged.splitlines(keepends=True)
+            if generator.random() < 0.3:
+                generator.shuffle(lines)
+            path.write_bytes(
+                b"".join(lines)[: generator.randrange(len(damaged) // 2, len(damaged))]
+            )
+            try:
+                records.append(read(path))
+            except NoRecord:
+                continue
+        if records:
+            job = build(records, "damaged")
+            report = account(job)
+            assert sum(report.phases.values()) == pytest.approx(report.seconds, rel=1e-9, abs=1e-6)
+            assert report_text(report)
+            assert html_report(job, report)
+            json.dumps(chrome_trace(job))
