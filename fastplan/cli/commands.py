@@ -67,6 +67,12 @@ COMMANDS = (
         "fastplan ett report runs/",
     ),
     Command("cache", "Cache", "list, show, check and prune cached plans", "fastplan cache ls"),
+    Command(
+        "bundle",
+        "Cache",
+        "put plans and compiled code into one file for restarts",
+        "fastplan bundle save -o start.bundle --plans /shared/plans",
+    ),
     Command("doctor", "Help", "find out what is wrong with this installation", "fastplan doctor"),
     Command(
         "completion",

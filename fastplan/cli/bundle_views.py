@@ -1,0 +1,140 @@
+"""Bundles as text and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from fastplan.bundle.bundle import Bundle, StoredPlan
+from fastplan.bundle.facts import CODE
+from fastplan.bundle.format import ArtifactPart, BadBundle
+from fastplan.cli.cache_views import KEY_DIGITS
+from fastplan.cli.terminal import table
+from fastplan.report.names import visible
+from fastplan.report.units import of_bytes, of_count, of_milliseconds, of_ranks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A bundle read through."""
+
+    bundle: Bundle
+    plans: list[StoredPlan]  # those that can be read
+    damage: list[str]
+    code_mismatches: list[str]  # why its code is not for this installation
+    kernel_mismatches: list[str]  # why its CPU kernels are not for this processor
+
+
+def look(bundle: Bundle, facts: dict[str, str]) -> Seen:
+    """Reads a bundle through and compares it with an installation."""
+    plans = []
+    for part in bundle.header.plans:
+        try:
+            plans.append(bundle.plan(part))
+        except BadBundle:
+            continue  # `damage` tells
+    return Seen(
+        bundle=bundle,
+        plans=plans,
+        damage=bundle.damage(),
+        code_mismatches=bundle.mismatches(facts) if bundle.has_code else [],
+        kernel_mismatches=bundle.kernel_mismatches(facts),
+    )
+
+
+def bundle_json(seen: Seen) -> dict[str, Any]:
+    """What `show --json` has."""
+    header = seen.bundle.header
+    return {
+        "bundle": seen.bundle.name,
+        "size": header.size,
+        "created": header.created,
+        "model": header.model,
+        "facts": header.facts,
+        "damage": seen.damage,
+        "plans": [
+            {
+                "key": plan.part.key,
+                "name": plan.part.name,
+                "size": plan.part.span.size,
+                "rating": plan.entry.rating,
+                "capacities": plan.entry.capacities,
+                "provenance": plan.entry.provenance,
+            }
+            for plan in seen.plans
+        ],
+        "artifacts": [
+            {"local_ranks": part.slots, "size": part.span.size, "names": part.names}
+            for part in header.artifacts
+        ],
+        "kernels": [
+            {"local_ranks": part.slots, "size": part.span.size, "path": part.path}
+            for part in header.kernels
+        ],
+        "suits": {
+            "code": not seen.code_mismatches,
+            "kernels": not (seen.code_mismatches or seen.kernel_mismatches),
+            "differences": seen.code_mismatches + seen.kernel_mismatches,
+        },
+    }
+
+
+def lines(seen: Seen) -> Iterator[str]:
+    """What `show` prints."""
+    header = seen.bundle.header
+    state = "damaged" if seen.damage else "intact"
+    yield f"{visible(seen.bundle.name)}: {of_bytes(header.size)}, {state}"
+    yield from (f"  {visible(problem)}" for problem in seen.damage)
+    made = f"{visible(header.created)} by fastplan {visible(header.facts.get('fastplan', '?'))}"
+    yield f"created    {made}"
+    yield f"model      {'not told' if header.model is None else visible(header.model)}"
+    yield ""
+    if seen.plans:
+        yield from table(*_plans(seen.plans))
+    else:
+        yield "no plans"
+    yield ""
+    yield from _code(seen)
+
+
+def _plans(plans: list[StoredPlan]) -> tuple[list[str], list[list[str]], str]:
+    titles = ["plan", "created", "tables", "ranks", "torchrec", "rating", "size", "model"]
+    rows = []
+    for plan in plans:
+        told = {name: str(value) for name, value in plan.entry.provenance.items()}
+        ranks = str(sum(run[0] for run in plan.entry.capacities))
+        row = [plan.part.key[:KEY_DIGITS], told.get("created", "?"), told.get("tables", "?"), ranks]
+        row += [told.get("torchrec", "?"), of_milliseconds(plan.entry.rating)]
+        rows.append([*row, of_bytes(plan.part.span.size), told.get("model", "")])
+    return titles, rows, "<<>><>><"
+
+
+def _code(seen: Seen) -> Iterator[str]:
+    header = seen.bundle.header
+    if not seen.bundle.has_code:
+        yield "no compiled code"
+        return
+    made = (f"{name} {header.facts[name]}" for name in CODE if name in header.facts)
+    yield f"code       made with {visible(', '.join(made))}"
+    for part in header.artifacts:
+        ranks = of_ranks(sorted(part.slots)).removeprefix("r")
+        yield f"           local ranks {ranks}: {of_bytes(part.span.size)}, {_kinds(part)}"
+    if header.kernels:
+        size = of_bytes(sum(part.span.size for part in header.kernels))
+        processor = visible(header.facts.get("cpu", "?"))
+        yield f"           {of_count(len(header.kernels), 'CPU kernel')}, {size}, for {processor}"
+    if seen.code_mismatches:
+        yield "           not for this installation:"
+        yield from (f"             {visible(found)}" for found in seen.code_mismatches)
+    elif seen.kernel_mismatches:
+        yield "           for this installation, but its CPU kernels are not:"
+        yield from (f"             {visible(found)}" for found in seen.kernel_mismatches)
+    else:
+        yield "           for this installation; loading it takes trust, for it is code"
+
+
+def _kinds(part: ArtifactPart) -> str:
+    if not part.names:
+        return "compile artifacts of unknown number"
+    return ", ".join(f"{len(keys)} {visible(kind)}" for kind, keys in sorted(part.names.items()))
