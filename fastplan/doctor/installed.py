@@ -50,6 +50,8 @@ def version_of(name: str) -> str | None:
         return str(distribution(name).metadata["Version"] or "unknown")
     except PackageNotFoundError:
         return None
+    except KeyError:  # importlib_metadata, which some packages put in Python's place
+        return "unknown"
 
 
 def read_stack() -> Stack:
