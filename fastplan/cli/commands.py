@@ -54,12 +54,24 @@ COMMANDS = (
         "fastplan compare before.json after.json",
     ),
     Command(
+        "measure",
+        "Look",
+        "run plans on the devices at hand and time their steps",
+        "fastplan measure model.yaml plan.json --nproc 8 -o runs/",
+    ),
+    Command(
         "convert",
         "Look",
         "write a plan in another format",
         "fastplan convert plan.json -o plan --to torcheasyrec",
     ),
     Command("skus", "Look", "list the hardware that has a name", "fastplan skus"),
+    Command(
+        "calibrate",
+        "Look",
+        "measure the constants that estimates should use",
+        "fastplan calibrate --nproc 8 --model model.yaml -o my-cluster.yaml",
+    ),
     Command(
         "ett",
         "Look",

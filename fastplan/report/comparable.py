@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from fastplan.cache.differences import differences
+from fastplan.cache.differences import Difference, differences
 from fastplan.plans.plan import Basis, Plan
 from fastplan.report.names import table_name, visible
 from fastplan.report.units import of_count
@@ -25,7 +25,7 @@ def different_subjects(before: Plan, after: Plan) -> tuple[list[str], list[str]]
     for change in differences(before.basis.canonical, after.basis.canonical):
         if change.field.startswith("tables[") and change.field.endswith("].options"):
             options += 1
-        elif _SETTINGS.fullmatch(change.field):
+        elif _SETTINGS.fullmatch(change.field) or _unused(change):
             settings.append(visible(str(change)))
         else:
             subjects.append(visible(str(change)))
@@ -37,6 +37,11 @@ def different_subjects(before: Plan, after: Plan) -> tuple[list[str], list[str]]
     reserved = any(words.startswith("context.reservation") for words in settings)
     (settings if reserved else subjects).extend(_capacities(before.basis, after.basis))
     return subjects, settings
+
+
+def _unused(change: Difference) -> bool:
+    """A bandwidth that one of the plans has no use for, since its types use no such collective."""
+    return change.field.startswith("cost.bw_") and 0.0 in (change.old, change.new)
 
 
 def _capacities(before: Basis, after: Basis) -> list[str]:

@@ -124,7 +124,7 @@ def compare(
     """
     if len(plans) < 2:
         raise ValueError("`plans` must be at least two")
-    names = _distinct([plan.name for plan in plans] if labels is None else labels)
+    names = distinct([plan.name for plan in plans] if labels is None else labels)
     if len(names) != len(plans):
         raise ValueError("`labels` must be one per plan")
     steps = [
@@ -139,7 +139,7 @@ def compare(
     )
 
 
-def _distinct(names: Sequence[str]) -> list[str]:
+def distinct(names: Sequence[str]) -> list[str]:
     """Names with a number where several are alike."""
     seen: dict[str, int] = {}
     for name in names:

@@ -1,0 +1,271 @@
+"""Does the estimate order plans as the machine does, before and after calibration?
+
+Seven plans of one model, and one of them twice, run on CPU ranks. Their estimates come from
+TorchRec's constants and from constants that are measured first; both are compared with the time of
+a step.
+"""
+
+import argparse
+import json
+import shutil
+import statistics
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bench.machine import describe
+from bench.progress import Progress
+from bench.runs import quiet
+from bench.text import duration, table
+from fastplan.measure.agreement import Agreement, agreement
+from fastplan.measure.agreement_text import agreement_json, of_factor, of_interval
+from fastplan.measure.calibrate import calibrate
+from fastplan.measure.calibration_text import calibration_json, calibration_text
+from fastplan.measure.cases import sizes_of
+from fastplan.measure.parts import NAMES
+from fastplan.measure.prepare import Subject
+from fastplan.measure.rerate import rerated
+from fastplan.measure.results import Runs, read_runs
+from fastplan.measure.run import measure
+from fastplan.measure.runs_text import runs_json, runs_text
+from fastplan.measure.scaling import Room, free_host_memory, host_memory
+from fastplan.measure.settings import Group, Settings
+from fastplan.measure.sku_file import CalibratedSku
+from fastplan.offline.plan import plan_job
+from fastplan.plans.plan import RANK, Plan
+from fastplan.spec.document import document_of
+from fastplan.spec.hardware import Hardware
+from fastplan.spec.lower import lower
+from fastplan.spec.model import ModelSpec
+from fastplan.spec.read import spec_of
+
+RESULTS = Path(__file__).parent / "results"
+BATCH = 256
+# Row-wise tables on CPUs must be asked for: TorchRec can run them, but does not propose them.
+TYPES = ("data_parallel", "table_wise", "column_wise", "row_wise")
+DEFAULT, AGAIN, FASTPLAN, ONE_RANK = "TorchRec default", "the same again", "fastplan", "one rank"
+ROWS = (8_000, 1_000, 4_000, 500, 8_000, 10_000, 1_000, 4_000, 5_000, 2_000, 800, 6_000)
+DIMS = (256, 512, 128, 256, 256, 128, 512, 256, 128, 512, 256, 256)
+POOLING = (300, 10, 120, 20, 200, 400, 8, 60, 160, 80, 12, 240)
+
+
+def main() -> int:
+    arguments = _arguments()
+    group = Group(device="cpu", ranks_per_host=arguments.ranks, threads=1, timeout=120)
+    spec = model(arguments.ranks)
+    with Progress("calibrating"):
+        sku = _calibrated(spec, group)
+    plans = make_plans(spec, sku.hardware)
+    with tempfile.TemporaryDirectory() as name, Progress(f"measuring {len(plans)} plans"):
+        folder = Path(name) / "runs"
+        settings = Settings(rounds=arguments.rounds, steps=arguments.steps, warmup=2, batches=2)
+        subject = Subject(spec, None, tuple(plans.values()), tuple(plans))
+        failures = measure(folder, subject, group, settings, room=Room(free_host_memory(), None))
+        runs = read_runs(folder)
+        if arguments.runs is not None:
+            shutil.copytree(folder, arguments.runs)
+    if failures:
+        print("\n".join(failure.text(subject.labels) for failure in failures), file=sys.stderr)
+        return 1
+    before = _agreement(plans, spec, runs)
+    after = _agreement(plans, on(spec, sku.hardware), runs)
+    checks = _checks(runs, before, after)
+    print(_report(runs, sku, before, after, checks))
+    _write(arguments.output, sku, runs, before, after, checks)
+    return 0 if all(checks.values()) else 1
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.measure", description=__doc__)
+    parser.add_argument("--ranks", type=int, default=4, metavar="N", help="CPU ranks (default 4)")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="(default 3)")
+    parser.add_argument("--steps", type=int, default=4, metavar="N", help="of a turn (default 4)")
+    parser.add_argument("--runs", type=Path, metavar="DIR", help="keep the measurement there")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=RESULTS,
+        metavar="DIR",
+        help="where measure.json goes (default bench/results)",
+    )
+    return parser.parse_args()
+
+
+def model(ranks: int) -> ModelSpec:
+    """Twelve tables, of which some are large, some wide and some looked up often."""
+    kernels = {kind: ["dense" if kind == "data_parallel" else "fused"] for kind in TYPES}
+    content = {
+        "model": "study",
+        "batch_size": BATCH,
+        "modules": {"sparse": {"sharding_types": list(TYPES), "compute_kernels": kernels}},
+        "tables": [
+            {
+                "name": f"t{i}",
+                "rows": rows,
+                "dim": dim,
+                "pooling": pooling,
+                "optimizer": "rowwise_adagrad",
+            }
+            for i, (rows, dim, pooling) in enumerate(zip(ROWS, DIMS, POOLING, strict=True))
+        ],
+        "topology": {"sku": "torchrec-cpu", "world_size": ranks, "local_world_size": ranks},
+    }
+    return spec_of(document_of(content, "study.json"))
+
+
+def on(spec: ModelSpec, hardware: Hardware) -> ModelSpec:
+    return replace(spec, topology=replace(spec.topology, hardware=hardware))
+
+
+def _calibrated(spec: ModelSpec, group: Group) -> CalibratedSku:
+    calibrated = calibrate(group, sizes_of(spec, group.ranks))
+    assert calibrated is not None  # there is one host
+    return CalibratedSku(
+        name="calibrated",
+        like="torchrec-cpu",
+        group=group,
+        calibrated=calibrated,
+        host_memory=host_memory(),
+        device_memory=None,
+    )
+
+
+def make_plans(spec: ModelSpec, hardware: Hardware) -> dict[str, Plan]:
+    """The plans of the study, by name; fastplan's own is made with the measured constants."""
+    default = torchrec_plan(spec)
+    plans = {DEFAULT: default, AGAIN: default}
+    for kind in ("table_wise", "row_wise", "column_wise", "data_parallel"):
+        tables = tuple(replace(each, sharding_types=(kind,)) for each in spec.tables)
+        plans[kind.replace("_", "-")] = plan_job(lower(replace(spec, tables=tables))).plan()
+    plans[FASTPLAN] = plan_job(lower(on(spec, hardware))).plan()
+    plans[ONE_RANK] = _on_one_rank(plans["table-wise"])
+    return plans
+
+
+def torchrec_plan(spec: ModelSpec) -> Plan:
+    """What TorchRec's own planner returns when it is told nothing but the model and the ranks."""
+    from torchrec.distributed.planner import EmbeddingShardingPlanner
+    from torchrec.distributed.planner.types import ParameterConstraints, Topology
+
+    from fastplan.bridge.plan_files import describe_plan
+    from fastplan.measure.models import build
+
+    ranks = spec.topology.world_size
+    with quiet():
+        planner = EmbeddingShardingPlanner(
+            topology=Topology(world_size=ranks, compute_device="cpu", local_world_size=ranks),
+            batch_size=spec.batch_size,
+            constraints={
+                each.name: ParameterConstraints(pooling_factors=list(each.pooling))
+                for each in spec.tables
+            },
+        )
+        built = build(spec, None)
+        return describe_plan(planner.plan(built.module, built.sharders), DEFAULT)
+
+
+def _on_one_rank(plan: Plan) -> Plan:
+    tables = []
+    for each in plan.layout.tables:
+        shards = each.shards.copy()
+        shards[:, RANK] = 0
+        tables.append(each._replace(shards=shards))
+    layout = replace(plan.layout, tables=tuple(tables))
+    return replace(plan, layout=layout, basis=None, fingerprint=None)
+
+
+def _agreement(plans: dict[str, Plan], spec: ModelSpec, runs: Runs) -> Agreement:
+    """Of the plans but the one that is there twice, estimated with the spec's hardware."""
+    job = lower(spec)
+    rated = {name: rerated(plan, job) for name, plan in plans.items() if name != AGAIN}
+    return agreement(list(rated.values()), list(rated), runs)
+
+
+def _checks(runs: Runs, before: Agreement, after: Agreement) -> dict[str, bool]:
+    plans = {plan.label: plan for plan in runs.plans}
+    rounds = zip(plans[ONE_RANK].steps, plans["table-wise"].steps, strict=True)
+    assert before.tau is not None
+    assert after.tau is not None
+    return {
+        "the same plan twice agrees": plans[DEFAULT].step.same_as(plans[AGAIN].step),
+        "one rank is slower in every round": all(
+            statistics.median(one) > statistics.median(spread) for one, spread in rounds
+        ),
+        "calibration orders better": after.tau.value > before.tau.value,
+    }
+
+
+def _report(
+    runs: Runs, sku: CalibratedSku, before: Agreement, after: Agreement, checks: dict[str, bool]
+) -> str:
+    estimated = {plan.label: plan.estimated for plan in after.plans}
+    rows = [
+        [
+            plan.label,
+            duration(plan.measured.median),
+            duration(plan.measured.spread),
+            _milliseconds(plan.estimated),
+            _milliseconds(estimated[plan.label]),
+        ]
+        for plan in before.plans
+    ]
+    header = ["plan", "measured", "spread", "estimated", "calibrated"]
+    parts = [
+        [NAMES[one.part], _factor(one.factor), _factor(two.factor)]
+        for one, two in zip(before.parts, after.parts, strict=True)
+    ]
+    return "\n\n".join(
+        (
+            calibration_text(sku).rstrip(),
+            runs_text(runs).rstrip(),
+            table(header, rows),
+            "\n".join(_order(name, one) for name, one in (("before", before), ("after", after))),
+            table(["measured / estimated", "before", "after"], parts),
+            "\n".join(f"{what}: {'yes' if holds else 'NO'}" for what, holds in checks.items()),
+        )
+    )
+
+
+def _order(name: str, found: Agreement) -> str:
+    tau, pairs = found.tau, found.pairs
+    assert tau is not None
+    assert pairs is not None
+    assert found.tau_rated is not None
+    return (
+        f"{name} calibration: Kendall's tau {of_interval(tau)}, without the distribution of inputs "
+        f"{of_interval(found.tau_rated)}; {pairs.agreeing} of {pairs.clear} clear pairs in order"
+    )
+
+
+def _milliseconds(value: float | None) -> str:
+    return "-" if value is None else duration(value / 1000)
+
+
+def _factor(value: float | None) -> str:
+    return "-" if value is None else of_factor(value)
+
+
+def _write(
+    directory: Path,
+    sku: CalibratedSku,
+    runs: Runs,
+    before: Agreement,
+    after: Agreement,
+    checks: dict[str, bool],
+) -> None:
+    result: dict[str, Any] = {
+        **describe(),
+        "calibration": calibration_json(sku),
+        "runs": runs_json(runs),
+        "before": agreement_json(before, runs),
+        "after": agreement_json(after, runs),
+        "checks": checks,
+    }
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "measure.json").write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,172 @@
+"""`fastplan measure`: runs plans on the devices at hand."""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fastplan.cli.errors import OK, CommandError
+from fastplan.cli.launching import add_group_arguments, group_of, room_of
+from fastplan.cli.plan_files import add_reading_arguments, read
+
+if TYPE_CHECKING:
+    from fastplan.measure.failures import Failure
+    from fastplan.measure.prepare import Subject
+    from fastplan.measure.settings import Group, Settings
+
+HELP = (
+    "Runs plans on the devices at hand and times a step of each: the model's embedding modules are "
+    "sharded by TorchRec, fed batches by the spec's pooling factors, and trained. Plans take turns "
+    "so that a machine that gets slower is no plan's fault. `fastplan compare --measured` puts the "
+    "results beside the estimates."
+)
+EXAMPLES = """
+fastplan measure model.yaml plan_a.json plan_b.json --nproc 8 -o runs/
+fastplan measure mypkg.models:build plan.json --nproc 8 --zipf 1.1 -o runs/
+fastplan measure model.yaml plan.json --nproc 4 --device cpu --scale-rows auto -o runs/
+fastplan measure model.yaml plan.json --nproc 8 --nnodes 2 --rdzv-endpoint host0:29400 -o runs/
+"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("model", metavar="FILE", help="a spec file, or package.module:function")
+    parser.add_argument("plans", metavar="FILE", nargs="+", help="plan files")
+    parser.add_argument(
+        "-o", "--output", metavar="DIR", required=True, help="folder for the results, a new one"
+    )
+    add_group_arguments(parser)
+    parser.add_argument("--batch-size", type=int, metavar="N", help="batch of one rank")
+    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="turns of each plan (5)")
+    parser.add_argument("--steps", type=int, default=10, metavar="N", help="timed in a turn (10)")
+    parser.add_argument("--warmup", type=int, default=3, metavar="N", help="before them (3)")
+    parser.add_argument(
+        "--lengths", choices=("fixed", "poisson"), default="fixed", help="of bags around the mean"
+    )
+    parser.add_argument(
+        "--zipf", type=float, default=0.0, metavar="S", help="skew of ids; 0, the default, is none"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of all that is drawn")
+    parser.add_argument(
+        "--dataset",
+        metavar="NAME",
+        help="package.module:function(rank, ranks) that yields KeyedJaggedTensors",
+    )
+    parser.add_argument(
+        "--scale-rows",
+        type=_scale,
+        default=1,
+        metavar="N",
+        help="divide the tables' rows by N, or `auto`: by as much as it takes to fit",
+    )
+    parser.add_argument("--json", action="store_true", help="print the results as JSON")
+    add_reading_arguments(parser)
+
+
+def run(args: Namespace) -> int:
+    from fastplan.measure.settings import Settings
+
+    group = group_of(args)
+    settings = Settings(
+        rounds=args.rounds,
+        steps=args.steps,
+        warmup=args.warmup,
+        lengths=args.lengths,
+        zipf=args.zipf,
+        seed=args.seed,
+        dataset=args.dataset,
+    )
+    subject = _subject(args, group)
+    folder = Path(args.output)
+    failures = _measure(args, folder, subject, group, settings)
+    _print(args, folder, has_results=group.hosts == 1 or _is_first(folder))
+    if failures:
+        count = f"{len(failures)} of {len(subject.plans)} plans failed"
+        told = "; ".join(failure.text(subject.labels) for failure in failures)
+        raise CommandError(f"{count}: {told}; logs are in {folder / 'logs'}")
+    return OK
+
+
+def _measure(
+    args: Namespace, folder: Path, subject: Subject, group: Group, settings: Settings
+) -> list[Failure]:
+    from fastplan.cli.terminal import Progress
+    from fastplan.measure.run import measure
+
+    done = 0
+    with Progress("measuring", len(subject.plans) * settings.rounds) as bar:
+
+        def progress(count: int) -> None:
+            nonlocal done
+            bar.advance(count - done)
+            done = count
+
+        return measure(
+            folder,
+            subject,
+            group,
+            settings,
+            room=room_of(group),
+            scale=args.scale_rows,
+            progress=progress,
+        )
+
+
+def _subject(args: Namespace, group: Group) -> Subject:
+    from dataclasses import replace
+
+    from fastplan.cli.targets import is_function
+    from fastplan.measure.prepare import Subject
+    from fastplan.spec.read import read_spec
+
+    target = args.model if is_function(args.model) else None
+    if target is not None:
+        from fastplan.bridge.models import export_model
+
+        spec = export_model(target, world_size=group.ranks, batch_size=args.batch_size)
+    else:
+        spec = read_spec(args.model)
+        if args.batch_size is not None:
+            spec = replace(spec, batch_size=args.batch_size)
+    plans = tuple(read(path, args) for path in args.plans)
+    labels = [
+        path if args.plans.count(path) == 1 else f"{path} #{1 + args.plans[:i].count(path)}"
+        for i, path in enumerate(args.plans)
+    ]
+    return Subject(spec, target, plans, tuple(labels))
+
+
+def _is_first(folder: Path) -> bool:
+    """Whether results are here: rank 0 writes them on its host."""
+    return os.path.getsize(folder / "rounds.jsonl") > 0
+
+
+def _print(args: Namespace, folder: Path, *, has_results: bool) -> None:
+    from fastplan.measure.results import read_runs
+
+    if not has_results:
+        print("done; the results are on the host of rank 0")
+        return
+    runs = read_runs(folder)
+    if args.json:
+        from json import dumps
+
+        from fastplan.measure.runs_text import runs_json
+
+        print(dumps(runs_json(runs), indent=2))
+        return
+    from fastplan.measure.runs_text import runs_text
+    from fastplan.report.terminal import Style
+
+    print(runs_text(runs, Style.of(sys.stdout)), end="")
+    print(f"\nwritten: {folder}")
+
+
+def _scale(text: str) -> int | None:
+    if text == "auto":
+        return None
+    if not text.isdecimal() or not 1 <= int(text) <= 1 << 24:
+        raise ArgumentTypeError("must be `auto`, or a whole number of at least 1")
+    return int(text)

@@ -1,0 +1,240 @@
+"""TorchRec's constants from micro-benchmarks: those that the data determine, and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from fastplan.measure.cases import COLLECTIVES, COPY, HOST, HOST_COPY, LOOKUP, WORLD, Case
+from fastplan.measure.fit import Fit, fit
+from fastplan.spec.stock import CACHE_LOAD_FACTOR, WEIGHTED_KERNEL_MULTIPLIER
+
+# TorchRec's bandwidth of a UVM kernel is a tenth of the link's.
+_UVM_SHARE = 10
+_EXCHANGES = tuple(kind for kind in COLLECTIVES if kind != "all_reduce")
+
+
+class Point(NamedTuple):
+    """A micro-benchmark's result: median seconds on the slowest rank, by work."""
+
+    case: Case
+    seconds: dict[str, float]
+
+
+class Constant(NamedTuple):
+    """A figure of a SKU that was measured: bytes per millisecond, or a plain factor."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    source: str
+    fit: Fit
+
+
+@dataclass(kw_only=True)
+class Calibration:
+    """What the micro-benchmarks tell."""
+
+    constants: dict[str, Constant] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)  # why, by figure
+    fits: dict[str, Fit | str] = field(default_factory=dict)  # all that were made, by what of
+    remarks: list[str] = field(default_factory=list)  # what TorchRec's form can't express
+
+
+def calibration(points: Sequence[Point], device: str, ranks: int, hosts: int) -> Calibration:
+    """The constants that the points determine, and why the others are left out."""
+    return _Fitting(points, device, ranks, hosts).run()
+
+
+class _Fitting:
+    def __init__(self, points: Sequence[Point], device: str, ranks: int, hosts: int) -> None:
+        self._points = points
+        self._device = device
+        self._ranks = ranks
+        self._hosts = hosts
+        self._found = Calibration()
+
+    def run(self) -> Calibration:
+        memory = "ddr_mem_bw" if self._device == "cpu" else "hbm_mem_bw"
+        self._memory(memory)
+        self._multipliers(memory)
+        self._link()
+        self._exchanges()
+        self._across()
+        for name, reason in self._not_measured().items():
+            if name not in self._found.constants:
+                self._found.left_out.setdefault(name, reason)
+        self._remark(memory)
+        return self._found
+
+    def _fit(self, what: str, work: str, wanted: Callable[[Case], bool]) -> Fit | str:
+        chosen = [point for point in self._points if wanted(point.case)]
+        found = fit(
+            [point.case.counted for point in chosen], [point.seconds[work] for point in chosen]
+        )
+        self._found.fits[what] = found
+        return found
+
+    def _state(self, name: str, found: Fit | str, source: str, scale: float = 1.0) -> None:
+        """Takes a bandwidth over, if it is determined. `scale` is what TorchRec divides it by."""
+        problem = found if isinstance(found, str) else found.problem
+        if isinstance(found, str) or problem is not None:
+            self._found.left_out[name] = str(problem)
+            return
+        low, value, high = (
+            scale * bandwidth / 1000 for bandwidth in (found.low, found.bandwidth, found.high)
+        )
+        self._found.constants[name] = Constant(name, value, low, high, source, found)
+
+    def _memory(self, name: str) -> None:
+        found = self._fit("fused lookup, forward", "forward", _lookup("fused"))
+        self._state(name, found, f"FBGEMM lookups on {self._ranks} ranks at once")
+        self._fit("copy in memory", "copy", lambda case: case.kind == COPY)
+
+    def _multipliers(self, memory: str) -> None:
+        backward = self._fit("fused lookup, backward", "backward", _lookup("fused"))
+        weighted = self._fit("weighted lookup, backward", "backward", _lookup("fused", True))
+        names = "bwd_compute_multiplier", "weighted_feature_bwd_compute_multiplier"
+        if memory not in self._found.constants:
+            self._found.left_out |= dict.fromkeys(names, f"{memory} is not determined")
+            return
+        forward = self._found.constants[memory].value * 1000
+        source = "backward and update over forward of FBGEMM lookups, row-wise Adagrad"
+        self._factor(names[0], backward, lambda bandwidth: forward / bandwidth, source)
+        if names[0] not in self._found.constants:
+            self._found.left_out[names[1]] = f"{names[0]} is not determined"
+            return
+        plain = self._found.constants[names[0]].value
+        self._factor(
+            names[1],
+            weighted,
+            lambda bandwidth: (forward / bandwidth - WEIGHTED_KERNEL_MULTIPLIER) / plain,
+            "the same of weighted lookups, less what TorchRec adds for the weights",
+        )
+
+    def _factor(
+        self, name: str, found: Fit | str, of: Callable[[float], float], source: str
+    ) -> None:
+        """Takes a factor over that follows from a bandwidth; a larger one makes it smaller."""
+        problem = found if isinstance(found, str) else found.problem
+        if isinstance(found, str) or problem is not None:
+            self._found.left_out[name] = str(problem)
+            return
+        low, value, high = of(found.high), of(found.bandwidth), of(found.low)
+        if not low > 0:
+            self._found.left_out[name] = f"it is not above zero for sure: {low:.2g} to {high:.2g}"
+            return
+        self._found.constants[name] = Constant(name, value, low, high, source, found)
+
+    def _link(self) -> None:
+        """TorchRec has one figure for the link; its UVM kernels are what uses it."""
+        if self._device == "cpu":
+            return
+        found = self._fit("fused_uvm lookup, forward", "forward", _lookup("fused_uvm"))
+        self._fit("fused_uvm_caching lookup, forward", "forward", _lookup("fused_uvm_caching"))
+        self._fit("copy from host", "copy", lambda case: case.kind == HOST_COPY)
+        source = f"FBGEMM lookups in unified memory, times TorchRec's {_UVM_SHARE}"
+        self._state("hbm_to_ddr_mem_bw", found, source, scale=_UVM_SHARE)
+
+    def _exchanges(self) -> None:
+        if self._ranks == self._hosts:
+            self._found.left_out["intra_host_bw"] = "a host has one rank, which exchanges nothing"
+            return
+        self._by_kind(HOST)
+        found = self._exchange("exchanges in a host", HOST)
+        self._state("intra_host_bw", found, f"{_words(_EXCHANGES)} of the ranks of a host")
+
+    def _across(self) -> None:
+        """On one host TorchRec's figure for the network is the all-reduce's, and nothing else's."""
+        if self._hosts > 1:
+            self._by_kind(WORLD)
+            found = self._exchange("exchanges across hosts", WORLD)
+            source = f"{_words(_EXCHANGES)} of {self._ranks} ranks on {self._hosts} hosts"
+            self._state("inter_host_bw", found, source)
+            return
+        found = self._found.fits["all_reduce, host"]
+        source = (
+            f"the all-reduce of {self._ranks} ranks of one host, divided by {self._ranks}: what "
+            "TorchRec charges data-parallel tables with there; no network was measured"
+        )
+        self._state("inter_host_bw", found, source, scale=1 / self._ranks)
+
+    def _exchange(self, what: str, scope: str) -> Fit | str:
+        def wanted(case: Case) -> bool:
+            return case.kind in _EXCHANGES and case.scope == scope
+
+        chosen = [point for point in self._points if wanted(point.case)]
+        found = fit(
+            [point.case.counted for point in chosen],
+            [point.seconds[point.case.kind] for point in chosen],
+        )
+        self._found.fits[what] = found
+        return found
+
+    def _by_kind(self, scope: str) -> None:
+        for kind in COLLECTIVES:
+            self._fit(
+                f"{kind}, {scope}",
+                kind,
+                lambda case, kind=kind: case.kind == kind and case.scope == scope,  # type: ignore[misc]
+            )
+
+    def _not_measured(self) -> dict[str, str]:
+        reasons = {"ssd_mem_bw": "no SSD kernel is benchmarked"}
+        if self._device == "cpu":
+            reasons["hbm_mem_bw"] = "CPUs have no HBM"
+            reasons["hbm_to_ddr_mem_bw"] = "CPUs have no link to a device"
+        else:
+            reasons["ddr_mem_bw"] = "TorchRec reads it for tables on CPUs only"
+        return reasons
+
+    def _remark(self, memory: str) -> None:
+        """What one constant has to stand for, where it matters."""
+        found = self._found.fits
+        kinds = {kind: found.get(f"{kind}, {HOST}") for kind in _EXCHANGES}
+        speeds = {kind: one.bandwidth for kind, one in kinds.items() if isinstance(one, Fit)}
+        if speeds and max(speeds.values()) > 1.5 * min(speeds.values()):
+            each = ", ".join(f"{kind} {speed / 1e9:.3g}" for kind, speed in speeds.items())
+            self._found.remarks.append(
+                f"collectives differ, and TorchRec has one constant for them: {each} GB/s"
+            )
+        for what in ("fused lookup, forward", "exchanges in a host", "exchanges across hosts"):
+            one = found.get(what)
+            if isinstance(one, Fit) and one.error > max(0.2, 1.25 * one.error_with_latency):
+                self._found.remarks.append(
+                    f"{what}: TorchRec has no latency; with {1e6 * one.latency:.0f} us times would "
+                    f"be off by {100 * one.error_with_latency:.0f} %, and without they are by "
+                    f"{100 * one.error:.0f} %"
+                )
+        self._remark_caching(memory)
+
+    def _remark_caching(self, memory: str) -> None:
+        cached = self._found.fits.get("fused_uvm_caching lookup, forward")
+        constants = self._found.constants
+        if isinstance(cached, Fit) and {memory, "hbm_to_ddr_mem_bw"} <= constants.keys():
+            near, far = constants[memory].value, constants["hbm_to_ddr_mem_bw"].value
+            share = CACHE_LOAD_FACTOR
+            assumed = (share * near + (1 - share) * far) / _UVM_SHARE * 1000
+            self._found.remarks.append(
+                f"fused_uvm_caching reads {cached.bandwidth / 1e9:.3g} GB/s; TorchRec makes "
+                f"{assumed / 1e9:.3g} of the other constants"
+            )
+
+
+def _lookup(kernel: str, weighted: bool = False) -> Callable[[Case], bool]:
+    return lambda case: case.kind == LOOKUP and case.kernel == kernel and case.weighted == weighted
+
+
+def _words(kinds: Sequence[str]) -> str:
+    return ", ".join(kind.replace("_", "-") for kind in kinds)
+
+
+def slowest_median(ranks: Sequence[dict[str, list[float]]]) -> dict[str, float]:
+    """Median seconds of the slowest rank, by work."""
+    return {
+        work: float(np.median(np.max([rank[work] for rank in ranks], axis=0))) for work in ranks[0]
+    }

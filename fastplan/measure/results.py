@@ -1,0 +1,149 @@
+"""What a measurement's folder holds, read back."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastplan.measure.folder import FAILURES, ROUNDS, RUN
+from fastplan.measure.parts import PARTS
+from fastplan.measure.prepare import FORMAT, VERSION
+from fastplan.measure.settings import MeasureError
+from fastplan.measure.statistics import Center, Floats, drift
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRuns:
+    """One plan's measurements. Seconds and bytes; arrays are by round."""
+
+    label: str
+    layout: str  # key of the layout, see `layout_key`
+    rating: float | None  # estimated milliseconds when it was measured
+    estimated_memory: tuple[int, ...] | None  # by rank, for tables as they were measured
+    steps: tuple[Floats, ...]  # by round: the slowest rank of each step
+    rank_parts: dict[str, tuple[float, ...]]  # by part, the median of each rank
+    part_rounds: dict[str, tuple[Floats, ...]]  # by part and round: the slowest rank
+    peak_memory: tuple[int, ...]  # by rank
+
+    @property
+    def step(self) -> Center:
+        """Seconds of a whole step."""
+        return Center.of(np.concatenate(self.steps))
+
+    def part(self, name: str) -> Center:
+        """Seconds of a part on its slowest rank."""
+        return Center.of(np.concatenate(self.part_rounds[name]))
+
+    @property
+    def rated(self) -> tuple[Floats, ...]:
+        """By round, seconds of the parts that a rating counts: all but the inputs' distribution."""
+        names = [name for name in PARTS if name != "input_dist"]
+        rounds = zip(*(self.part_rounds[name] for name in names), strict=True)
+        return tuple(np.sum(parts, axis=0) for parts in rounds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runs:
+    """A whole measurement; plans that could not be measured are in `failures` alone."""
+
+    about: dict[str, Any]  # what run.json says
+    plans: tuple[PlanRuns, ...]
+    failures: tuple[str, ...]
+    devices: tuple[str, ...]  # names, each once
+
+    @property
+    def scale_rows(self) -> int:
+        """What the rows of tables were divided by; 1 is not at all."""
+        return int(self.about["scale_rows"])
+
+    @property
+    def drift(self) -> float:
+        """How much the machine changed between rounds, as a part."""
+        return drift([plan.steps for plan in self.plans]) if self.plans else 0.0
+
+
+def read_runs(folder: str | os.PathLike[str]) -> Runs:
+    """The measurement in a folder. Raises MeasureError if there is none that can be read."""
+    where = Path(folder)
+    try:
+        about = json.loads((where / RUN).read_text())
+        kind = about["format"], about["version"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise MeasureError(
+            f"{where} has no measurement; `fastplan measure -o {where}` makes one"
+        ) from error
+    if kind != (FORMAT, VERSION):
+        raise MeasureError(
+            f"{where}: {kind[0]} version {kind[1]} is not {FORMAT} version {VERSION}"
+        )
+    lines: dict[int, list[Any]] = {}
+    for content in _lines(where / ROUNDS):
+        lines.setdefault(content["plan"], []).append(content)
+    try:
+        plans = tuple(
+            _plan(entry, lines[number])
+            for number, entry in enumerate(about["plans"])
+            if number in lines
+        )
+        devices = {rank["device"] for own in lines.values() for rank in own[0]["ranks"]}
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise MeasureError(f"{where / ROUNDS} is damaged: {error!r}") from error
+    failures = tuple(str(content["text"]) for content in _lines(where / FAILURES))
+    return Runs(about=about, plans=plans, failures=failures, devices=tuple(sorted(devices)))
+
+
+def _lines(file: Path) -> list[dict[str, Any]]:
+    """The objects of a file; a line that was cut off is none."""
+    found = []
+    for line in file.read_text().splitlines() if file.exists() else ():
+        try:
+            content = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(content, dict):
+            found.append(content)
+    return found
+
+
+def _plan(entry: dict[str, Any], rounds: list[Any]) -> PlanRuns:
+    rounds = sorted(rounds, key=lambda content: content["round"])
+    ranks = len(rounds[0]["ranks"])
+    memory = entry["memory"]
+    return PlanRuns(
+        label=entry["label"],
+        layout=entry["layout"],
+        rating=entry["rating"],
+        estimated_memory=None if memory is None else tuple(map(int, memory)),
+        steps=tuple(_slowest([rank["steps"] for rank in content["ranks"]]) for content in rounds),
+        rank_parts={
+            part: tuple(
+                float(
+                    np.median(
+                        np.concatenate([content["ranks"][i]["parts"][part] for content in rounds])
+                    )
+                )
+                for i in range(ranks)
+            )
+            for part in PARTS
+        },
+        part_rounds={
+            part: tuple(
+                _slowest([rank["parts"][part] for rank in content["ranks"]]) for content in rounds
+            )
+            for part in PARTS
+        },
+        peak_memory=tuple(
+            max(int(content["ranks"][i]["peak_memory"]) for content in rounds) for i in range(ranks)
+        ),
+    )
+
+
+def _slowest(ranks: list[list[float]]) -> Floats:
+    """What each repetition took on the slowest rank."""
+    found: Floats = np.array(ranks, np.float64).max(axis=0)
+    return found

@@ -1,0 +1,72 @@
+"""One rank under torchrun: `python -m fastplan.measure.worker FOLDER`."""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import os
+import signal
+import sys
+import time
+import traceback
+import warnings
+from pathlib import Path
+
+from fastplan.measure.failures import Fault
+from fastplan.measure.folder import LOGS, STATUS
+from fastplan.measure.processes import end_with_parent
+from fastplan.measure.progress import Beats
+from fastplan.measure.settings import Assignment
+
+
+def main(folder: Path) -> None:
+    end_with_parent()
+    rank = int(os.environ["RANK"])
+    _redirect(folder / LOGS / f"rank-{rank}.log")
+    beats = Beats(folder / STATUS, rank)
+    with open(folder / STATUS / f"stack-{rank}.txt", "w") as stacks:
+        faulthandler.register(signal.SIGUSR1, stacks)
+        try:
+            _work(folder, beats)
+        except BaseException as error:
+            beat = beats.last
+            Fault(
+                rank=rank,
+                time=time.time(),
+                kind=type(error).__name__,
+                text=" ".join(str(error).split())[:500],
+                plan=beat.plan,
+                round=beat.round,
+                stage=beat.stage,
+            ).write(folder / STATUS)
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(1)  # an orderly end could wait for ranks that will not come
+
+
+def _work(folder: Path, beats: Beats) -> None:
+    assignment = Assignment.read(folder)
+    # Both warn and log on many paths; the log file is for what goes wrong.
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    if assignment.task == "measure":
+        from fastplan.measure.measuring import measure_plans
+
+        measure_plans(folder, assignment, beats)
+    else:
+        from fastplan.measure.calibrating import run_benchmarks
+
+        run_benchmarks(folder, assignment, beats)
+
+
+def _redirect(log: Path) -> None:
+    """All output to the rank's own file."""
+    sys.stdout.flush()
+    target = os.open(log, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o644)
+    os.dup2(target, 1)
+    os.dup2(target, 2)
+    os.close(target)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

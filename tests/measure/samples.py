@@ -1,0 +1,158 @@
+"""Small models and plans to measure, with no torch in them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fastplan.measure.prepare import layout_key
+from fastplan.offline.plan import plan_job
+from fastplan.plans.plan import RANK, Plan
+from fastplan.spec.document import document_of
+from fastplan.spec.lower import lower
+from fastplan.spec.model import ModelSpec
+from fastplan.spec.read import spec_of
+
+KINDS = ("table_wise", "row_wise", "column_wise", "data_parallel")
+_KERNELS = {kind: ["dense" if kind == "data_parallel" else "fused"] for kind in KINDS}
+
+
+def model(ranks: int = 2, tables: int = 4) -> dict[str, Any]:
+    """A spec as plain data: pooled tables in `sparse.ebc`."""
+    return {
+        "model": "small",
+        "batch_size": 32,
+        "modules": {"sparse.ebc": {"sharding_types": list(KINDS), "compute_kernels": _KERNELS}},
+        "tables": [
+            {
+                "name": f"t{i}",
+                "rows": 500 * (i + 1),
+                "dim": 32 if i % 2 else 64,
+                "pooling": [1, 5][i % 2],
+                "optimizer": "rowwise_adagrad",
+            }
+            for i in range(tables)
+        ],
+        "topology": {"sku": "torchrec-cpu", "world_size": ranks, "local_world_size": ranks},
+    }
+
+
+def spec(ranks: int = 2, **fields: Any) -> ModelSpec:
+    return spec_of(document_of({**model(ranks), **fields}, "small.json"))
+
+
+def several_modules(ranks: int) -> ModelSpec:
+    """Pooled, weighted and sequence tables in nested modules, of several types."""
+    content = model(ranks)
+    content["modules"]["weighted"] = {**content["modules"]["sparse.ebc"], "weighted": True}
+    content["modules"]["sequence.ec"] = {"kind": "embedding_collection"}
+    tables = content["tables"]
+    for table in tables:
+        table["module"] = "sparse.ebc"
+    tables[0]["rows"] = 60_000
+    tables += [
+        {"name": "t0", "rows": 700, "dim": 32, "module": "weighted", "pooling": [2, 0.5],
+         "dtype": "fp16", "optimizer": "sgd"},
+        {"name": "w1", "rows": 700, "dim": 32, "module": "weighted", "pooling": 3},
+        {"name": "s0", "rows": 900, "dim": 64, "module": "sequence.ec", "pooling": 4,
+         "optimizer": "other"},
+    ]  # fmt: skip
+    return spec(**content)
+
+
+def planned(given: ModelSpec, kind: str | None = None, **others: str) -> Plan:
+    """The planner's plan, of one sharding type if that is given; `others` are tables apart."""
+    if kind is not None:
+        given = replace(
+            given,
+            tables=tuple(
+                replace(table, sharding_types=(others.get(table.name, kind),), min_partition=16)
+                for table in given.tables
+            ),
+        )
+    return plan_job(lower(given)).plan()
+
+
+def on_one_rank(plan: Plan, rank: int = 0) -> Plan:
+    """The layout of a table-wise plan with everything on one rank."""
+    tables = []
+    for table in plan.layout.tables:
+        shards = table.shards.copy()
+        shards[:, RANK] = rank
+        tables.append(table._replace(shards=shards))
+    return replace(
+        plan,
+        layout=replace(plan.layout, tables=tuple(tables)),
+        basis=None,
+        fingerprint=None,
+    )
+
+
+def write_runs(
+    folder: Any,
+    plans: dict[str, Plan],
+    seconds: dict[str, float],
+    *,
+    rounds: int = 3,
+    noise: float = 0.01,
+    ranks: int = 2,
+    seed: int = 1,
+    **about: Any,
+) -> None:
+    """A folder as `measure` leaves it, with steps of so many seconds and some noise."""
+    random = np.random.default_rng(seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    told = {
+        "format": "fastplan measurement",
+        "version": 1,
+        "model": "small",
+        "batch_size": 32,
+        "device": "cpu",
+        "ranks": ranks,
+        "scale_rows": 1,
+        "plans": [
+            {
+                "label": label,
+                "layout": layout_key(plan.layout),
+                "rating": None if plan.basis is None else plan.basis.record.rating,
+                "memory": [1 << 20] * ranks,
+            }
+            for label, plan in plans.items()
+        ],
+        **about,
+    }
+    (folder / "run.json").write_text(json.dumps(told))
+    lines = []
+    for number in range(rounds):
+        for position, label in enumerate(plans):
+            base = seconds[label]
+
+            def drawn(part: float, base: float = base) -> list[float]:
+                return (base * part * (1 + noise * random.standard_normal(5))).tolist()
+
+            lines.append(
+                {
+                    "round": number,
+                    "plan": position,
+                    "ranks": [
+                        {
+                            "rank": rank,
+                            "device": "test CPU",
+                            "steps": drawn(1.0),
+                            "parts": {
+                                "input_dist": drawn(0.1),
+                                "lookup": drawn(0.2),
+                                "output_dist": drawn(0.3),
+                                "backward": drawn(0.4),
+                            },
+                            "peak_memory": (2 << 20) + rank,
+                        }
+                        for rank in range(ranks)
+                    ],
+                }
+            )
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (folder / "rounds.jsonl").write_text(text)

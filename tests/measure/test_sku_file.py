@@ -1,0 +1,80 @@
+"""Calibrations as SKU files."""
+
+import json
+
+import pytest
+
+from fastplan.measure.calibrate import Calibrated
+from fastplan.measure.calibration_text import calibration_json, calibration_text
+from fastplan.measure.constants import calibration
+from fastplan.measure.settings import Group
+from fastplan.measure.sku_file import CalibratedSku, sku_yaml
+from fastplan.spec.hardware import find_hardware, topology_arguments
+from tests.measure.points import points
+
+
+def sku(device="cpu", name="lab", noise=0.01, devices=("AMD: EPYC # 'x'",)):
+    measured = tuple(points(device, noise=noise))
+    return CalibratedSku(
+        name=name,
+        like="torchrec-cpu" if device == "cpu" else "torchrec",
+        group=Group(device=device, ranks_per_host=4),
+        calibrated=Calibrated(calibration(measured, device, 4, 1), measured, devices),
+        host_memory=64 << 30,
+        device_memory=None if device == "cpu" else 80 << 30,
+    )
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_the_file_is_read_as_the_hardware_that_was_measured(tmp_path, device):
+    made = sku(device)
+    (tmp_path / "lab.yaml").write_text(sku_yaml(made))
+    found = find_hardware(str(tmp_path / "lab.yaml"))
+    assert found.name == "lab"
+    for name, figure in made.figures.items():
+        assert getattr(found, name) == pytest.approx(figure, rel=1e-6)
+    assert found.ddr == 16 << 30
+    assert found.hbm == (0 if device == "cpu" else 80 << 30)
+    assert topology_arguments(found, 4) == pytest.approx(made.topology)
+
+
+def test_measured_figures_say_so_and_others_are_the_base_s(tmp_path):
+    made = sku()
+    (tmp_path / "lab.yaml").write_text(sku_yaml(made))
+    found = find_hardware(str(tmp_path / "lab.yaml"))
+    assert found.sources["ddr_mem_bw"].startswith("measured ")
+    assert found.hbm_mem_bw == find_hardware("torchrec-cpu").hbm_mem_bw
+    assert "measured" not in found.sources["hbm_mem_bw"]
+
+
+def test_what_is_left_out_is_said_with_the_reason():
+    made = sku()
+    text = sku_yaml(made)
+    assert "\nhbm_mem_bw:" not in text
+    assert "# not measured: hbm_mem_bw: CPUs have no HBM" in text
+
+
+def test_names_of_devices_cannot_break_the_file(tmp_path):
+    odd = sku(devices=('a"b\n: c\x1b[2J\u2028',))
+    (tmp_path / "lab.yaml").write_text(sku_yaml(odd))
+    assert find_hardware(str(tmp_path / "lab.yaml")).name == "lab"
+
+
+def test_the_text_has_fits_constants_and_topology():
+    text = calibration_text(sku(noise=0))
+    for words in (
+        "fused lookup, forward",
+        "held-out error",
+        "5GB/s",
+        "torchrec-cpu has",
+        "CPUs have no HBM",
+        "Topology(world_size=4, local_world_size=4",
+    ):
+        assert words in text
+
+
+def test_the_json_is_json():
+    told = json.loads(json.dumps(calibration_json(sku("cuda")), allow_nan=False))
+    assert told["constants"]["hbm_mem_bw"]["value"] == pytest.approx(5e6, rel=0.03)
+    assert told["topology"]["world_size"] == 4
+    assert "copy in memory" in told["fits"]
