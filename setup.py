@@ -18,8 +18,9 @@ HEADERS = sorted(glob("cpp/*.h") + glob("cpp/*.hpp"))
 
 # The plan must match TorchRec's to the last bit: a fused multiply-add or a reordered sum
 # would change it, so neither contraction, nor fast-math, nor march=native.
-FLAGS = ["-fvisibility=hidden", "-ffp-contract=off", "-Wall", "-Wextra"]
+FLAGS = ["-fvisibility=hidden", "-ffp-contract=off", "-Wall", "-Wextra", "-pthread"]
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-omit-frame-pointer"]
+LINK_FLAGS = ["-pthread"]
 
 
 def enabled(switch: str) -> bool:
@@ -27,15 +28,15 @@ def enabled(switch: str) -> bool:
 
 
 if enabled("FASTPLAN_SANITIZE"):
-    variant, link_flags = "sanitize", SANITIZERS
+    variant, link_flags = "sanitize", [*LINK_FLAGS, *SANITIZERS]
     # -fno-wrapv: Python's own build flags make signed overflow defined, which would hide it.
     flags = [*FLAGS, *SANITIZERS, "-fno-sanitize-recover=all", "-fno-wrapv"]
     flags += ["-g", "-O1", "-UNDEBUG"]
 elif enabled("FASTPLAN_DEBUG"):
-    variant, link_flags = "debug", []
+    variant, link_flags = "debug", LINK_FLAGS
     flags = [*FLAGS, "-g", "-O0", "-UNDEBUG"]
 else:
-    variant, link_flags = "release", []
+    variant, link_flags = "release", LINK_FLAGS
     flags = [*FLAGS, "-O2", "-DNDEBUG"]
 
 

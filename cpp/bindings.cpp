@@ -1,7 +1,7 @@
-// The only file that knows Python: named columns in, named columns out. The GIL is released for
-// every computation and taken back only to ask for signals.
-#include <pybind11/numpy.h>
-#include <pybind11/pybind11.h>
+// Named columns in, named columns out. The GIL is released for every computation and taken back
+// only to ask for signals.
+#include "bindings.h"
+
 #include <pybind11/stl.h>
 
 #include <optional>
@@ -14,68 +14,53 @@
 #include "search.h"
 #include "verify.h"
 
-namespace py = pybind11;
 using namespace fastplan;
 
+Columns read_problem(const py::dict& c) {
+  Columns in;
+  in.table_option_begin = column<std::int64_t>(c, "table_option_begin");
+  const auto tables = static_cast<std::ptrdiff_t>(in.table_option_begin.size()) - 1;
+  in.table_module = column<std::int32_t>(c, "table_module", std::max<std::ptrdiff_t>(tables, 0));
+  in.table_group = column<std::int32_t>(c, "table_group", std::max<std::ptrdiff_t>(tables, 0));
+  check_index(in.table_module, in.table_module.size(), "table_module");
+  for (const auto group : in.table_group) {
+    if (group < -1 || group >= tables) {
+      throw py::type_error("`table_group` must be -1 or smaller than the number of tables");
+    }
+  }
+  in.option_type = column<std::uint8_t>(c, "option_type");
+  const auto options = static_cast<std::ptrdiff_t>(in.option_type.size());
+  in.option_kernel = column<std::uint8_t>(c, "option_kernel", options);
+  check_enum(in.option_kernel, Kernel::unfused_tpu, "option_kernel");
+  in.option_key = column<std::uint64_t>(c, "option_key", options);
+  in.option_run_begin = column<std::int64_t>(c, "option_run_begin", options + 1);
+  in.run_count = column<std::int64_t>(c, "run_count");
+  const auto runs = static_cast<std::ptrdiff_t>(in.run_count.size());
+  in.run_fwd_compute = column<double>(c, "run_fwd_compute", runs);
+  in.run_fwd_comms = column<double>(c, "run_fwd_comms", runs);
+  in.run_bwd_compute = column<double>(c, "run_bwd_compute", runs);
+  in.run_bwd_comms = column<double>(c, "run_bwd_comms", runs);
+  in.run_input_dist_comms = column<double>(c, "run_input_dist_comms", runs);
+  in.run_prefetch_compute = column<double>(c, "run_prefetch_compute", runs);
+  in.run_hbm = column<std::int64_t>(c, "run_hbm", runs);
+  in.run_ddr = column<std::int64_t>(c, "run_ddr", runs);
+  in.run_ssd = column<std::int64_t>(c, "run_ssd", runs);
+  in.rank_hbm = column<std::int64_t>(c, "rank_hbm");
+  const auto ranks = static_cast<std::ptrdiff_t>(in.rank_hbm.size());
+  in.rank_ddr = column<std::int64_t>(c, "rank_ddr", ranks);
+  in.rank_ssd = column<std::int64_t>(c, "rank_ssd", ranks);
+  in.local_world_size = scalar<std::int64_t>(c, "local_world_size");
+  in.group_size = scalar<std::int64_t>(c, "group_size");
+  in.compensated_sum = scalar<bool>(c, "compensated_sum");
+  return in;
+}
+
+bool signal_is_pending() {
+  py::gil_scoped_acquire locked;
+  return PyErr_CheckSignals() != 0;
+}
+
 namespace {
-
-py::object item(const py::dict& from, const char* name) {
-  if (!from.contains(name)) throw py::type_error("`" + std::string(name) + "` is missing");
-  return from[name];
-}
-
-template <typename T>
-std::span<const T> column(const py::dict& from, const char* name, std::ptrdiff_t length = -1) {
-  const py::object value = item(from, name);
-  if (!py::isinstance<py::array_t<T>>(value)) {
-    const std::string dtype = py::str(py::dtype::of<T>());
-    throw py::type_error("`" + std::string(name) + "` must be an array of " + dtype);
-  }
-  const auto array = py::reinterpret_borrow<py::array>(value);
-  if (array.ndim() != 1 || !(array.flags() & py::array::c_style)) {
-    throw py::type_error("`" + std::string(name) + "` must be one-dimensional and contiguous");
-  }
-  if (length >= 0 && array.shape(0) != length) {
-    throw py::type_error("`" + std::string(name) + "` must have " + std::to_string(length) +
-                         " entries, not " + std::to_string(array.shape(0)));
-  }
-  return {static_cast<const T*>(array.data()), static_cast<std::size_t>(array.shape(0))};
-}
-
-template <typename T>
-T scalar(const py::dict& from, const char* name) {
-  try {
-    return py::cast<T>(item(from, name));
-  } catch (const py::cast_error&) {
-    throw py::type_error("`" + std::string(name) + "` has the wrong type");
-  }
-}
-
-template <typename T>
-py::array_t<T> array(std::vector<T>&& values) {
-  auto* owned = new std::vector<T>(std::move(values));
-  py::capsule free(owned, [](void* p) { delete static_cast<std::vector<T>*>(p); });
-  return py::array_t<T>(static_cast<py::ssize_t>(owned->size()), owned->data(), free);
-}
-
-// Index columns come from outside: nothing may point past the end of what it indexes.
-template <typename T>
-void check_index(std::span<const T> values, std::size_t size, const char* name) {
-  for (const T value : values) {
-    if (value < 0 || static_cast<std::size_t>(value) >= size) {
-      throw py::type_error("`" + std::string(name) + "` has an index that is out of range");
-    }
-  }
-}
-
-template <typename T>
-void check_enum(std::span<const std::uint8_t> values, T last, const char* name) {
-  for (const auto value : values) {
-    if (value > static_cast<std::uint8_t>(last)) {
-      throw py::type_error("`" + std::string(name) + "` has a value with no meaning");
-    }
-  }
-}
 
 void read_clusters(const py::dict& c, EstimateInput& in) {
   auto& cluster = in.cluster;
@@ -218,45 +203,6 @@ py::dict estimate_columns(const py::dict& columns) {
   return out;
 }
 
-Columns read_problem(const py::dict& c) {
-  Columns in;
-  in.table_option_begin = column<std::int64_t>(c, "table_option_begin");
-  const auto tables = static_cast<std::ptrdiff_t>(in.table_option_begin.size()) - 1;
-  in.table_module = column<std::int32_t>(c, "table_module", std::max<std::ptrdiff_t>(tables, 0));
-  in.table_group = column<std::int32_t>(c, "table_group", std::max<std::ptrdiff_t>(tables, 0));
-  check_index(in.table_module, in.table_module.size(), "table_module");
-  for (const auto group : in.table_group) {
-    if (group < -1 || group >= tables) {
-      throw py::type_error("`table_group` must be -1 or smaller than the number of tables");
-    }
-  }
-  in.option_type = column<std::uint8_t>(c, "option_type");
-  const auto options = static_cast<std::ptrdiff_t>(in.option_type.size());
-  in.option_kernel = column<std::uint8_t>(c, "option_kernel", options);
-  check_enum(in.option_kernel, Kernel::unfused_tpu, "option_kernel");
-  in.option_key = column<std::uint64_t>(c, "option_key", options);
-  in.option_run_begin = column<std::int64_t>(c, "option_run_begin", options + 1);
-  in.run_count = column<std::int64_t>(c, "run_count");
-  const auto runs = static_cast<std::ptrdiff_t>(in.run_count.size());
-  in.run_fwd_compute = column<double>(c, "run_fwd_compute", runs);
-  in.run_fwd_comms = column<double>(c, "run_fwd_comms", runs);
-  in.run_bwd_compute = column<double>(c, "run_bwd_compute", runs);
-  in.run_bwd_comms = column<double>(c, "run_bwd_comms", runs);
-  in.run_input_dist_comms = column<double>(c, "run_input_dist_comms", runs);
-  in.run_prefetch_compute = column<double>(c, "run_prefetch_compute", runs);
-  in.run_hbm = column<std::int64_t>(c, "run_hbm", runs);
-  in.run_ddr = column<std::int64_t>(c, "run_ddr", runs);
-  in.run_ssd = column<std::int64_t>(c, "run_ssd", runs);
-  in.rank_hbm = column<std::int64_t>(c, "rank_hbm");
-  const auto ranks = static_cast<std::ptrdiff_t>(in.rank_hbm.size());
-  in.rank_ddr = column<std::int64_t>(c, "rank_ddr", ranks);
-  in.rank_ssd = column<std::int64_t>(c, "rank_ssd", ranks);
-  in.local_world_size = scalar<std::int64_t>(c, "local_world_size");
-  in.group_size = scalar<std::int64_t>(c, "group_size");
-  in.compensated_sum = scalar<bool>(c, "compensated_sum");
-  return in;
-}
-
 PartitionerSettings read_partitioner(const py::dict& c) {
   PartitionerSettings settings;
   settings.memory_balanced = scalar<bool>(c, "memory_balanced");
@@ -305,11 +251,6 @@ py::list write_reports(const std::vector<ProposerReport>& reports) {
     out.append(entry);
   }
   return out;
-}
-
-bool signal_is_pending() {
-  py::gil_scoped_acquire locked;
-  return PyErr_CheckSignals() != 0;
 }
 
 SearchSettings read_settings(const py::dict& c) {
@@ -439,4 +380,5 @@ PYBIND11_MODULE(_native, m) {
   py::class_<Placer>(m, "Placer")
       .def(py::init<const py::dict&, const py::dict&>(), py::arg("problem"), py::arg("partitioner"))
       .def("place", &Placer::place, py::arg("options"));
+  bind_optimize(m);
 }

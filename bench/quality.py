@@ -1,0 +1,266 @@
+"""How good plans are: TorchRec's searches against fastplan's optimizer and its proven bound.
+
+All plans are rated by TorchRec's own cost model. A bound is below every plan there is, so the
+distance to it is the most that any planner could still gain.
+"""
+
+import argparse
+import contextlib
+import json
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+from torchrec.distributed.planner.types import PlannerError
+
+from bench.machine import describe
+from bench.models import Constraints, criteo, synthetic
+from bench.progress import Progress
+from bench.quality_plot import draw
+from bench.runs import GIB, Case, quiet
+from bench.text import duration, table
+from fastplan import EmbeddingShardingPlanner as FastPlanner
+from fastplan.bridge.native_search import NativeSearch
+from fastplan.core.optimize import Optimized, OptimizeSettings, check_bound, optimize
+from fastplan.core.problem import Problem
+from fastplan.core.solve import solve, verify_plan
+from fastplan.spec.request import Partitioner, Proposer, Search
+
+RESULTS = Path(__file__).parent / "results"
+BUDGETS = "0.1,1,10"
+SYNTHETIC_BATCH = 512
+
+Model = Callable[[], tuple[nn.Module, Constraints]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Instance:
+    """A model and the cluster to plan it for."""
+
+    name: str
+    model: Model
+    ranks: int
+    batch_size: int = SYNTHETIC_BATCH
+    hbm_gib: int = 80
+
+    def case(self) -> Case:
+        module, constraints = self.model()
+        return Case(
+            module=module,
+            constraints=constraints,
+            ranks=self.ranks,
+            batch_size=self.batch_size,
+            hbm_bytes=self.hbm_gib * GIB,
+        )
+
+
+def criteo_in_columns(size: int) -> Model:
+    """Criteo with column-wise shards of `size` columns."""
+
+    def model() -> tuple[nn.Module, Constraints]:
+        module, constraints = criteo()
+        return module, {name: replace(c, min_partition=size) for name, c in constraints.items()}
+
+    return model
+
+
+def random_model(tables: int, seed: int) -> Model:
+    return lambda: synthetic(tables, seed)
+
+
+INSTANCES = (
+    Instance(name="Criteo 26 x 8", model=criteo, ranks=8, batch_size=8192),
+    Instance(name="Criteo 26 x 16", model=criteo, ranks=16, batch_size=4096),
+    Instance(
+        name="Criteo 26 x 16, columns of 32",
+        model=criteo_in_columns(32),
+        ranks=16,
+        batch_size=4096,
+    ),
+    Instance(name="Criteo 26 x 8, 20 GiB", model=criteo, ranks=8, batch_size=8192, hbm_gib=20),
+    Instance(name="random 50 x 8, seed 0", model=random_model(50, 0), ranks=8),
+    Instance(name="random 50 x 16, seed 0", model=random_model(50, 0), ranks=16),
+    Instance(
+        name="random 100 x 16, 13 GiB, seed 6", model=random_model(100, 6), ranks=16, hbm_gib=13
+    ),
+    # Memory is full to 99 % here.
+    Instance(
+        name="random 100 x 16, 13 GiB, seed 0", model=random_model(100, 0), ranks=16, hbm_gib=13
+    ),
+    Instance(name="random 500 x 64, seed 0", model=random_model(500, 0), ranks=64),
+    Instance(name="random 1000 x 128, seed 0", model=random_model(1000, 0), ranks=128),
+)
+
+
+class Taker(FastPlanner):
+    """A planner that leaves its problem behind."""
+
+    def _search(self, run: Any, space: Any, reserved: Any, cluster: Any) -> Any:
+        self.space, self.problem = space, Problem(space.columns, cluster)
+        self.search = NativeSearch(self, space, reserved, self.problem)._search
+        return super()._search(run, space, reserved, cluster)
+
+
+def main() -> int:
+    arguments = _arguments()
+    rows = []
+    for instance in INSTANCES:
+        if arguments.only not in instance.name:
+            continue
+        rows.append(_measure(instance, arguments))
+        print(_progress_line(rows[-1]), file=sys.stderr)
+    if not rows:
+        print(f"no instance has {arguments.only!r} in its name", file=sys.stderr)
+        return 1
+    result = {**describe(), "threads": arguments.threads, "seed": arguments.seed, "rows": rows}
+    print(_report(rows))
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    (arguments.output / "quality.json").write_text(json.dumps(result, indent=2) + "\n")
+    draw(rows, arguments.output / "quality.svg")
+    return 1 if any(row["wrong"] for row in rows) else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.quality",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--budgets",
+        type=lambda text: [float(part) for part in text.split(",")],
+        default=BUDGETS,
+        metavar="SECONDS",
+        help=f"how long the optimizer searches (default {BUDGETS})",
+    )
+    parser.add_argument("--threads", type=int, default=1, help="of the optimizer (default 1)")
+    parser.add_argument("--seed", type=int, default=0, help="of the optimizer (default 0)")
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help="instances that have this in their name"
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=RESULTS,
+        metavar="DIR",
+        help="where quality.json and quality.svg go (default bench/results)",
+    )
+    return parser.parse_args()
+
+
+def _measure(instance: Instance, arguments: argparse.Namespace) -> dict[str, Any]:
+    case = instance.case()
+    planner = case.planner(Taker)
+    with Progress(f"{instance.name}: TorchRec's plans"), quiet():
+        # Without a plan the problem is there all the same, and the optimizer may find one.
+        with contextlib.suppress(PlannerError):
+            planner.plan(case.module, [EmbeddingBagCollectionSharder()])
+        torchrec = _torchrec_ratings(planner.problem, planner.search)
+    optimized, wrong = [], []
+    for seconds in arguments.budgets:
+        settings = OptimizeSettings(
+            time_budget=seconds, seed=arguments.seed, threads=arguments.threads
+        )
+        with Progress(f"{instance.name}: fastplan, {duration(seconds)}"):
+            found = optimize(planner.problem, planner.search, settings)
+        wrong += _wrong(planner, found)
+        optimized.append(_record(seconds, found))
+    return {
+        "name": instance.name,
+        "tables": planner.problem.space.tables,
+        "ranks": instance.ranks,
+        "batch_size": instance.batch_size,
+        "hbm_gib": instance.hbm_gib,
+        "torchrec": torchrec,
+        "fastplan": optimized,
+        "bound": max(entry["bound"] for entry in optimized),
+        "wrong": wrong,
+    }
+
+
+def _torchrec_ratings(problem: Problem, search: Search) -> dict[str, float | None]:
+    """What TorchRec's planner finds as it comes, and with its other partitioners and proposers."""
+    programmed = (Proposer(kind="dynamic_programming"),)
+    searches = {
+        "default": search,
+        "by perf": replace(search, partitioner=Partitioner(sort_by_perf=True)),
+        "balanced": replace(search, partitioner=Partitioner(memory_balanced=True)),
+        "programming": replace(search, proposers=programmed),
+    }
+    plans = {name: solve(problem, own) for name, own in searches.items()}
+    return {name: plan.rating if plan.found else None for name, plan in plans.items()}
+
+
+def _wrong(planner: Taker, found: Optimized) -> list[str]:
+    """What does not hold of an optimized plan or its bound."""
+    wrong = []
+    if found.found:
+        complaint = verify_plan(planner.problem, found.options, found.ranks, found.rating)
+        options = planner.space.chosen_options(found.options, found.ranks)
+        if complaint:
+            wrong.append(complaint)
+        if planner._perf_model.rate(plan=options) != found.rating:
+            wrong.append("TorchRec rates the plan differently")
+    if check_bound(planner.problem, found.certificate) != found.lower_bound:
+        wrong.append("the certificate does not prove the bound")
+    return wrong
+
+
+def _record(seconds: float, found: Optimized) -> dict[str, Any]:
+    return {
+        "budget_seconds": seconds,
+        "rating": found.rating if found.found else None,
+        "bound": found.lower_bound,
+        "gap": found.gap if math.isfinite(found.gap) else None,
+        "stopped_by": found.stopped_by,
+        "moves": found.moves,
+        "restarts": found.restarts,
+        "trace": found.trace,
+    }
+
+
+def _progress_line(row: dict[str, Any]) -> str:
+    gaps = ", ".join(
+        f"{_above(entry['rating'], entry['bound'])} in {duration(entry['budget_seconds'])}"
+        for entry in row["fastplan"]
+    )
+    return f"{row['name']}: {gaps}"
+
+
+def _above(rating: float | None, bound: float) -> str:
+    return "no plan" if rating is None else f"+{100 * (rating / bound - 1):.2f} %"
+
+
+def _rated(rating: float | None, bound: float) -> str:
+    return "no plan" if rating is None else f"{rating:.4f} ({_above(rating, bound)})"
+
+
+def _report(rows: list[dict[str, Any]]) -> str:
+    budgets = [duration(entry["budget_seconds"]) for entry in rows[0]["fastplan"]]
+    searches = list(rows[0]["torchrec"])
+    header = ["tables x ranks", *searches, *(f"fastplan {text}" for text in budgets), "bound"]
+    header += [f"gap {text}" for text in budgets]
+    cells = []
+    for row in rows:
+        ratings = [row["torchrec"][name] for name in searches]
+        ratings += [entry["rating"] for entry in row["fastplan"]]
+        rated = [_rated(rating, row["bound"]) for rating in ratings]
+        gaps = [_above(entry["rating"], entry["bound"]) for entry in row["fastplan"]]
+        cells.append([row["name"], *rated, f"{row['bound']:.4f}", *gaps])
+    lines = [
+        table(header, cells),
+        "",
+        "Ratings are TorchRec's; in brackets, how far they are above the highest bound. Gaps are",
+        "what a run has proven by itself within its time.",
+    ]
+    lines += [f"{row['name']}: {text}" for row in rows for text in row["wrong"]]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+// Simulated annealing over placements: pieces move and swap, tables change their option.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "anneal_random.h"
+#include "anneal_state.h"
+#include "optimize_choices.h"
+
+namespace fastplan {
+
+// From hot to cold over so many moves; temperatures are parts of the target. Each plan found lowers
+// the target by `step`, a part too.
+struct Cooling {
+  double hot = 0;
+  double cold = 0;
+  std::int64_t moves = 0;
+  double step = 0;
+};
+
+// By table: the choices that may still be part of a better plan.
+using Allowed = std::vector<std::vector<std::int32_t>>;
+
+class Annealer {
+ public:
+  Annealer(const Choices& choices, std::uint64_t seed);
+
+  // Starts from a plan, or from choices alone, which are placed longest first. `noise` is how much
+  // of a shard's length is left to chance.
+  void start_from(const Draft& draft);
+  void start_from(std::span<const std::int32_t> chosen, double noise);
+
+  // Looks for plans that cost at most `target`, and returns the moves made.
+  std::int64_t run(const Cooling& cooling, std::int64_t target, const Allowed& allowed,
+                   const std::function<bool()>& stopped);
+
+  // The best plan since it was last asked for; empty when there is none.
+  Draft take_best();
+
+ private:
+  void move();
+  void move_piece(std::int32_t slot);
+  void swap_pieces(std::int32_t slot);
+  void move_tower(std::size_t tower);
+  void change_choice(std::size_t table, std::int32_t number);
+  void place_well(const Choice& choice, std::int32_t samples, std::int32_t host,
+                  std::vector<std::int32_t>& places);
+  std::int32_t least_loaded_host(const Choice& choice) const;
+  bool taken(const Choice& choice, std::span<const std::int32_t> places, std::int32_t place) const {
+    return choice.distinct && std::find(places.begin(), places.end(), place) != places.end();
+  }
+  std::int32_t random_place(const Choice& choice, std::int32_t near);
+  std::int32_t pick_rank();
+  std::int32_t pick_slot(std::int32_t rank);
+  bool accept();
+
+  const Choices& choices_;
+  const Problem& problem_;
+  const std::int32_t group_size_;
+  const Allowed* allowed_ = nullptr;
+  Assignment state_;
+  Random random_;
+  double temperature_ = 0;
+  Draft best_;
+  std::vector<std::int32_t> places_;
+  std::vector<std::vector<std::int32_t>> tower_places_;
+};
+
+}  // namespace fastplan

@@ -1,0 +1,78 @@
+// What the files that know Python share: this one, bindings.cpp and bindings_optimize.cpp.
+#pragma once
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "problem.h"
+
+namespace py = pybind11;
+
+// The columns of a problem; TypeError names a column that is missing or of the wrong kind.
+fastplan::Columns read_problem(const py::dict& c);
+// Whether a Python signal handler has raised. Takes the GIL for a moment.
+bool signal_is_pending();
+void bind_optimize(py::module_& m);
+
+inline py::object item(const py::dict& from, const char* name) {
+  if (!from.contains(name)) throw py::type_error("`" + std::string(name) + "` is missing");
+  return from[name];
+}
+
+template <typename T>
+std::span<const T> column(const py::dict& from, const char* name, std::ptrdiff_t length = -1) {
+  const py::object value = item(from, name);
+  if (!py::isinstance<py::array_t<T>>(value)) {
+    const std::string dtype = py::str(py::dtype::of<T>());
+    throw py::type_error("`" + std::string(name) + "` must be an array of " + dtype);
+  }
+  const auto array = py::reinterpret_borrow<py::array>(value);
+  if (array.ndim() != 1 || !(array.flags() & py::array::c_style)) {
+    throw py::type_error("`" + std::string(name) + "` must be one-dimensional and contiguous");
+  }
+  if (length >= 0 && array.shape(0) != length) {
+    throw py::type_error("`" + std::string(name) + "` must have " + std::to_string(length) +
+                         " entries, not " + std::to_string(array.shape(0)));
+  }
+  return {static_cast<const T*>(array.data()), static_cast<std::size_t>(array.shape(0))};
+}
+
+template <typename T>
+T scalar(const py::dict& from, const char* name) {
+  try {
+    return py::cast<T>(item(from, name));
+  } catch (const py::cast_error&) {
+    throw py::type_error("`" + std::string(name) + "` has the wrong type");
+  }
+}
+
+template <typename T>
+py::array_t<T> array(std::vector<T>&& values) {
+  auto* owned = new std::vector<T>(std::move(values));
+  py::capsule free(owned, [](void* p) { delete static_cast<std::vector<T>*>(p); });
+  return py::array_t<T>(static_cast<py::ssize_t>(owned->size()), owned->data(), free);
+}
+
+// Index columns come from outside: nothing may point past the end of what it indexes.
+template <typename T>
+void check_index(std::span<const T> values, std::size_t size, const char* name) {
+  for (const T value : values) {
+    if (value < 0 || static_cast<std::size_t>(value) >= size) {
+      throw py::type_error("`" + std::string(name) + "` has an index that is out of range");
+    }
+  }
+}
+
+template <typename T>
+void check_enum(std::span<const std::uint8_t> values, T last, const char* name) {
+  for (const auto value : values) {
+    if (value > static_cast<std::uint8_t>(last)) {
+      throw py::type_error("`" + std::string(name) + "` has a value with no meaning");
+    }
+  }
+}

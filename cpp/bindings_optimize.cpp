@@ -1,0 +1,131 @@
+// The optimizer and its bounds for Python.
+#include <pybind11/stl.h>
+
+#include <array>
+#include <span>
+
+#include "bindings.h"
+#include "certificate_search.h"
+#include "optimize.h"
+
+using namespace fastplan;
+
+namespace {
+
+py::dict write_certificate(Certificate&& certificate) {
+  std::vector<double> low, high, uniform;
+  std::vector<std::array<double, 3>> memory;
+  py::list reward;
+  for (auto& slab : certificate.slabs) {
+    low.push_back(slab.low);
+    high.push_back(slab.high);
+    uniform.push_back(slab.uniform);
+    memory.push_back(slab.memory);
+    reward.append(slab.reward.empty() ? py::object(py::none()) : array(std::move(slab.reward)));
+  }
+  py::dict out;
+  out["value"] = certificate.value;
+  out["threshold"] = certificate.threshold;
+  out["low"] = low;
+  out["high"] = high;
+  out["memory"] = memory;
+  out["uniform"] = uniform;
+  out["reward"] = reward;
+  return out;
+}
+
+using Numbers = std::span<const std::int32_t>;
+
+Plan read_plan(const Problem& problem, Numbers options, Numbers ranks) {
+  Plan plan;
+  if (options.empty()) return plan;
+  // Whether it is a good plan is the caller's to verify; here it must only not point outside.
+  if (options.size() != problem.tables()) {
+    throw py::type_error("`options` must name one option per table");
+  }
+  check_index(options, problem.options.size(), "options");
+  check_index(ranks, problem.ranks(), "ranks");
+  std::size_t shards = 0;
+  for (const auto o : options) {
+    const auto& option = problem.options[o];
+    if (option.reach != Reach::uniform) shards += static_cast<std::size_t>(option.shards);
+  }
+  if (shards != ranks.size()) throw py::type_error("`ranks` must have one entry per shard");
+  plan.options.assign(options.begin(), options.end());
+  plan.ranks.assign(ranks.begin(), ranks.end());
+  plan.rating = rate(problem, plan);
+  return plan;
+}
+
+// Ctrl-C ends the search and keeps its plan; what other signal handlers raise goes on.
+void settle_signal() {
+  if (!PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) throw py::error_already_set();
+  PyErr_Clear();
+}
+
+py::dict optimize_columns(const py::dict& problem_columns, const py::dict& settings_columns,
+                          const py::dict& start_columns) {
+  const Columns columns = read_problem(problem_columns);
+  const auto options = column<std::int32_t>(start_columns, "options");
+  const auto ranks = column<std::int32_t>(start_columns, "ranks");
+  OptimizeSettings settings;
+  settings.seconds = scalar<double>(settings_columns, "seconds");
+  settings.moves = scalar<std::int64_t>(settings_columns, "moves");
+  settings.seed = scalar<std::uint64_t>(settings_columns, "seed");
+  settings.threads = scalar<std::int32_t>(settings_columns, "threads");
+  settings.interrupted = signal_is_pending;
+  if (settings.threads < 1) throw py::type_error("`threads` must be at least 1");
+  Optimized result;
+  {
+    py::gil_scoped_release unlocked;
+    const Problem problem = Problem::from(columns);
+    result = optimize(problem, read_plan(problem, options, ranks), settings);
+  }
+  if (result.stopped_by == Stop::interrupted) settle_signal();
+  py::dict out;
+  out["found"] = result.plan.found();
+  out["rating"] = result.plan.rating;
+  out["options"] = array(std::move(result.plan.options));
+  out["ranks"] = array(std::move(result.plan.ranks));
+  out["stopped_by"] = static_cast<int>(result.stopped_by);
+  out["moves"] = result.moves;
+  out["restarts"] = result.restarts;
+  out["trace"] = result.trace;
+  out["certificate"] = write_certificate(std::move(result.certificate));
+  return out;
+}
+
+py::dict bound_columns(const py::dict& problem_columns, const py::dict& settings) {
+  const Columns columns = read_problem(problem_columns);
+  const auto upper = scalar<double>(settings, "upper");
+  const auto evaluations = scalar<std::int64_t>(settings, "evaluations");
+  const auto knapsacks = scalar<std::int64_t>(settings, "knapsacks");
+  Certificate certificate;
+  double most = 0;
+  bool interrupted = false;
+  {
+    py::gil_scoped_release unlocked;
+    const Problem problem = Problem::from(columns);
+    BoundSearch search(problem);
+    std::int64_t asked = 0;
+    const auto stopped = [&] {
+      interrupted = interrupted || (asked++ % 256 == 0 && signal_is_pending());
+      return interrupted;
+    };
+    search.bound_averages(upper, evaluations, stopped);
+    search.bound_packing(upper, knapsacks, stopped);
+    certificate = search.certificate();
+    most = search.relaxation().most();
+  }
+  if (interrupted) throw py::error_already_set();
+  py::dict out = write_certificate(std::move(certificate));
+  out["most"] = most;
+  return out;
+}
+
+}  // namespace
+
+void bind_optimize(py::module_& m) {
+  m.def("optimize", &optimize_columns, py::arg("problem"), py::arg("settings"), py::arg("start"));
+  m.def("lower_bound", &bound_columns, py::arg("problem"), py::arg("settings"));
+}

@@ -1,0 +1,40 @@
+// Plans better than TorchRec's, and how good they are.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "certificate.h"
+#include "optimize_plan.h"
+#include "problem.h"
+
+namespace fastplan {
+
+struct OptimizeSettings {
+  double seconds = std::numeric_limits<double>::infinity();
+  std::int64_t moves = std::numeric_limits<std::int64_t>::max();
+  std::uint64_t seed = 0;
+  std::int32_t threads = 1;
+  std::function<bool()> interrupted = [] { return false; };  // asked by the calling thread only
+};
+
+// The numbers are part of the boundary: fastplan/core/optimize.py lists the names in this order.
+enum class Stop : std::uint8_t { optimal, time, moves, interrupted };
+
+struct Optimized {
+  Plan plan;  // none found: no options
+  Certificate certificate;
+  Stop stopped_by = Stop::time;
+  std::int64_t moves = 0;
+  std::int64_t restarts = 0;
+  std::vector<std::pair<double, double>> trace;  // seconds, rating
+};
+
+// The best plan found, no worse than `start` if there is one. Without a limit in seconds, the same
+// settings give the same plan.
+Optimized optimize(const Problem& problem, const Plan& start, const OptimizeSettings& settings);
+
+}  // namespace fastplan
