@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from fastplan.cli.errors import NO, OK, UsageError
+from fastplan.cli.errors import NO, OK, CommandError, UsageError
 from fastplan.cli.plan_files import add_reading_arguments, read
 
 if TYPE_CHECKING:
-    from fastplan.measure.results import Runs
+    from fastplan.cli.measurements import Measurements
     from fastplan.plans.plan import Plan
 
 HELP = (
@@ -21,6 +21,8 @@ EXAMPLES = """
 fastplan compare before.json after.json
 fastplan compare plan-8.json plan-16.json --force
 fastplan compare a.json b.json c.json --html plans.html
+fastplan compare a.json b.json --measured runs/ --html plans.html
+fastplan compare a.json b.json --measured runs/ --model model.yaml --sku my-cluster.yaml
 """
 
 
@@ -33,6 +35,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--measured", metavar="DIR", help="what `fastplan measure` found, beside the estimates"
     )
+    parser.add_argument(
+        "--model",
+        metavar="SPEC",
+        help="estimate all plans anew, as plans of this model on its cluster",
+    )
+    parser.add_argument("--sku", metavar="NAME", help="with --model: on this hardware")
     parser.add_argument("--json", action="store_true", help="print it as JSON")
     parser.add_argument("--html", metavar="FILE", help="write a report to look at in a browser")
     add_reading_arguments(parser)
@@ -43,25 +51,24 @@ def run(args: Namespace) -> int:
         raise UsageError("two plans or more are needed (see `fastplan compare --help`)")
     from fastplan.report.comparison import compare, distinct
 
-    plans = [read(path, args) for path in args.plans]
+    if args.sku and not args.model:
+        raise UsageError("--sku needs --model: plans are estimated anew from a spec")
+    plans = _estimated_anew([read(path, args) for path in args.plans], args)
     labels = distinct(args.plans)
-    runs = _runs(args.measured)
-    measured = None
-    if runs is not None:
-        from fastplan.measure.agreement import measured_for
-
-        measured = measured_for(plans, labels, runs)
+    tried = _measurements(args.measured, plans, labels)
+    measured = None if tried is None else tried.by_label
     comparison = compare(plans, labels=labels, measured=measured, force=args.force)
     if args.html:
         from fastplan.cli.pages import write_page
 
-        write_page(plans, args.html, comparison)
+        write_page(plans, args.html, comparison, tried.findings() if tried else ())
     if args.json:
         from json import dumps
 
         from fastplan.report.compare_text import compare_json
 
-        print(dumps(compare_json(comparison) | _agreement(plans, labels, runs), indent=2))
+        found = {"agreement": tried.json()} if tried else {}
+        print(dumps(compare_json(comparison) | found, indent=2))
     else:
         from sys import stdout
 
@@ -70,28 +77,36 @@ def run(args: Namespace) -> int:
 
         style = Style.of(stdout)
         print(compare_text(comparison, tables=args.tables, style=style), end="")
-        if runs is not None:
-            from fastplan.measure.agreement import agreement
-            from fastplan.measure.agreement_text import agreement_text
-
-            print(f"\n{agreement_text(agreement(plans, labels, runs), runs, style)}", end="")
+        if tried:
+            print(f"\n{tried.text(style)}", end="")
         if args.html:
             print(f"\nwritten: {args.html}")
     return OK if comparison.same else NO
 
 
-def _runs(folder: str | None) -> Runs | None:
+def _estimated_anew(plans: list[Plan], args: Namespace) -> list[Plan]:
+    """The plans with one model's and one cluster's estimates, if that is asked for."""
+    if not args.model:
+        return plans
+    from fastplan.measure.rerate import rerated
+    from fastplan.report.estimates import NoEstimate
+    from fastplan.spec.lower import lower
+    from fastplan.spec.read import read_spec
+    from fastplan.spec.variants import on_cluster
+
+    job = lower(on_cluster(read_spec(args.model), sku=args.sku))
+    found = []
+    for path, plan in zip(args.plans, plans, strict=True):
+        try:
+            found.append(rerated(plan, job))
+        except NoEstimate as problem:
+            raise CommandError(f"{path} is no plan of {args.model}: {problem}") from problem
+    return found
+
+
+def _measurements(folder: str | None, plans: list[Plan], labels: list[str]) -> Measurements | None:
     if folder is None:
         return None
-    from fastplan.measure.results import read_runs
+    from fastplan.cli.measurements import Measurements
 
-    return read_runs(folder)
-
-
-def _agreement(plans: list[Plan], labels: list[str], runs: Runs | None) -> dict[str, Any]:
-    if runs is None:
-        return {}
-    from fastplan.measure.agreement import agreement
-    from fastplan.measure.agreement_text import agreement_json
-
-    return {"agreement": agreement_json(agreement(plans, labels, runs), runs)}
+    return Measurements(folder, plans, labels)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +10,10 @@ if TYPE_CHECKING:
     from fastplan.plans.plan import Plan
 
 
-def write_page(plans: list[Plan], path: str, comparison: Any = None) -> None:
+def write_page(
+    plans: list[Plan], path: str, comparison: Any = None, findings: Sequence[str] = ()
+) -> None:
     """One self-contained file about one plan or several."""
     from fastplan.report.html import html_report
 
-    Path(path).write_text(html_report(plans, comparison), encoding="utf-8")
+    Path(path).write_text(html_report(plans, comparison, findings), encoding="utf-8")

@@ -26,7 +26,7 @@ def agreement_text(found: Agreement, runs: Runs, style: Style | None = None) -> 
     if not found.plans:
         return "none of these plans was measured\n"
     lines = [style.paint(f"estimated and measured on {about(runs)}", "bold"), ""]
-    lines += [*_plans(found, style), "", *_order(found), "", *_parts(found, style)]
+    lines += [*_plans(found, style), "", *order(found), "", *_parts(found, style)]
     remarks = list(warnings(runs))
     lines += ["", *remarks] if remarks else []
     return "\n".join(line.rstrip() for line in lines) + "\n"
@@ -79,7 +79,8 @@ def _plans(found: Agreement, style: Style) -> Iterator[str]:
         yield AS_FAST
 
 
-def _order(found: Agreement) -> Iterator[str]:
+def order(found: Agreement) -> Iterator[str]:
+    """Whether the estimates order plans as the device does."""
     if found.tau is None or found.pairs is None:
         yield "order: too few plans have an estimate"
         return

@@ -13,15 +13,25 @@ from fastplan import __version__
 from fastplan.plans.plan import Plan
 from fastplan.report.analysis import Analysis, analyse
 from fastplan.report.comparison import Comparison
-from fastplan.report.html_compare import arrivals, change_data, comparison_section
+from fastplan.report.html_compare import (
+    arrivals,
+    change_data,
+    comparison_section,
+    measured_section,
+)
 from fastplan.report.html_data import embedded, plan_data
 from fastplan.report.inspect_text import facts, page_of
 from fastplan.report.names import visible
 from fastplan.report.terminal import Style
 
 
-def html_report(plans: Sequence[Plan], comparison: Comparison | None = None) -> str:
-    """A page about one plan; or about several, and how they differ if their comparison is given."""
+def html_report(
+    plans: Sequence[Plan], comparison: Comparison | None = None, findings: Sequence[str] = ()
+) -> str:
+    """A page about one plan; or about several, and how they differ if their comparison is given.
+
+    `findings` are sentences about how their estimates and measurements agree.
+    """
     if not plans:
         raise ValueError("`plans` must have at least one")
     if comparison is None:
@@ -30,7 +40,7 @@ def html_report(plans: Sequence[Plan], comparison: Comparison | None = None) -> 
         analyses, labels = list(comparison.analyses), list(comparison.labels)
     if any(analysis.plan is not plan for analysis, plan in zip(analyses, plans, strict=True)):
         raise ValueError("`comparison` must be of these plans")
-    style = _assets("base.css", "ranks.css", "lists.css", "sizes.css")
+    style = _assets("base.css", "ranks.css", "lists.css", "scatter.css", "sizes.css")
     parts = _assets("base.js", "chart.js", "ranks.js", "lists.js", "page.js")
     script = f'"use strict";\n(() => {{\n{parts}}})();\n'
     data: dict[str, Any] = {"plans": [plan_data(analysis) for analysis in analyses]}
@@ -39,7 +49,7 @@ def html_report(plans: Sequence[Plan], comparison: Comparison | None = None) -> 
         data["changes"] = change_data(comparison)
         for plan, step in zip(data["plans"][1:], comparison.steps, strict=True):
             plan["lanes"] += arrivals(step, labels[0], plan["ranks"])
-        body.append(comparison_section(comparison))
+        body += [comparison_section(comparison), measured_section(comparison, findings)]
     body += [_summary(labels), _RANKS, _TABLES, _provenance(analyses, labels), _noscript(analyses)]
     return _PAGE.format(
         policy=escape(_policy(style, script)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from fastplan.report.compare_text import counted, fullest_text, remarks
 from fastplan.report.comparison import MARKS, Comparison, Placed, Step
 from fastplan.report.names import visible
+from fastplan.report.scatter import Point, scatter
 from fastplan.report.units import (
     of_bytes,
     of_change,
@@ -35,6 +37,28 @@ def comparison_section(comparison: Comparison) -> str:
     if any(step.changes for step in comparison.steps):
         parts.append(_CHANGES)
     return "\n".join([*parts, "</section>"])
+
+
+def measured_section(comparison: Comparison, findings: Sequence[str]) -> str:
+    """The picture of estimated against measured times, if there are any, and what it tells."""
+    points = [
+        Point(label, analysis.rating, 1000 * measured.median, 1000 * measured.spread)
+        for label, analysis, measured in zip(
+            comparison.labels, comparison.analyses, comparison.measured, strict=True
+        )
+        if analysis.rating is not None and measured is not None
+    ]
+    picture = scatter(points)
+    if not picture:
+        return ""
+    told = "".join(f'<p class="remark">{escape(visible(text))}</p>' for text in findings)
+    return (
+        '<section aria-labelledby="measured-title"><div class="bar">'
+        '<h2 id="measured-title">Estimated against measured</h2></div>'
+        f'<div class="panel figure scatter">{picture}</div>{told}'
+        '<p class="remark">Bars are the distance between the quartiles. On the dashed line are '
+        "plans whose measured time is the usual multiple of the estimated.</p></section>"
+    )
 
 
 _CHANGES = """<div class="bar gap"><h2>What changes</h2>

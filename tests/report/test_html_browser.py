@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from fastplan.report.comparison import compare
+from fastplan.report.comparison import Measured, compare
 from fastplan.report.html import html_report
 from tests.report.browser import Browser, find_browser
 from tests.report.samples import (
@@ -36,6 +36,14 @@ def compared(*plans):
     return html_report(plans, comparison)
 
 
+def measured():
+    plans = [criteo(), criteo_table_wise(), criteo_row_wise()]
+    labels = ["a.json", "b.json", "c" * 60]
+    seconds = {label: Measured({}, 0.01 * (i + 1), 0.003) for i, label in enumerate(labels)}
+    comparison = compare(plans, labels=labels, measured=seconds)
+    return html_report(plans, comparison, ["a finding"])
+
+
 def free():
     """A plan whose tables are never looked up."""
     tables = [made._replace(perf_inputs=0.0, perf_outputs=0.0) for made in criteo_tables()]
@@ -59,6 +67,7 @@ CASES = {
     "long": lambda: html_report([with_names(["x" * 500, "y " * 300, "表" * 200, *"abc"])]),
     "two": lambda: compared(criteo(), criteo_table_wise()),
     "three": lambda: compared(criteo(), criteo_table_wise(), criteo_row_wise()),
+    "measured": measured,
     "free": lambda: html_report([free()]),
     "empty": lambda: html_report([empty()]),
     "same": lambda: compared(criteo(), criteo()),
