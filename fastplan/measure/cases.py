@@ -11,6 +11,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from fastplan.core.solve import estimate
+from fastplan.measure.fit import FEWEST_POINTS
 from fastplan.measure.settings import MeasureError
 from fastplan.spec.hardware import find_hardware
 from fastplan.spec.lower import lower
@@ -80,9 +81,23 @@ def sizes_of(spec: ModelSpec, ranks: int) -> Sizes:
     even = max(1 << 12, spec.batch_size * outputs)
     smallest = min(even // 2, _LARGEST_BUFFER // _SPAN)
     largest = min(max(even * ranks, smallest * _SPAN), _LARGEST_BUFFER)
+    shapes = len(_few(dims)) * len(_few(means))
     return Sizes(
-        (spec.batch_size,), _few(dims), _few(means), _typical_rows(spec), (smallest, largest)
+        _batch_sizes(spec.batch_size, shapes),
+        _few(dims),
+        _few(means),
+        _typical_rows(spec),
+        (smallest, largest),
     )
+
+
+def _batch_sizes(own: int, shapes: int) -> tuple[int, ...]:
+    """The model's, and as many around it as a model of few shapes needs for a fit."""
+    found, factor = [own], 2
+    while len(found) * shapes < FEWEST_POINTS:
+        found += [max(1, own // factor), own * factor]
+        factor *= 2
+    return tuple(sorted(set(found)))
 
 
 def _typical_rows(spec: ModelSpec) -> int:

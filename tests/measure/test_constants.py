@@ -112,12 +112,18 @@ def test_a_lookup_counts_what_the_estimate_has_for_it():
 
 def test_sizes_follow_the_model():
     sizes = sizes_of(spec(ranks=4), 4)
-    assert sizes.batch_sizes == (32,)
+    assert sizes.batch_sizes == (16, 32, 64)  # four shapes are too few for a fit
     assert sizes.dims == (32, 64)
     assert sizes.poolings == (1, 5)
     assert sizes.rows == 1000
     even = 32 * (64 + 32) * 2 * 4
     assert sizes.buffers == (even // 2, even // 2 * 16)
+
+
+def test_a_model_of_one_shape_is_calibrated_at_other_batch_sizes_too():
+    given = spec()
+    sizes = sizes_of(replace(given, tables=given.tables[:1]), 2)
+    assert sizes.batch_sizes == (4, 8, 16, 32, 64, 128, 256)
 
 
 def test_many_sizes_are_thinned_out():
@@ -129,6 +135,7 @@ def test_many_sizes_are_thinned_out():
     sizes = sizes_of(replace(given, tables=tables), 2)
     assert len(sizes.dims) == len(sizes.poolings) == 4
     assert (sizes.dims[0], sizes.dims[-1]) == (8, 240)
+    assert sizes.batch_sizes == (given.batch_size,)
 
 
 def test_collectives_need_company():
