@@ -102,7 +102,7 @@ class Taker(FastPlanner):
 
     def _search(self, run: Any, space: Any, reserved: Any, cluster: Any) -> Any:
         self.space, self.problem = space, Problem(space.columns, cluster)
-        self.search = NativeSearch(self, space, reserved, self.problem)._search
+        self.search = NativeSearch(self, space, reserved, self.problem).search
         return super()._search(run, space, reserved, cluster)
 
 

@@ -50,6 +50,7 @@ class CacheUse:
             for candidate in candidates:
                 try:
                     outcome = self._outcome(candidate.record, cluster)
+                    outcome.lower_bound = candidate.lower_bound
                 except (BadRecord, NotNative, OutOfRange) as problem:
                     reason = f"entry {candidate.name}: {problem}"
                     continue
@@ -66,16 +67,18 @@ class CacheUse:
         report = self.report
         if self._cache is None or report.status != "miss":
             return
-        if not outcome.found or outcome.record is None:
+        if not outcome.found or outcome.record is None or outcome.cut_short:
             return
         assert report.fingerprint is not None
         assert report.request is not None
-        facts = {
+        facts: dict[str, Any] = {
             "torchrec": versions.VERSION,
             "tables": len(outcome.record().table),
             "ranks": len(cluster.rank_hbm),
             "engine": self._planner.last_run.engine,
         }
+        if outcome.lower_bound is not None:
+            facts["lower_bound"] = outcome.lower_bound
         try:
             self._cache.put(report.fingerprint, outcome.record(), cluster, report.request, facts)
         except StoreError as problem:
@@ -94,6 +97,7 @@ class CacheUse:
             raise NotNative("a plan loader decides the plan")
         search, custom = _describe_search(planner, len(cluster.rank_hbm))
         custom += [_own_fingerprint(part) for part in space.extraction.estimators.custom]
+        optimization = planner._optimization
         return canonical_request(
             space.request,
             search,
@@ -105,6 +109,7 @@ class CacheUse:
                 "group_size": cluster.group_size,
                 "reservation": _describe_reservation(planner._storage_reservation),
                 "custom": custom,
+                **({} if optimization is None else {"optimize": optimization.describe()}),
             },
         )
 

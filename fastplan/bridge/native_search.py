@@ -22,19 +22,24 @@ from fastplan.spec.vocabulary import KERNELS, SHARDING_TYPES
 
 
 class NativeSearch:
-    """A planner's components as settings. Raises NotNative when one of them is custom."""
+    """A planner's components as settings. Raises NotNative when one of them is custom.
+
+    After a run, `solution` is what the static proposers found.
+    """
+
+    solution: Solution
 
     def __init__(self, planner: Any, space: Space, reserved: Any, problem: Problem) -> None:
         components.check_perf_model(planner._perf_model, len(problem.cluster.rank_hbm))
         self._proposers = planner._proposers
-        self._space = space
+        self.space = space
         self._reserved = reserved
-        self._problem = problem
-        self._listening = [i for i, p in enumerate(self._proposers) if components.listens(p)]
-        self._static = [i for i in range(len(self._proposers)) if i not in self._listening]
-        for i in self._listening:
+        self.problem = problem
+        self.listening = [i for i, p in enumerate(self._proposers) if components.listens(p)]
+        self._static = [i for i in range(len(self._proposers)) if i not in self.listening]
+        for i in self.listening:
             scaleup.can_run(self._proposers[i], space)
-        self._search = Search(
+        self.search = Search(
             proposers=tuple(components.read_proposer(self._proposers[i]) for i in self._static),
             partitioner=components.read_partitioner(planner._partitioner),
             timeout_seconds=float(planner._timeout_seconds or 0),
@@ -42,15 +47,15 @@ class NativeSearch:
 
     def run(self) -> Outcome:
         """Searches, and returns the plan that TorchRec's loop would have found first."""
-        deadline = time.time() + (self._search.timeout_seconds or math.inf)
-        solution = solve(self._problem, self._search)
+        deadline = time.time() + (self.search.timeout_seconds or math.inf)
+        self.solution = solution = solve(self.problem, self.search)
         for i, report in zip(self._static, solution.reports, strict=True):
             components.keep_state(self._proposers[i], report)
         outcome = self._static_outcome(solution)
         winner = self._static[solution.winner] if solution.found else len(self._proposers)
-        for i in self._listening:
-            run = Scaleup(self._space, self._reserved, self._problem.cluster)  # type: ignore[arg-type]
-            run.run(self._proposers[i], self._search.partitioner, deadline)
+        for i in self.listening:
+            run = Scaleup(self.space, self._reserved, self.problem.cluster)  # type: ignore[arg-type]
+            run.run(self._proposers[i], self.search.partitioner, deadline)
             better = run.found and (
                 not outcome.found
                 or run.rating < outcome.rating
@@ -62,7 +67,7 @@ class NativeSearch:
         return outcome
 
     def _static_outcome(self, solution: Solution) -> Outcome:
-        space, problem, search = self._space, self._problem, self._search
+        space, problem, search = self.space, self.problem, self.search
 
         def reports() -> tuple[ProposerReport, ...]:
             whole = solution if solution.exhaustive else solve(problem, search, exhaustive=True)
@@ -134,7 +139,7 @@ class NativeSearch:
     def _is_static(self, proposal: list[Any]) -> bool:
         """Whether a static proposer proposes exactly these options too."""
         numbers = []
-        columns = self._problem.space
+        columns = self.problem.space
         for option in proposal:
             begin, end = columns.table_option_begin[option.table : option.table + 2]
             same = [
@@ -143,19 +148,19 @@ class NativeSearch:
                 if SHARDING_TYPES[columns.option_type[o]] == option.sharding_type
                 and KERNELS[columns.option_kernel[o]] == option.compute_kernel
             ]
-            rule = self._space.origins[option.table].constraint  # type: ignore[attr-defined]
+            rule = self.space.origins[option.table].constraint  # type: ignore[attr-defined]
             cache = rule.cache_params if rule is not None else None
             factor = cache.load_factor if cache is not None else None
             if not same or option.cache_load_factor != factor:
                 return False
             numbers.append(same[0])
         wanted = np.array(numbers, np.int32)
-        return any(self._proposes(proposer, wanted) for proposer in self._search.proposers)
+        return any(self._proposes(proposer, wanted) for proposer in self.search.proposers)
 
     def _proposes(self, proposer: Any, wanted: Any) -> bool:
         begin, size, chunk = 0, 1, 1024
         while begin < size:
-            rows = propose(self._problem, proposer, begin, begin + chunk)
+            rows = propose(self.problem, proposer, begin, begin + chunk)
             size = rows["size"]
             if (rows["options"] == wanted[rows["table_order"]]).all(axis=1).any():
                 return True

@@ -30,3 +30,5 @@ class Outcome:
     record: Callable[[], PlanRecord] | None = None  # the plan as plain data, where it can be
     search_seconds: float = 0.0
     loaded: bool = False
+    lower_bound: float | None = None  # no plan is rated below, where that was proven
+    cut_short: bool = False  # by an interrupt: good to use, not to keep

@@ -33,6 +33,7 @@ class BasisDraft:
             _perf_model=planner._perf_model,
             _timeout_seconds=planner._timeout_seconds,
             _deterministic=planner._deterministic,
+            _optimization=planner._optimization,
             _storage_reservation=_as_it_is(planner._storage_reservation),
         )
 

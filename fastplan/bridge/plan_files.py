@@ -17,6 +17,7 @@ from fastplan.bridge.plan_basis import basis_of
 from fastplan.bridge.plan_json import TableReader, encode_table
 from fastplan.bridge.plan_match import PlanMismatch, check_module
 from fastplan.bridge.plan_placement import PlacementRule, Placements, check_rule, infer_rule
+from fastplan.bridge.run import Run
 from fastplan.plans.basis import read_basis
 from fastplan.plans.checks import BadValue, PlanFileError, as_text, below
 from fastplan.plans.document import Document, document_text
@@ -173,6 +174,7 @@ def _document(
             given.setdefault("no_basis", why)
         else:
             entries = _in_order(basis, entries)
+            given = {**_proven(planner.last_run), **given}
     try:
         return new_document(
             entries, rule, fingerprint=fingerprint, notes=given, basis=basis, paths=plan.plan
@@ -182,6 +184,12 @@ def _document(
             raise
         problem = f"{error.problem}; the plan must be the last one that `planner` made"
         raise BadValue(error.place, problem) from error
+
+
+def _proven(run: Run | None) -> dict[str, str]:
+    """The bound of an optimized plan, from which reports tell its gap."""
+    bound = None if run is None else run.lower_bound
+    return {} if bound is None else {"lower_bound": repr(bound)}
 
 
 def _in_order(basis: Basis, entries: list[TableEntry]) -> list[TableEntry]:

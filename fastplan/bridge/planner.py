@@ -6,7 +6,7 @@ import copy
 import logging
 import os
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import torch.distributed as dist
 from torchrec.distributed.planner import planners
@@ -27,7 +27,7 @@ from torchrec.distributed.planner.types import (
 from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.distributed.types import ShardingPlan
 
-from fastplan.bridge import collective, collector, hooks, replay, stats, versions
+from fastplan.bridge import collective, collector, hooks, improving, replay, stats, versions
 from fastplan.bridge.caching import CacheUse
 from fastplan.bridge.cluster import read_cluster, reserve
 from fastplan.bridge.enumeration import Enumeration
@@ -41,6 +41,7 @@ from fastplan.bridge.sharders import AskedSharder
 from fastplan.bridge.space import EstimatedSpace, Space
 from fastplan.bridge.validate import validate
 from fastplan.cache.plan_cache import PlanCache, open_cache
+from fastplan.core.optimize import OptimizeSettings
 from fastplan.core.problem import Problem
 from fastplan.core.record import PlanRecord
 from fastplan.core.solve import OutOfRange
@@ -60,9 +61,16 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
             from the environment, False is no cache.
         cache_timeout: seconds that a cache which hangs may cost.
         capacity_tolerance: how far a device's memory may be from what a plan was solved for.
+        mode: "parity" is TorchRec's plan; "optimize" improves on it, and is never worse than the
+            better of TorchRec's plans with shards sorted by storage and by perf.
+        time_budget: seconds for planning and improving, or None for no limit. Ctrl-C ends the
+            improvement with the best plan so far.
+        move_budget: how much to try. With this alone, seed and threads decide the plan.
+        seed, threads: of the improvement.
 
     After `plan()`, `last_run` tells which engine planned and why, the rating, seconds by phase,
-    proposals and plans, and what the cache did.
+    proposals and plans, and what the cache did; of an optimized plan also `lower_bound`, which no
+    plan is rated below, `gap`, `stopped_by` and `start_ratings`, or why it is `not_optimized`.
     """
 
     def __init__(
@@ -85,11 +93,20 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         cache: str | os.PathLike[str] | PlanCache | bool | None = None,
         cache_timeout: float = 5.0,
         capacity_tolerance: float = 0.01,
+        mode: Literal["parity", "optimize"] = "parity",
+        time_budget: float | None = 1.0,
+        move_budget: int | None = None,
+        seed: int = 0,
+        threads: int = 1,
     ) -> None:
         self.last_run: Run | None = None
         self._last_record: Callable[[], PlanRecord] | None = None
         self._last_basis: BasisDraft | None = None
         self._deterministic = deterministic
+        settings = OptimizeSettings(
+            time_budget=time_budget, move_budget=move_budget, seed=seed, threads=threads
+        )
+        self._optimization = settings if improving.is_asked_for(mode) else None
         self._cache = open_cache(
             cache, capacity_tolerance=capacity_tolerance, timeout=cache_timeout
         )
@@ -155,6 +172,7 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
                 return self._plan(run, module, sharders)
         except (NotNative, OutOfRange) as why:
             run.add_reason("torchrec", str(why))
+            self._leave_as_it_is(run, f"planned by TorchRec itself: {why}")
             return self._plan_by_torchrec(run, module, sharders)
         finally:
             run.finish()
@@ -212,6 +230,8 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         else:
             space = enumeration.finish(space)
             outcome = self._loaded(space) or self._search(run, space, reserved, cluster)
+            if outcome.loaded:
+                self._leave_as_it_is(run, "the plan is the plan loader's")
             with run.phase("cache"):
                 cache.keep(outcome, cluster)
         self._last_record = outcome.record
@@ -221,6 +241,7 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         if not outcome.found:
             self._raise_no_plan(module, sharders, space, outcome)
         run.rating = None if outcome.loaded else outcome.rating
+        run.lower_bound = outcome.lower_bound
         run.evaluated = outcome.evaluated
         with run.phase("build"):
             plan = self._build(outcome)
@@ -234,6 +255,10 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
             validate(self, plan, module, asked, trusted=trusted)
         hooks.after_planning(self, technique, outcome)
         return plan
+
+    def _leave_as_it_is(self, run: Run, reason: str) -> None:
+        if self._optimization is not None:
+            run.not_optimized = reason
 
     def _raise_no_plan(
         self, module: Any, sharders: list[Any], space: Space, outcome: Outcome
@@ -269,6 +294,9 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
                 search = MixedSearch(self, space, reserved, cluster)
             outcome: Outcome = search.run()
         outcome.search_seconds = run.seconds["search"]
+        if self._optimization is not None:
+            with run.phase("optimize"):
+                improving.improve(run, search, outcome, self._optimization)
         return outcome
 
     def _loaded(self, space: Space) -> Outcome | None:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from time import perf_counter
 
 from fastplan.cache.plan_cache import CacheReport
+from fastplan.core.optimize import Optimized, gap_above
 
 
 class Run:
@@ -16,6 +17,10 @@ class Run:
         self.engine = "native"
         self.reason: str | None = None
         self.rating: float | None = None
+        self.lower_bound: float | None = None  # no plan is rated below, where that was proven
+        self.stopped_by: str | None = None  # what ended the improvement of TorchRec's plan
+        self.start_ratings: dict[str, float] = {}  # of TorchRec's plans, where one was improved
+        self.not_optimized: str | None = None  # why a plan that was to be improved was not
         self.proposals = 0
         self.evaluated = 0  # proposals actually placed; fewer than `proposals` when pruned
         self.seconds: dict[str, float] = {}
@@ -30,6 +35,13 @@ class Run:
             self._plans = self._plans()
         return self._plans
 
+    @property
+    def gap(self) -> float | None:
+        """How far the rating is above the lower bound, as a part of the bound."""
+        if self.rating is None or self.lower_bound is None:
+            return None
+        return gap_above(self.lower_bound, self.rating)
+
     def count_plans(self, plans: int | Callable[[], int]) -> None:
         """The number of plans, or how to find out."""
         self._plans = plans
@@ -38,6 +50,11 @@ class Run:
         """Notes why not everything is native."""
         self.engine = engine
         self.reason = f"{self.reason}; {reason}" if self.reason else reason
+
+    def optimized(self, found: Optimized) -> None:
+        """Notes what came of improving TorchRec's plan."""
+        self.stopped_by = found.stopped_by
+        self.start_ratings = dict(found.start_ratings)
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_plans": self.plans}
@@ -57,7 +74,8 @@ class Run:
     def __repr__(self) -> str:
         took = ", ".join(f"{name} {1000 * s:.2f} ms" for name, s in self.seconds.items())
         why = f" ({self.reason})" if self.reason else ""
+        gap = "" if self.gap is None else f"gap={self.gap:.4%}, stopped_by={self.stopped_by!r}, "
         return (
-            f"Run(engine={self.engine!r}{why}, rating={self.rating}, "
+            f"Run(engine={self.engine!r}{why}, rating={self.rating}, {gap}"
             f"proposals={self.proposals}, cache={self.cache.status!r}, {took})"
         )

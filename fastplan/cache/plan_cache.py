@@ -36,6 +36,7 @@ class Candidate:
 
     name: str
     record: PlanRecord
+    lower_bound: float | None = None  # no plan on these very devices is rated below, if known
 
 
 class PlanCache:
@@ -72,7 +73,8 @@ class PlanCache:
                 if entry.key != key:
                     raise BadEntry("it belongs to another request")
                 self._check_capacities(entry.capacities, capacities_of(cluster))
-                candidates.append(Candidate(name, PlanRecord.unpack(entry.payload)))
+                record, bound = PlanRecord.unpack(entry.payload), _lower_bound(entry, cluster)
+                candidates.append(Candidate(name, record, bound))
             except (BadEntry, BadRecord) as problem:
                 reasons.append(f"entry {name}: {problem}")
         return candidates, "; ".join(reasons) or "no entry for this request"
@@ -107,6 +109,13 @@ class PlanCache:
                     raise BadEntry(
                         f"rank {rank} has {after} bytes of {tier}, and it was solved for {before}"
                     )
+
+
+def _lower_bound(entry: Entry, cluster: Cluster) -> float | None:
+    """What was proven for the capacities that the plan was solved for; others may allow more."""
+    bound = entry.provenance.get("lower_bound")
+    same = entry.capacities == capacities_of(cluster)
+    return bound if same and isinstance(bound, float) else None
 
 
 def capacities_of(cluster: Cluster) -> Capacities:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 
@@ -31,6 +31,7 @@ __all__ = [
     "Optimized",
     "Slab",
     "check_bound",
+    "gap_above",
     "lower_bound",
     "optimize",
 ]
@@ -62,6 +63,10 @@ class OptimizeSettings:
             raise ValueError(f"`seed` must be between 0 and 2**64 - 1, not {self.seed}")
         if not 1 <= self.threads <= _MOST_THREADS:
             raise ValueError(f"`threads` must be between 1 and {_MOST_THREADS}")
+
+    def describe(self) -> dict[str, Any]:
+        """As a cache key has them, in JSON."""
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +134,7 @@ def optimize(
         options=result["options"],
         ranks=result["ranks"],
         lower_bound=certificate.value,
-        gap=_gap(result["rating"], certificate.value),
+        gap=gap_above(certificate.value, result["rating"]),
         stopped_by=_STOPS[result["stopped_by"]],
         moves=result["moves"],
         restarts=result["restarts"],
@@ -144,7 +149,8 @@ def _by_perf(problem: Problem, search: Search) -> Solution:
     return solve(problem, replace(search, partitioner=partitioner))
 
 
-def _gap(rating: float, bound: float) -> float:
+def gap_above(bound: float, rating: float) -> float:
+    """How far a rating is above the bound, as a part of the bound."""
     if rating <= bound:
         return 0.0
     return (rating - bound) / bound if bound > 0 else math.inf

@@ -9,9 +9,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torchrec import EmbeddingBagCollection, EmbeddingBagConfig
+from torchrec.distributed import DistributedModelParallel
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner import Topology
 from torchrec.distributed.planner.types import PlannerError
+from torchrec.distributed.types import ShardingEnv
+from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from fastplan import EmbeddingShardingPlanner
 from fastplan.bridge.collective import ModelsDiffer
@@ -89,7 +92,35 @@ def edited(rank: int, world: int, folder: str) -> Any:
     return made.plan[""]["t0"].compute_kernel
 
 
-CASES = (same_plan, cached, failing, differing, sub_group, edited)
+def optimized(rank: int, world: int, folder: str) -> Any:
+    used = planner(world, mode="optimize", time_budget=None, move_budget=2_000)
+    plan = used.collective_plan(model(), SHARDERS)
+    return [str(plan), used.last_run.rating, used.last_run.start_ratings]
+
+
+def loaded(rank: int, world: int, folder: str) -> Any:
+    """An optimized plan in TorchRec's hands: sums of rows of ones, looked up over all ranks."""
+    cpu = Topology(world_size=world, compute_device="cpu", ddr_cap=1 << 34)
+    used = EmbeddingShardingPlanner(
+        topology=cpu, stats=[], mode="optimize", time_budget=None, move_budget=2_000
+    )
+    module = EmbeddingBagCollection(
+        device=torch.device("cpu"), tables=model().embedding_bag_configs()
+    )
+    plan = used.collective_plan(module, SHARDERS)
+    environment = ShardingEnv.from_process_group(dist.GroupMember.WORLD)
+    sharded = DistributedModelParallel(
+        module, env=environment, device=torch.device("cpu"), plan=plan, sharders=SHARDERS
+    )
+    for weight in sharded.parameters():
+        torch.nn.init.ones_(weight)
+    features = KeyedJaggedTensor.from_lengths_sync(
+        keys=["f0", "f1", "f2"], values=torch.arange(6) + rank, lengths=torch.tensor([2, 1, 3])
+    )
+    return [sharded(features)[key][0, 0].item() for key in ("f0", "f1", "f2")]
+
+
+CASES = (same_plan, cached, failing, differing, sub_group, edited, optimized, loaded)
 
 
 def main(rank: int, world: int, folder: str) -> None:

@@ -74,6 +74,18 @@ def test_a_sub_group_that_does_not_start_at_rank_zero_plans_for_itself(ranks):
     assert low[0] != high[0]
 
 
+def test_rank_zero_optimizes_and_every_rank_has_its_plan(ranks):
+    results = seen(ranks, "optimized")
+    assert len({(plan, rating) for plan, rating, _ in results}) == 1
+    (_, rating, starts), *others = results
+    assert rating <= min(starts.values())
+    assert all(starts == {} for _, _, starts in others)
+
+
+def test_an_optimized_plan_works_in_torchrec(ranks):
+    assert seen(ranks, "loaded") == [[2.0, 1.0, 3.0]] * len(ranks)
+
+
 def test_a_planner_that_edits_its_plan_sends_the_edited_one(ranks):
     assert seen(ranks, "edited") == ["edited"] * len(ranks)
 
