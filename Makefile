@@ -48,7 +48,7 @@ test: $(STAMPS)/native $(NEXT)/.stamp
 	@echo "== all tests, $(shell tail -n 1 requirements/torchrec.txt)"
 	@$(BIN)/pytest -n $(JOBS) --dist worksteal tests
 	@echo "== parity and bridge tests, $(shell tail -n 1 requirements/torchrec-next.txt)"
-	@PYTHONPATH=$(NEXT) $(BIN)/pytest -n $(JOBS) --dist worksteal tests/parity tests/bridge
+	@PYTHONPATH=$(NEXT) $(BIN)/pytest -n $(JOBS) --dist worksteal tests/parity tests/bridge tests/docs
 	@$(MAKE) --no-print-directory sanitize
 
 lint: $(STAMPS)/native
