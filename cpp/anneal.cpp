@@ -74,10 +74,10 @@ void Annealer::start_from(std::span<const std::int32_t> chosen, double noise) {
 
 Draft Annealer::take_best() { return std::exchange(best_, {}); }
 
-std::int64_t Annealer::run(const Cooling& cooling, std::int64_t target, const Allowed& allowed,
-                           const std::function<bool()>& stopped) {
-  allowed_ = &allowed;
-  state_.set_target(target);
+// Moves from hot to cold. `settled` sees every placement, and tells when it can be no better.
+template <typename Settled>
+std::int64_t Annealer::anneal(const Cooling& cooling, const std::function<bool()>& stopped,
+                              const Settled& settled) {
   const double checks = static_cast<double>(cooling.moves) / kCheckEvery;
   const double factor = std::pow(cooling.cold / cooling.hot, 1 / std::max(checks, 1.0));
   double heat = cooling.hot;
@@ -88,16 +88,37 @@ std::int64_t Annealer::run(const Cooling& cooling, std::int64_t target, const Al
       if (made > 0) heat *= factor;
       temperature_ = heat * static_cast<double>(state_.target());
     }
-    if (state_.within_limits()) {
-      const auto cost = state_.largest_cost();
-      if (best_.empty() || cost < best_.cost) best_ = state_.draft();
-      const double lower = static_cast<double>(cost) * (1 - cooling.step);
-      state_.set_target(std::min(state_.target() - 1, static_cast<std::int64_t>(lower)));
-      if (state_.within_limits()) break;  // nothing costs anything
-    }
+    if (settled()) break;
     move();
   }
   return made;
+}
+
+std::int64_t Annealer::run(const Cooling& cooling, std::int64_t target, const Allowed& allowed,
+                           const std::function<bool()>& stopped) {
+  allowed_ = &allowed;
+  state_.set_target(target);
+  return anneal(cooling, stopped, [&] {
+    if (!state_.within_limits()) return false;
+    const auto cost = state_.largest_cost();
+    if (best_.empty() || cost < best_.cost) best_ = state_.draft();
+    const double lower = static_cast<double>(cost) * (1 - cooling.step);
+    state_.set_target(std::min(state_.target() - 1, static_cast<std::int64_t>(lower)));
+    return state_.within_limits();  // nothing costs anything
+  });
+}
+
+std::int64_t Annealer::refine(const Cooling& cooling, std::int64_t limit, std::int64_t value,
+                              const Allowed& allowed, const std::function<bool()>& stopped) {
+  allowed_ = &allowed;
+  state_.set_target(limit);
+  return anneal(cooling, stopped, [&] {
+    if (state_.within_limits() && state_.goal() < value) {
+      best_ = state_.draft();
+      value = best_.goal;
+    }
+    return value == 0;
+  });
 }
 
 bool Annealer::accept() {
@@ -110,6 +131,9 @@ bool Annealer::accept() {
 std::int32_t Annealer::pick_rank() {
   const auto over = state_.ranks_over();
   if (!over.empty() && random_.below(4) != 0) return over[random_.below(over.size())];
+  if (const auto* tally = state_.tally(); tally && tally->channels() > 0 && random_.below(2) == 0) {
+    return tally->largest_rank(random_.below(tally->channels()));
+  }
   return random_.below(problem_.ranks());
 }
 

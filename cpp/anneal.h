@@ -38,10 +38,22 @@ class Annealer {
   std::int64_t run(const Cooling& cooling, std::int64_t target, const Allowed& allowed,
                    const std::function<bool()>& stopped);
 
+  // Counts what placements come to, from the next start on; and how much that is as energy.
+  void watch(Tally& tally) { state_.watch(tally); }
+  void weigh(double weight) { state_.weigh(weight); }
+  // Looks for plans that cost at most `limit` and come to less than `value` of the goal.
+  std::int64_t refine(const Cooling& cooling, std::int64_t limit, std::int64_t value,
+                      const Allowed& allowed, const std::function<bool()>& stopped);
+
   // The best plan since it was last asked for; empty when there is none.
   Draft take_best();
+  // What it has come to, over its limits or not.
+  Draft present() const { return state_.draft(); }
 
  private:
+  template <typename Settled>
+  std::int64_t anneal(const Cooling& cooling, const std::function<bool()>& stopped,
+                      const Settled& settled);
   void move();
   void move_piece(std::int32_t slot);
   void swap_pieces(std::int32_t slot);

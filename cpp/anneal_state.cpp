@@ -34,6 +34,7 @@ void Assignment::clear() {
   std::fill(load_.begin(), load_.end(), Load{});
   std::fill(table_choice_.begin(), table_choice_.end(), -1);
   for (auto& list : lists_) list.clear();
+  if (tally_) tally_->clear();
   set_target(target());
 }
 
@@ -75,6 +76,7 @@ Draft Assignment::draft() const {
     draft.places.emplace_back(own.begin(), own.end());
   }
   draft.cost = largest_cost();
+  draft.goal = goal();
   return draft;
 }
 
@@ -86,6 +88,7 @@ std::span<const std::int32_t> Assignment::places(std::size_t table) const {
 void Assignment::begin_trial() {
   touched_.clear();
   ++trial_;
+  if (tally_) tally_->begin_trial();
 }
 
 Load& Assignment::touched(std::int32_t rank) {
@@ -97,24 +100,28 @@ Load& Assignment::touched(std::int32_t rank) {
   return trial_load_[rank];
 }
 
+void Assignment::change(std::int64_t run, std::int32_t rank, bool add) {
+  const Load& load = choices_.run_load(run);
+  add ? touched(rank) += load : touched(rank) -= load;
+  if (tally_) tally_->add_shard(run, rank, add ? 1 : -1);
+}
+
 void Assignment::try_piece(const Choice& choice, std::int32_t piece, std::int32_t place, bool add) {
+  // An option counts with its first piece: a piece that moves is taken away and added again.
+  if (tally_ && piece == 0) tally_->add_option(choice.option, add ? 1 : -1);
   const bool block = choice.spread == Spread::hosts;
   const std::int32_t count = block ? group_size_ : 1;
   for (std::int32_t i = 0; i < count; ++i) {
-    const Load& load = choices_.shard_load(choice, piece * count + i);
-    Load& rank = touched(place * count + i);
-    add ? rank += load : rank -= load;
+    change(choices_.shard_run(choice, piece * count + i), place * count + i, add);
   }
 }
 
 void Assignment::try_everywhere(const Choice& choice, bool add) {
+  if (tally_) tally_->add_option(choice.option, add ? 1 : -1);
   const auto& option = problem_.options[choice.option];
   std::int32_t rank = 0;
   for (auto r = option.run_begin; r < option.run_end; ++r) {
-    const Load& load = choices_.run_load(r);
-    for (std::int64_t i = 0; i < problem_.runs[r].count; ++i, ++rank) {
-      add ? touched(rank) += load : touched(rank) -= load;
-    }
+    for (std::int64_t i = 0; i < problem_.runs[r].count; ++i, ++rank) change(r, rank, add);
   }
 }
 
@@ -127,10 +134,13 @@ void Assignment::try_without(std::size_t table) {
   }
 }
 
-double Assignment::trial_change() const {
+double Assignment::trial_change() {
   double change = 0;
   for (const auto rank : touched_) {
     change += limits_.energy(rank, trial_load_[rank]) - rank_energy_[rank];
+  }
+  if (tally_) {
+    change += tally_weight_ * static_cast<double>(tally_->trial_value() - tally_->value());
   }
   return change;
 }
@@ -155,6 +165,7 @@ void Assignment::commit() {
     load_[rank] = trial_load_[rank];
     set_energy(rank, limits_.energy(rank, load_[rank]));
   }
+  if (tally_) tally_->commit();
   begin_trial();
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "anneal_energy.h"
+#include "goal.h"
 #include "optimize_choices.h"
 
 namespace fastplan {
@@ -15,12 +16,19 @@ struct Draft {
   std::vector<std::int32_t> choice;               // by table
   std::vector<std::vector<std::int32_t>> places;  // by table: of its pieces
   std::int64_t cost = 0;                          // of the dearest rank
+  std::int64_t goal = 0;                          // what it comes to, where there is a goal
   bool empty() const { return choice.empty(); }
 };
 
 class Assignment {
  public:
   explicit Assignment(const Choices& choices);
+
+  // What there is beside limits: a goal, and how much it counts as energy.
+  void watch(Tally& tally) { tally_ = &tally; }
+  void weigh(double weight) { tally_weight_ = weight; }
+  const Tally* tally() const { return tally_; }
+  std::int64_t goal() const { return tally_ ? tally_->value() : 0; }
 
   // Nothing is placed.
   void clear();
@@ -49,7 +57,7 @@ class Assignment {
   void try_piece(const Choice& choice, std::int32_t piece, std::int32_t place, bool add);
   void try_everywhere(const Choice& choice, bool add);
   void try_without(std::size_t table);
-  double trial_change() const;
+  double trial_change();
 
   // What one more piece would do to the trial: energy added, and cost of the dearest rank it is on.
   struct Fit {
@@ -69,6 +77,7 @@ class Assignment {
 
  private:
   Load& touched(std::int32_t rank);
+  void change(std::int64_t run, std::int32_t rank, bool add);
   void set_energy(std::int32_t rank, double energy);
   std::int32_t list_of(const Choice& choice, std::int32_t place) const;
   void add_to_list(std::int32_t list, std::int32_t slot);
@@ -79,6 +88,8 @@ class Assignment {
   std::int32_t ranks_;
   std::int32_t group_size_;
   Limits limits_;
+  Tally* tally_ = nullptr;
+  double tally_weight_ = 0;
   std::vector<Load> load_, trial_load_;
   std::vector<double> rank_energy_;
   std::vector<std::int32_t> over_, over_index_;

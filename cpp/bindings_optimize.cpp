@@ -1,12 +1,15 @@
 // The optimizer and its bounds for Python.
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <array>
 #include <span>
 
 #include "bindings.h"
 #include "certificate_search.h"
+#include "goal.h"
 #include "optimize.h"
+#include "refine.h"
 
 using namespace fastplan;
 
@@ -63,18 +66,23 @@ void settle_signal() {
   PyErr_Clear();
 }
 
+OptimizeSettings read_settings(const py::dict& columns) {
+  OptimizeSettings settings;
+  settings.seconds = scalar<double>(columns, "seconds");
+  settings.moves = scalar<std::int64_t>(columns, "moves");
+  settings.seed = scalar<std::uint64_t>(columns, "seed");
+  settings.threads = scalar<std::int32_t>(columns, "threads");
+  settings.interrupted = signal_is_pending;
+  if (settings.threads < 1) throw py::type_error("`threads` must be at least 1");
+  return settings;
+}
+
 py::dict optimize_columns(const py::dict& problem_columns, const py::dict& settings_columns,
                           const py::dict& start_columns) {
   const Columns columns = read_problem(problem_columns);
   const auto options = column<std::int32_t>(start_columns, "options");
   const auto ranks = column<std::int32_t>(start_columns, "ranks");
-  OptimizeSettings settings;
-  settings.seconds = scalar<double>(settings_columns, "seconds");
-  settings.moves = scalar<std::int64_t>(settings_columns, "moves");
-  settings.seed = scalar<std::uint64_t>(settings_columns, "seed");
-  settings.threads = scalar<std::int32_t>(settings_columns, "threads");
-  settings.interrupted = signal_is_pending;
-  if (settings.threads < 1) throw py::type_error("`threads` must be at least 1");
+  const OptimizeSettings settings = read_settings(settings_columns);
   Optimized result;
   {
     py::gil_scoped_release unlocked;
@@ -123,9 +131,64 @@ py::dict bound_columns(const py::dict& problem_columns, const py::dict& settings
   return out;
 }
 
+Goal read_goal(const py::dict& columns, const Columns& problem) {
+  const auto runs = static_cast<std::ptrdiff_t>(problem.run_count.size());
+  const auto begin = column<std::int64_t>(columns, "run_part_begin", runs + 1);
+  const auto channel = column<std::int32_t>(columns, "part_channel");
+  const auto parts = static_cast<std::ptrdiff_t>(channel.size());
+  const auto amount = column<std::int64_t>(columns, "part_amount", parts);
+  const auto options = static_cast<std::ptrdiff_t>(problem.option_type.size());
+  const auto own = column<std::int64_t>(columns, "option_amount", options);
+  Goal goal;
+  goal.channels = scalar<std::int32_t>(columns, "channels");
+  check_index(channel, static_cast<std::size_t>(std::max(goal.channels, 0)), "part_channel");
+  if (!std::is_sorted(begin.begin(), begin.end()) || begin.front() != 0 || begin.back() != parts) {
+    throw py::type_error("`run_part_begin` must rise from 0 to the number of parts");
+  }
+  goal.run_part_begin.assign(begin.begin(), begin.end());
+  goal.option_amount.assign(own.begin(), own.end());
+  for (std::ptrdiff_t p = 0; p < parts; ++p) goal.parts.push_back({channel[p], amount[p]});
+  return goal;
+}
+
+py::dict refine_columns(const py::dict& problem_columns, const py::dict& settings_columns,
+                        const py::dict& start_columns, double limit, const py::dict& goal_columns) {
+  const Columns columns = read_problem(problem_columns);
+  const auto options = column<std::int32_t>(start_columns, "options");
+  const auto ranks = column<std::int32_t>(start_columns, "ranks");
+  const Goal goal = read_goal(goal_columns, columns);
+  const OptimizeSettings settings = read_settings(settings_columns);
+  if (options.empty()) throw py::type_error("`options` must be those of a plan");
+  Refined result;
+  {
+    py::gil_scoped_release unlocked;
+    const Problem problem = Problem::from(columns);
+    result = refine(problem, read_plan(problem, options, ranks), limit, goal, settings);
+  }
+  if (result.stopped_by == Stop::interrupted) settle_signal();
+  py::dict out;
+  out["rating"] = result.plan.rating;
+  out["options"] = array(std::move(result.plan.options));
+  out["ranks"] = array(std::move(result.plan.ranks));
+  out["value"] = result.value;
+  out["value_before"] = result.value_before;
+  out["stopped_by"] = static_cast<int>(result.stopped_by);
+  out["moves"] = result.moves;
+  return out;
+}
+
+double rate_columns(const py::dict& problem_columns, const py::dict& plan_columns) {
+  const Problem problem = Problem::from(read_problem(problem_columns));
+  const auto options = column<std::int32_t>(plan_columns, "options");
+  return read_plan(problem, options, column<std::int32_t>(plan_columns, "ranks")).rating;
+}
+
 }  // namespace
 
 void bind_optimize(py::module_& m) {
   m.def("optimize", &optimize_columns, py::arg("problem"), py::arg("settings"), py::arg("start"));
+  m.def("refine", &refine_columns, py::arg("problem"), py::arg("settings"), py::arg("start"),
+        py::arg("limit"), py::arg("goal"));
+  m.def("rate", &rate_columns, py::arg("problem"), py::arg("plan"));
   m.def("lower_bound", &bound_columns, py::arg("problem"), py::arg("settings"));
 }

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <chrono>
 #include <cmath>
 #include <thread>
 
@@ -36,15 +34,13 @@ constexpr double kGrowth = 1.2;
 // the more tables x ranks there are.
 constexpr double kOptionShare = 0.7;
 constexpr double kOptionMoveCost = 150;
-constexpr double kPollSeconds = 0.02;
-
-using Clock = std::chrono::steady_clock;
 
 class Optimizer {
  public:
   Optimizer(const Problem& problem, const Plan& start, const OptimizeSettings& settings)
       : problem_(problem),
         settings_(settings),
+        budget_(settings),
         choices_(problem, start.options),
         translator_(problem, choices_, start),
         bounds_(problem) {
@@ -69,8 +65,9 @@ class Optimizer {
       if (packing_due(number)) {
         run_packing(round);
       } else {
-        run_workers(round,
-                    [&] { workers_[0].run(round, [this] { return stopped_or_interrupted(); }); });
+        run_workers(round, [&] {
+          workers_[0].run(round, [this] { return budget_.stopped_or_interrupted(); });
+        });
       }
       take_results();
       quota = std::min(quota * kGrowth, kLongestRound);
@@ -80,18 +77,6 @@ class Optimizer {
   }
 
  private:
-  double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
-  bool stopped() const { return interrupted_ || seconds() > settings_.seconds; }
-  // For the calling thread, which alone may ask for signals.
-  bool stopped_or_interrupted() {
-    const double now = seconds();
-    if (now > next_poll_ && !interrupted_) {
-      interrupted_ = settings_.interrupted();
-      next_poll_ = now + kPollSeconds;
-    }
-    return stopped();
-  }
-
   double lower() const { return bounds_.certificate().value; }
   double upper() const { return result_.plan.rating; }
 
@@ -99,13 +84,13 @@ class Optimizer {
     const bool settled = result_.plan.found()
                              ? upper() <= lower() * (1 + kOptimal)
                              : lower() > bounds_.relaxation().most() * (1 + kOptimal);
-    if (stopped_or_interrupted() && interrupted_) {
+    if (budget_.stopped_or_interrupted() && budget_.interrupted()) {
       result_.stopped_by = Stop::interrupted;
     } else if (settled || !choices_.complete()) {
       result_.stopped_by = Stop::optimal;
     } else if (settings_.moves - result_.moves < settings_.threads) {
       result_.stopped_by = Stop::moves;
-    } else if (stopped()) {
+    } else if (budget_.stopped()) {
       result_.stopped_by = Stop::time;
     } else {
       return false;
@@ -114,7 +99,8 @@ class Optimizer {
   }
 
   void bound() {
-    bounds_.bound_averages(upper(), kEvaluations, [this] { return stopped_or_interrupted(); });
+    bounds_.bound_averages(upper(), kEvaluations,
+                           [this] { return budget_.stopped_or_interrupted(); });
     narrow();
   }
 
@@ -179,18 +165,19 @@ class Optimizer {
   bool packing_due(std::int64_t number) const {
     if (packings_ == kPacking.size() || !bounds_.packing_worthwhile()) return false;
     if (!result_.plan.found() || upper() <= lower() * (1 + kCloseEnough)) return false;
-    const bool late = packings_ == 0 && seconds() > kPackingTime * settings_.seconds;
+    const bool late = packings_ == 0 && budget_.seconds() > kPackingTime * settings_.seconds;
     return late || number >= kPacking[packings_].first;
   }
 
   // A better bound instead of a round of the first worker.
   void run_packing(const Round& round) {
     const double before = lower();
-    const double deadline = seconds() + kPackingShare * settings_.seconds;
+    const double deadline = budget_.seconds() + kPackingShare * settings_.seconds;
     workers_[0].rest();
     run_workers(round, [&] {
-      bounds_.bound_packing(upper(), kPacking[packings_].second,
-                            [&] { return stopped_or_interrupted() || seconds() > deadline; });
+      bounds_.bound_packing(upper(), kPacking[packings_].second, [&] {
+        return budget_.stopped_or_interrupted() || budget_.seconds() > deadline;
+      });
     });
     packings_ = lower() > before ? packings_ + 1 : kPacking.size();
   }
@@ -199,7 +186,8 @@ class Optimizer {
   void run_workers(const Round& round, const std::function<void()>& first) {
     std::vector<std::thread> threads;
     for (std::size_t i = 1; i < workers_.size(); ++i) {
-      threads.emplace_back([&, i] { workers_[i].run(round, [this] { return stopped(); }); });
+      threads.emplace_back(
+          [&, i] { workers_[i].run(round, [this] { return budget_.stopped(); }); });
     }
     first();
     for (auto& thread : threads) thread.join();
@@ -216,7 +204,7 @@ class Optimizer {
       if (plan.rating >= upper()) continue;
       result_.plan = std::move(plan);
       incumbent_ = worker.found();
-      result_.trace.emplace_back(seconds(), upper());
+      result_.trace.emplace_back(budget_.seconds(), upper());
     }
     if (upper() < before * (1 - 1e-3)) {
       bound();
@@ -227,9 +215,7 @@ class Optimizer {
 
   const Problem& problem_;
   const OptimizeSettings& settings_;
-  const Clock::time_point start_ = Clock::now();
-  double next_poll_ = 0;
-  std::atomic<bool> interrupted_ = false;
+  Budget budget_;
   Choices choices_;
   Translator translator_;
   BoundSearch bounds_;

@@ -2,24 +2,15 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <limits>
 #include <utility>
 #include <vector>
 
+#include "budget.h"
 #include "certificate.h"
 #include "optimize_plan.h"
 #include "problem.h"
 
 namespace fastplan {
-
-struct OptimizeSettings {
-  double seconds = std::numeric_limits<double>::infinity();
-  std::int64_t moves = std::numeric_limits<std::int64_t>::max();
-  std::uint64_t seed = 0;
-  std::int32_t threads = 1;
-  std::function<bool()> interrupted = [] { return false; };  // asked by the calling thread only
-};
 
 // The numbers are part of the boundary: fastplan/core/optimize.py lists the names in this order.
 enum class Stop : std::uint8_t { optimal, time, moves, interrupted };

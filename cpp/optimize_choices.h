@@ -65,8 +65,11 @@ class Choices {
   const std::vector<std::vector<std::int32_t>>& towers() const { return tower_tables_; }
 
   const Load& run_load(std::int64_t run) const { return run_load_[run]; }
+  std::int32_t shard_run(const Choice& choice, std::int32_t shard) const {
+    return shard_run_[choice.shard_begin + shard];
+  }
   const Load& shard_load(const Choice& choice, std::int32_t shard) const {
-    return run_load_[shard_run_[choice.shard_begin + shard]];
+    return run_load_[shard_run(choice, shard)];
   }
   // Costs beyond all that the choices can come to are cut off.
   std::int64_t fixed(double cost) const;

@@ -17,6 +17,14 @@ def verify(
 def optimize(
     problem: dict[str, Any], settings: dict[str, Any], start: dict[str, Any]
 ) -> dict[str, Any]: ...
+def refine(
+    problem: dict[str, Any],
+    settings: dict[str, Any],
+    start: dict[str, Any],
+    limit: float,
+    goal: dict[str, Any],
+) -> dict[str, Any]: ...
+def rate(problem: dict[str, Any], plan: dict[str, Any]) -> float: ...
 def lower_bound(problem: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]: ...
 
 class Placer:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -19,7 +19,10 @@ from fastplan.core.certificate import (
     lower_bound,
     read_certificate,
 )
+from fastplan.core.goals import goal_of
+from fastplan.core.objectives import NO_OBJECTIVES, Objectives, RulesBroken
 from fastplan.core.problem import Problem
+from fastplan.core.rules import Ruled
 from fastplan.core.solution import Options, Solution
 from fastplan.core.solve import solve, verify
 from fastplan.spec.request import Search
@@ -27,8 +30,10 @@ from fastplan.spec.request import Search
 __all__ = [
     "Certificate",
     "NoBound",
+    "Objectives",
     "OptimizeSettings",
     "Optimized",
+    "RulesBroken",
     "Slab",
     "check_bound",
     "gap_above",
@@ -41,6 +46,8 @@ StoppedBy = Literal["optimal", "time", "moves", "interrupted"]
 _STOPS: tuple[StoppedBy, ...] = ("optimal", "time", "moves", "interrupted")
 _NO_LIMIT = 2**62
 _MOST_THREADS = 256
+# Of a budget, when something else is to be minimised after it.
+_RATING_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +58,7 @@ class OptimizeSettings:
     move_budget: int | None = None  # over all threads
     seed: int = 0
     threads: int = 1
+    objectives: Objectives = NO_OBJECTIVES
 
     def __post_init__(self) -> None:
         if self.time_budget is None and self.move_budget is None:
@@ -66,7 +74,8 @@ class OptimizeSettings:
 
     def describe(self) -> dict[str, Any]:
         """As a cache key has them, in JSON."""
-        return asdict(self)
+        own = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {**own, "objectives": self.objectives.describe()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,14 +86,17 @@ class Optimized:
     rating: float  # infinite when there is none
     options: Options  # by plan position: numbers of the search space's options
     ranks: Options  # of the shards that are not uniform, in plan order
-    lower_bound: float  # no plan is rated below
+    lower_bound: float  # no plan that keeps the rules is rated below
     gap: float  # how far the rating is above the bound, as a part of the bound
     stopped_by: StoppedBy  # "optimal" without a plan: there is none
     moves: int
     restarts: int
     trace: tuple[tuple[float, float], ...]  # seconds since the call, rating
     start_ratings: Mapping[str, float]  # of TorchRec's plans; infinite where there is none
-    certificate: Certificate
+    certificate: Certificate  # of the bound; with pins or the like, of a problem that has them
+    best_rating: float  # of all plans found; the objective may have made do with a higher one
+    objective: float | None = None  # what was minimised in place of the rating, of this plan
+    objective_before: float | None = None  # and of the plan with the best rating
 
 
 def optimize(
@@ -93,39 +105,65 @@ def optimize(
     settings: OptimizeSettings,
     *,
     start: Solution | None = None,
+    names: Sequence[tuple[str, str]] = (),
 ) -> Optimized:
     """Improves on the better of TorchRec's default plan and its plan with shards sorted by cost.
 
-    `start` is TorchRec's default plan where that is known already. The result is never worse than
-    either, keeps every rule of TorchRec's own plans and is rated as TorchRec rates it. Ctrl-C ends
-    the search with the best plan so far. Raises OutOfRange like solve().
+    `start` is TorchRec's default plan where that is known already; `names` are path and name of the
+    tables, for objectives that name some. Unless an objective is given, the result is never worse
+    than either; it keeps every rule of TorchRec's own plans and is rated as TorchRec rates it.
+    Ctrl-C ends the search with the best plan so far. Raises OutOfRange like solve(), and
+    RulesBroken for rules that no plan can keep.
     """
     began = time.perf_counter()
-    starts = {"default": start or solve(problem, search), "perf_sorted": _by_perf(problem, search)}
-    # TorchRec's memory-balanced partitioner may overfill ranks that are smaller than others.
-    ratings = {
-        name: plan.rating if plan.found and not verify(problem, plan) else math.inf
-        for name, plan in starts.items()
-    }
-    best = min(ratings, key=lambda name: ratings[name])
-    first = starts[best] if math.isfinite(ratings[best]) else None
+    starts = _Starts(problem, search, start)
+    objectives = settings.objectives
+    if not objectives.rules:
+        found = _improve(problem, starts, settings, began)
+        return _refine(problem, found, settings, began)
+    ruled = Ruled(problem, objectives, names)
+    found = _improve(ruled.problem, _Starts(ruled.problem, search, None), settings, began)
+    found = _refine(ruled.problem, found, settings, began, ruled)
+    options, ranks = ruled.unruled(found.options, found.ranks)
+    rating = math.inf
+    if found.found:
+        rating = _native.rate(problem.columns(), {"options": options, "ranks": ranks})
+    return replace(
+        found,
+        options=options,
+        ranks=ranks,
+        rating=rating,
+        gap=gap_above(found.lower_bound, rating),
+        start_ratings=starts.ratings,
+    )
+
+
+class _Starts:
+    """TorchRec's plans: as it comes, and with shards sorted by cost."""
+
+    def __init__(self, problem: Problem, search: Search, default: Solution | None) -> None:
+        by_perf = replace(search.partitioner, sort_by_perf=True, memory_balanced=False)
+        plans = {
+            "default": default or solve(problem, search),
+            "perf_sorted": solve(problem, replace(search, partitioner=by_perf)),
+        }
+        # TorchRec's memory-balanced partitioner may overfill ranks that are smaller than others.
+        self.ratings = {
+            name: plan.rating if plan.found and not verify(problem, plan) else math.inf
+            for name, plan in plans.items()
+        }
+        best = min(self.ratings, key=lambda name: self.ratings[name])
+        self.best = plans[best] if math.isfinite(self.ratings[best]) else None
+
+
+def _improve(
+    problem: Problem, starts: _Starts, settings: OptimizeSettings, began: float
+) -> Optimized:
+    """The plan with the best rating found."""
     spent = time.perf_counter() - began
-    seconds = math.inf
-    if settings.time_budget is not None:
-        seconds = max(settings.time_budget - spent, 0.0)
-    none = np.zeros(0, np.int32)
+    share = 1.0 if settings.objectives.minimize == "rating" else _RATING_SHARE
     result = _native.optimize(
-        problem.columns(),
-        {
-            "seconds": seconds,
-            "moves": settings.move_budget or _NO_LIMIT,
-            "seed": settings.seed,
-            "threads": settings.threads,
-        },
-        {
-            "options": none if first is None else first.options,
-            "ranks": none if first is None else first.ranks,
-        },
+        problem.columns(), _limits(settings, spent, share), _plan(starts.best)
     )
     certificate = read_certificate(result["certificate"])
     return Optimized(
@@ -139,14 +177,67 @@ def optimize(
         moves=result["moves"],
         restarts=result["restarts"],
         trace=tuple((spent + at, rating) for at, rating in result["trace"]),
-        start_ratings=ratings,
+        start_ratings=starts.ratings,
         certificate=certificate,
+        best_rating=result["rating"],
     )
 
 
-def _by_perf(problem: Problem, search: Search) -> Solution:
-    partitioner = replace(search.partitioner, sort_by_perf=True, memory_balanced=False)
-    return solve(problem, replace(search, partitioner=partitioner))
+def _refine(
+    problem: Problem,
+    found: Optimized,
+    settings: OptimizeSettings,
+    began: float,
+    ruled: Ruled | None = None,
+) -> Optimized:
+    """A plan that is better by the objective, with a rating that it allows for that."""
+    objectives = settings.objectives
+    if objectives.minimize == "rating" or not found.found or found.stopped_by == "interrupted":
+        return found
+    given = ruled.given if ruled is not None else problem
+    goal = goal_of(given.space, objectives.minimize)
+    own = goal if ruled is None else ruled.goal(goal)
+    limit = found.rating * (1 + objectives.within)
+    left = replace(settings, move_budget=_moves_left(settings, found.moves))
+    limits = _limits(left, time.perf_counter() - began)
+    result = _native.refine(problem.columns(), limits, _plan(found), limit, own.columns())
+    return replace(
+        found,
+        rating=result["rating"],
+        options=result["options"],
+        ranks=result["ranks"],
+        gap=gap_above(found.lower_bound, result["rating"]),
+        stopped_by=_STOPS[result["stopped_by"]],
+        moves=found.moves + result["moves"],
+        objective=result["value"] / goal.scale,
+        objective_before=result["value_before"] / goal.scale,
+    )
+
+
+def _limits(settings: OptimizeSettings, spent: float, share: float = 1.0) -> dict[str, Any]:
+    seconds, moves = math.inf, _NO_LIMIT
+    if settings.time_budget is not None:
+        seconds = max(settings.time_budget * share - spent, 0.0)
+    if settings.move_budget is not None:
+        moves = max(int(settings.move_budget * share), 1)
+    return {
+        "seconds": seconds,
+        "moves": moves,
+        "seed": settings.seed,
+        "threads": settings.threads,
+    }
+
+
+def _moves_left(settings: OptimizeSettings, made: int) -> int | None:
+    return None if settings.move_budget is None else max(settings.move_budget - made, 1)
+
+
+def _plan(plan: Solution | Optimized | None) -> dict[str, Any]:
+    none = np.zeros(0, np.int32)
+    return {
+        "options": none if plan is None else plan.options,
+        "ranks": none if plan is None else plan.ranks,
+    }
 
 
 def gap_above(bound: float, rating: float) -> float:

@@ -1,0 +1,126 @@
+#include "refine.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <utility>
+
+#include "anneal.h"
+#include "anneal_random.h"
+#include "optimize_choices.h"
+
+namespace fastplan {
+namespace {
+
+// By round: how much the goal counts against limits that are broken on the way, and the heat.
+// Maxima over ranks want it cold, sums over tables hot; nobody knows before.
+constexpr std::array<double, 3> kWeight = {0.3, 1, 0.1};
+constexpr std::array<double, 4> kHot = {0.01, 0.003, 0.03, 0.001};
+constexpr double kCooling = 1.0 / 30;
+constexpr double kFirstRound = 2e4;
+constexpr double kFewestRounds = 12;
+constexpr double kLongestRound = 2e6;
+constexpr double kGrowth = 1.2;
+
+// Every option that can be placed: whatever costs more may serve the goal.
+std::vector<std::int32_t> all_options(const Problem& problem) {
+  std::vector<std::int32_t> all(problem.options.size());
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+class Refiner {
+ public:
+  Refiner(const Problem& problem, const Plan& start, double limit, const Goal& goal,
+          const OptimizeSettings& settings)
+      : settings_(settings),
+        budget_(settings),
+        limit_(limit),
+        choices_(problem, all_options(problem)),
+        translator_(problem, choices_, start),
+        tally_(goal, problem.ranks()),
+        annealer_(choices_, settings.seed) {
+    for (std::size_t t = 0; t < choices_.tables(); ++t) {
+      allowed_.emplace_back(choices_.first(t + 1) - choices_.first(t));
+      std::iota(allowed_[t].begin(), allowed_[t].end(), choices_.first(t));
+      const auto own =
+          std::span(goal.option_amount)
+              .subspan(problem.table_option_begin[t],
+                       problem.table_option_begin[t + 1] - problem.table_option_begin[t]);
+      least_ += *std::min_element(own.begin(), own.end());
+    }
+    result_.plan = start;
+    annealer_.watch(tally_);
+    annealer_.start_from(translator_.draft(start));
+    best_ = annealer_.present();
+    result_.value = result_.value_before = best_.goal;
+  }
+
+  Refined run() {
+    double quota =
+        std::min(kFirstRound, std::max(1.0, static_cast<double>(settings_.moves) / kFewestRounds));
+    for (std::int64_t number = 0; !finished(); ++number) {
+      run_round(number,
+                std::min(static_cast<std::int64_t>(quota), settings_.moves - result_.moves));
+      quota = std::min(quota * kGrowth, kLongestRound);
+    }
+    return std::move(result_);
+  }
+
+ private:
+  void run_round(std::int64_t number, std::int64_t moves) {
+    const auto target = std::max(choices_.fixed(limit_), best_.cost);
+    const double hot = kHot[number % kHot.size()];
+    const double weight = kWeight[number % kWeight.size()];
+    annealer_.start_from(best_);
+    annealer_.weigh(weight * static_cast<double>(target) / static_cast<double>(result_.value));
+    const Cooling cooling{hot, hot * kCooling, moves, 0};
+    const auto made = annealer_.refine(cooling, target, best_.goal, allowed_,
+                                       [this] { return budget_.stopped_or_interrupted(); });
+    result_.moves += std::max<std::int64_t>(made, 1);
+    Draft found = annealer_.take_best();
+    if (found.empty()) return;
+    Plan plan = translator_.plan(found);
+    // Sums in another order may be above the limit by their last bit.
+    if (plan.rating > limit_) return;
+    result_.plan = std::move(plan);
+    result_.value = found.goal;
+    best_ = std::move(found);
+  }
+
+  bool finished() {
+    if (budget_.stopped_or_interrupted() && budget_.interrupted()) {
+      result_.stopped_by = Stop::interrupted;
+    } else if (result_.value <= least_) {
+      result_.stopped_by = Stop::optimal;
+    } else if (result_.moves >= settings_.moves) {
+      result_.stopped_by = Stop::moves;
+    } else if (budget_.stopped()) {
+      result_.stopped_by = Stop::time;
+    } else {
+      return false;
+    }
+    return true;
+  }
+
+  const OptimizeSettings& settings_;
+  Budget budget_;
+  double limit_;
+  Choices choices_;
+  Translator translator_;
+  Tally tally_;
+  Annealer annealer_;
+  Allowed allowed_;
+  std::int64_t least_ = 0;  // no choice of options comes to less
+  Draft best_;
+  Refined result_;
+};
+
+}  // namespace
+
+Refined refine(const Problem& problem, const Plan& start, double limit, const Goal& goal,
+               const OptimizeSettings& settings) {
+  return Refiner(problem, start, limit, goal, settings).run();
+}
+
+}  // namespace fastplan

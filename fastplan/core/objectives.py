@@ -1,0 +1,71 @@
+"""What a plan is to be good at beside its rating, and what it has to keep to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+Minimize = Literal["rating", "memory", "shards", "critical_path"]
+Pins = Mapping[str, int | Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objectives:
+    """What to minimise within so much of the best rating found, and where tables must lie.
+
+    Args:
+        minimize: "rating", TorchRec's own measure; "memory", the HBM that the fullest rank uses;
+            "shards", how many there are; "critical_path", the largest compute and communication
+            over ranks added up as TorchRec's statistics do.
+        within: how far, as a part, the rating may be above the best one for that; may be infinite.
+        pins: by table, the rank that holds all of it, or one rank for each of its shards.
+        together: tables that are cut alike and lie shard by shard on the same ranks.
+    Tables are named as TorchRec names them, with the path of their module before a dot where one
+    name stands for several.
+    """
+
+    minimize: Minimize = "rating"
+    within: float = 0.01
+    pins: Pins = field(default_factory=dict)
+    together: Iterable[Iterable[str]] = ()
+
+    def __post_init__(self) -> None:
+        if self.minimize not in get_args(Minimize):
+            names = ", ".join(get_args(Minimize))
+            raise ValueError(f"`minimize` must be one of {names}, not {self.minimize!r}")
+        if not self.within >= 0:
+            raise ValueError(f"`within` must be 0 or more, not {self.within}")
+        pins = {
+            name: (place,) if isinstance(place, int) else tuple(map(int, place))
+            for name, place in dict(self.pins).items()
+        }
+        if not all(pins.values()):
+            raise ValueError("`pins` must name at least one rank for each table")
+        groups = tuple(tuple(group) for group in self.together)
+        if any(len(set(group)) < 2 for group in groups):
+            raise ValueError("`together` must name two tables or more in each group")
+        object.__setattr__(self, "pins", pins)
+        object.__setattr__(self, "together", groups)
+
+    @property
+    def rules(self) -> bool:
+        """Whether some plans are not allowed."""
+        return bool(self.pins or self.together)
+
+    def describe(self) -> dict[str, Any]:
+        """As a cache key has them, in JSON."""
+        return {
+            "minimize": self.minimize,
+            "within": self.within if math.isfinite(self.within) else "inf",
+            "pins": {name: list(ranks) for name, ranks in dict(self.pins).items()},  # type: ignore[arg-type]
+            "together": [list(group) for group in self.together],
+        }
+
+
+NO_OBJECTIVES = Objectives()
+
+
+class RulesBroken(ValueError):
+    """Pins or tables to keep together that can't be kept, or were not within the budget."""
