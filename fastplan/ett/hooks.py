@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from fastplan.ett import checkpoint_hooks, planner_hooks, recording
+from fastplan.ett import bundle_hooks, checkpoint_hooks, planner_hooks, recording
 from fastplan.ett.patching import Hook, ImportWatch, Patches
 from fastplan.ett.recorder import Frame, Recorder
 
@@ -65,6 +65,7 @@ class Hooks:
             "torchrec.distributed.model_parallel": self._model_parallel,
             **planner_hooks.hooks(self),
             **checkpoint_hooks.hooks(self),
+            **bundle_hooks.hooks(self),
         }
 
     def recorder(self) -> Recorder | None:

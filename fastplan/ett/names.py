@@ -38,6 +38,7 @@ NAMES = {
     "process_group": Name(
         "process group", "TPU_INITIALIZATION", "distributed_code_initialization", Kind.WAIT
     ),
+    "bundle": Name("start bundle", "TRAINING_PREP", "model_initialization"),
     "data_loader": Name("data loader", "TRAINING_PREP", "data_loader_initialization"),
     "model_build": Name("model build", "TRAINING_PREP", "model_initialization"),
     "plan": Name("plan", "TRAINING_PREP", "model_initialization"),
@@ -54,6 +55,7 @@ NAMES = {
     "compile": Name("compile", "PROGRAM_STARTUP", "training_loop"),
     "recompile": Name("recompile", "PROGRAM_STARTUP", "training_loop"),
     "training": Name("training", "TOTAL", "training_loop", Kind.TRAIN),
+    "bundle_save": Name("start bundle save", "OTHER", "training_loop"),
     "data_wait": Name("waiting for data", "DATA_LOADING_SYNC", "data_loading"),
     "checkpoint_save": Name(
         "checkpoint save", "UNPRODUCTIVE_CHECKPOINT_SAVE_TIME", "checkpoint_save_sync"

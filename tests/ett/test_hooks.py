@@ -14,6 +14,7 @@ from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner import Topology, enumerators, partitioners, planners
 
 import fastplan
+import fastplan.bundle
 from fastplan import ett
 from fastplan.bridge import planner as fastplan_planner
 from fastplan.bridge.fallback import NotNative
@@ -64,6 +65,8 @@ def watched():
         fastplan_planner.EmbeddingShardingPlanner.collective_plan,
         partitioners.GreedyPerfPartitioner.partition,
         enumerators.EmbeddingEnumerator.enumerate,
+        *(vars(fastplan.bundle.Start)[name] for name in ("__init__", "save")),
+        *(vars(fastplan.bundle.Bundle)[name] for name in ("fill", "load_artifacts")),
         torch._dynamo.reset,
         *torch._dynamo.callback_handler.start_callbacks,
         *torch._dynamo.callback_handler.end_callbacks,
@@ -180,6 +183,28 @@ def test_compilations_are_recorded_and_recompilations_told_apart(recorded):
 )
 def test_which_compilations_are_recompilations(compile_id, again):
     assert is_recompile(compile_id) is again
+
+
+def test_a_start_from_a_bundle_is_recorded_with_what_it_took(recorded, tmp_path):
+    for _ in range(2):
+        start = fastplan.bundle.start(tmp_path / "start.bundle")
+        planner = fastplan.EmbeddingShardingPlanner(topology=topology(), cache=start.cache)
+        planner.plan(model(), SHARDERS)
+        start.save()
+    record = recorded()
+    once = ["bundle", "model_build", "plan", "bundle_save"]
+    assert [name for name in names(record) if name in once] == 2 * once
+    taken = [phase.more["plans"] for phase in record.phases if phase.name == "bundle"]
+    assert taken == [0, 1]
+
+
+def test_filling_a_cache_from_a_bundle_is_recorded(recorded, tmp_path):
+    start = fastplan.bundle.start(tmp_path / "start.bundle")
+    planner = fastplan.EmbeddingShardingPlanner(topology=topology(), cache=start.cache)
+    planner.plan(model(), SHARDERS)
+    start.save()
+    fastplan.bundle.open_bundle(start.path).fill(tmp_path / "plans")
+    assert names(recorded()).count("bundle") == 2
 
 
 def test_a_save_is_a_checkpoint_of_the_last_step(recorded, tmp_path):
