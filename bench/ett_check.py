@@ -1,24 +1,22 @@
-"""Whether runs of a job are the same, by the losses of all of its steps."""
+"""Whether runs of a job are the same by all their losses, and used just what they should use."""
 
+import json
 from pathlib import Path
+from typing import Any
+
+from bench.ett_launch import Steps
 
 
-def differing_losses(
-    folders: dict[str, Path], ranks: int, steps: tuple[int, int, int]
-) -> list[str]:
-    """A line per difference: between variants, and between a step and the same one after a restart.
-
-    `steps` are the saved, the killed and the last one.
-    """
-    saved, killed, last = steps
+def differing_losses(folders: dict[str, Path], ranks: int, steps: Steps) -> list[str]:
+    """A line per difference between variants, or between a step and the same after a restart."""
     wrong = []
     expected: dict[tuple[int, int], str] = {}
     for variant, folder in folders.items():
         for rank in range(ranks):
             first, second = (_losses(folder / f"losses.{i}.{rank}") for i in (0, 1))
-            if sorted(first) != list(range(1, killed + 1)):
+            if sorted(first) != list(range(1, steps.killed + 1)):
                 wrong.append(f"{variant}, rank {rank}: the first attempt has other steps")
-            if sorted(second) != list(range(saved + 1, last + 1)):
+            if sorted(second) != list(range(steps.saved + 1, steps.last + 1)):
                 wrong.append(f"{variant}, rank {rank}: the second attempt has other steps")
             for losses in (first, second):
                 for step, loss in losses.items():
@@ -27,8 +25,43 @@ def differing_losses(
     return wrong
 
 
+def wrong_starts(variant: str, folder: Path, ranks: int) -> list[str]:
+    """A line per start that did what an earlier one should have saved it, or was saved too much."""
+    first, second = (told_starts(folder, attempt, ranks) for attempt in (0, 1))
+    wrong = []
+    if not sum(start["misses"] for start in first):
+        wrong.append(f"{variant}: the first start compiled nothing")
+    if variant in ("cached", "bundle") and second[0]["searched"]:
+        wrong.append(f"{variant}: the restart searched for a plan")
+    if variant != "bundle":
+        if not sum(start["misses"] for start in second):
+            wrong.append(f"{variant}: the restart found compiled code, which nothing has left it")
+        return wrong
+    for rank, start in enumerate(second):
+        if start["misses"] or not start["hits"]:
+            wrong.append(
+                f"{variant}, rank {rank}: the restart compiled {start['misses']} graphs and found "
+                f"{start['hits']}"
+            )
+        wrong += [f"{variant}, rank {rank}: {note}" for note in start["notes"]]
+    # Another build would not give the same bytes: they depend on the folder's name.
+    before, after = (_libraries(folder / f"compiled.{attempt}") for attempt in (0, 1))
+    built = [name for name, data in after.items() if before.get(name) != data]
+    wrong += [f"{variant}: the restart built {name}" for name in built]
+    return wrong
+
+
+def told_starts(folder: Path, attempt: int, ranks: int) -> list[dict[str, Any]]:
+    """What the ranks of an attempt tell about their start, rank by rank."""
+    return [json.loads((folder / f"start.{attempt}.{rank}").read_text()) for rank in range(ranks)]
+
+
 def _losses(path: Path) -> dict[int, str]:
     """By step; the line of a killed process may be half there."""
     lines = path.read_text().splitlines() if path.exists() else []
     pairs = [line.split() for line in lines]
     return {int(pair[0]): pair[1] for pair in pairs if len(pair) == 2}
+
+
+def _libraries(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.so")}

@@ -72,13 +72,13 @@ def _start(variant: str, tables: int, ranks: int, known: Path) -> dict[str, floa
     from torch.testing._internal.distributed.fake_pg import FakeStore
     from torchrec.distributed.model_parallel import DistributedModelParallel
 
-    from bench import ett_job
+    from bench import ett_model
     from bench.runs import quiet
 
     with quiet():
         dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
-        module, sharders = ett_job.build(tables), ett_job.sharders()
-        planner = ett_job.planner(variant, ranks, known)
+        module, sharders = ett_model.build(tables), ett_model.sharders()
+        planner = ett_model.planner(variant, ranks, known)
         begin = time.perf_counter()
         plan = planner.plan(module, sharders)
         planned = time.perf_counter()
@@ -88,7 +88,7 @@ def _start(variant: str, tables: int, ranks: int, known: Path) -> dict[str, floa
             # For the variants that know their plan already.
             import fastplan
 
-            ett_job.planner("cached", ranks, known).plan(ett_job.build(tables), sharders)
+            ett_model.planner("cached", ranks, known).plan(ett_model.build(tables), sharders)
             fastplan.save_plan(plan, known / "plan.json")
     shards = sum(len(item.ranks) for part in plan.plan.values() for item in part.values())
     return {"plan": planned - begin, "dmp": ended - planned, "shards": shards}

@@ -1,7 +1,6 @@
 """One rank of the job that bench/ett.py measures: a DLRM that trains, saves, is killed, restores.
 
-Everything that decides its losses is seeded by step and rank, so that all runs can be compared to
-the bit. Its record of itself is what the benchmark is about: see `fastplan.ett`.
+Its record of itself is what the benchmark is about: see `fastplan.ett`.
 """
 
 from __future__ import annotations
@@ -10,10 +9,14 @@ from fastplan import ett
 
 ett.install()
 
-import argparse  # noqa: E402
-import logging  # noqa: E402
 import os  # noqa: E402
-import random  # noqa: E402
+
+# A restart is to find compiled code in a bundle or nowhere, as on a host that is new to the job.
+os.environ["TORCHINDUCTOR_CACHE_DIR"] += f".{os.environ['TORCHELASTIC_RESTART_COUNT']}"
+
+import argparse  # noqa: E402
+import json  # noqa: E402
+import logging  # noqa: E402
 import signal  # noqa: E402
 import warnings  # noqa: E402
 from pathlib import Path  # noqa: E402
@@ -22,135 +25,96 @@ from typing import Any  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 import torch.distributed.checkpoint as dcp  # noqa: E402
-from fbgemm_gpu.split_embedding_configs import EmbOptimType  # noqa: E402
-from torch import nn  # noqa: E402
-from torchrec import EmbeddingBagCollection, EmbeddingBagConfig, KeyedJaggedTensor  # noqa: E402
-from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder  # noqa: E402
 from torchrec.distributed.model_parallel import DistributedModelParallel  # noqa: E402
-from torchrec.distributed.planner import EmbeddingShardingPlanner, Topology  # noqa: E402
-from torchrec.models.dlrm import DLRM, DLRMTrain  # noqa: E402
 
-import fastplan  # noqa: E402
-
-VARIANTS = ("torchrec", "loader", "fastplan", "cached")
-DIM = 16
-DENSE = 13
-BATCH = 32
-RATE = 0.05
-ROWS = (200, 20_000)
+import fastplan.bundle  # noqa: E402
+from bench import ett_model  # noqa: E402
+from fastplan.measure.processes import end_with_parent  # noqa: E402
 
 
-def tables(count: int) -> list[EmbeddingBagConfig]:
-    generator = random.Random(0)
-    return [
-        EmbeddingBagConfig(
-            name=f"table_{i}",
-            num_embeddings=generator.randint(*ROWS),
-            embedding_dim=DIM,
-            feature_names=[f"feature_{i}"],
-        )
-        for i in range(count)
-    ]
+class Job:
+    """A rank's start, and its training until it ends or is killed."""
 
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args = args
+        self.attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+        self.start: fastplan.bundle.Start | None = None
+        if args.variant == "bundle":
+            path = args.kept / "start.bundle"
+            self.start = fastplan.bundle.start(path, trust=True, model="dlrm")
+        dist.init_process_group("gloo")
+        self.rank, self.world = dist.get_rank(), dist.get_world_size()
+        module: Any = ett_model.build(args.tables)
+        bundled = None if self.start is None else self.start.cache
+        self.planner = ett_model.planner(args.variant, self.world, args.kept, bundled)
+        plan = self.planner.collective_plan(module, ett_model.sharders())
+        torch.manual_seed(self.rank)
+        self.model = DistributedModelParallel(module, plan=plan, sharders=ett_model.sharders())
+        module.model.dense_arch.compile()
+        module.model.over_arch.compile()
 
-def build(count: int) -> nn.Module:
-    with ett.phase("model_build"):
-        torch.manual_seed(0)
-        sparse = EmbeddingBagCollection(tables=tables(count), device=torch.device("meta"))
-        return DLRMTrain(DLRM(sparse, DENSE, [32, DIM], [32, 1]))
+    def train(self) -> None:
+        """Trains, and writes the losses of its steps down as they are, to the bit."""
+        args = self.args
+        dense = [p for _, p in self.model.named_parameters() if p.requires_grad]
+        optimizer = torch.optim.SGD(dense, lr=ett_model.RATE)
+        saved = args.folder / "checkpoint"
+        first = self._restore(saved)
+        losses = (args.folder / f"losses.{self.attempt}.{self.rank}").open("w", buffering=1)
+        for step in range(first, args.steps + 1):
+            loss, _ = self.model(ett_model.batch(args.tables, step, self.rank))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.write(f"{step} {loss.item().hex()}\n")
+            ett.step(step)
+            if step == first:
+                self._started()
+            if step == args.save:
+                dcp.save(self.model.state_dict(), checkpoint_id=saved)
+            if step == args.kill and self.attempt == 0 and self.rank == self.world - 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+        losses.close()
 
-
-def sharders() -> list[Any]:
-    # An optimizer without state: the weights are all that a checkpoint has to hold.
-    fused = {"optimizer": EmbOptimType.EXACT_SGD, "learning_rate": RATE}
-    return [EmbeddingBagCollectionSharder(fused_params=fused)]
-
-
-def planner(variant: str, world: int, known: Path) -> Any:
-    """The variant's planner; `known` has what a start before this one has left."""
-    topology = Topology(world_size=world, local_world_size=world, compute_device="cpu")
-    if variant == "torchrec":
-        return EmbeddingShardingPlanner(topology=topology)
-    if variant == "loader":
-        loader = fastplan.StoredPlanLoader(known / "plan.json")
-        return EmbeddingShardingPlanner(topology=topology, plan_loader=loader)
-    cache: Any = known / "cache" if variant == "cached" else False
-    return fastplan.EmbeddingShardingPlanner(topology=topology, cache=cache)
-
-
-def batch(count: int, step: int, rank: int) -> tuple[Any, ...]:
-    """Features and labels of a step on a rank, wherever and whenever they are asked for."""
-    generator = torch.Generator().manual_seed(1_000_003 * step + rank)
-    sizes = torch.tensor([config.num_embeddings for config in tables(count)])
-    drawn = torch.rand(count, BATCH, generator=generator)
-    sparse = KeyedJaggedTensor(
-        keys=[f"feature_{i}" for i in range(count)],
-        values=(drawn * sizes[:, None]).long().flatten(),
-        lengths=torch.ones(count * BATCH, dtype=torch.int32),
-    )
-    dense = torch.rand(BATCH, DENSE, generator=generator)
-    labels = torch.randint(0, 2, (BATCH,), generator=generator)
-    return dense, sparse, labels
-
-
-class _Batch:
-    """What DLRMTrain takes."""
-
-    def __init__(self, dense: Any, sparse: Any, labels: Any) -> None:
-        self.dense_features, self.sparse_features, self.labels = dense, sparse, labels
-
-
-def train(args: argparse.Namespace, model: Any, attempt: int) -> None:
-    """Trains, and writes the losses of its steps down as they are, to the bit."""
-    dense = [p for _, p in model.named_parameters() if p.requires_grad]
-    optimizer = torch.optim.SGD(dense, lr=RATE)
-    saved = args.folder / "checkpoint"
-    first = 1
-    if (saved / ".metadata").exists():
-        state = model.state_dict()
+    def _restore(self, saved: Path) -> int:
+        """The first step to train, with the model as it was before it."""
+        if not (saved / ".metadata").exists():
+            return 1
+        state = self.model.state_dict()
         dcp.load(state, checkpoint_id=saved)
-        model.load_state_dict(state)
-        first = args.save + 1
-    rank, world = dist.get_rank(), dist.get_world_size()
-    losses = (args.folder / f"losses.{attempt}.{rank}").open("w", buffering=1)
-    for step in range(first, args.steps + 1):
-        loss, _ = model(_Batch(*batch(args.tables, step, rank)))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.write(f"{step} {loss.item().hex()}\n")
-        ett.step(step)
-        if step == args.save:
-            dcp.save(model.state_dict(), checkpoint_id=saved)
-        if step == args.kill and attempt == 0 and rank == world - 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-    losses.close()
+        self.model.load_state_dict(state)
+        return int(self.args.save) + 1
 
+    def _started(self) -> None:
+        """Leaves what the next start can use, and tells what this one had to do."""
+        from torch._dynamo.utils import counters
 
-def run(args: argparse.Namespace) -> None:
-    dist.init_process_group("gloo")
-    rank, world = dist.get_rank(), dist.get_world_size()
-    attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-    module = build(args.tables)
-    plan = planner(args.variant, world, args.known).collective_plan(module, sharders())
-    torch.manual_seed(rank)
-    model = DistributedModelParallel(module, plan=plan, sharders=sharders())
-    train(args, model, attempt)
-    dist.destroy_process_group()
+        start, run = self.start, getattr(self.planner, "last_run", None)
+        told = {
+            "searched": None if run is None else "search" in run.seconds,
+            "hits": counters["inductor"]["fxgraph_cache_hit"],
+            "misses": counters["inductor"]["fxgraph_cache_miss"],
+            "taken": None if start is None else [start.plans, start.artifacts, start.kernels],
+            "saved": None if start is None else start.save(),
+            "notes": [] if start is None else start.notes,
+        }
+        (self.args.folder / f"start.{self.attempt}.{self.rank}").write_text(json.dumps(told))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--variant", choices=VARIANTS, required=True)
+    parser.add_argument("--variant", required=True)
     parser.add_argument("--tables", type=int, required=True)
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--save", type=int, required=True, help="the step after which to save")
     parser.add_argument("--kill", type=int, required=True, help="the step to be killed after")
-    parser.add_argument("--known", type=Path, required=True, help="plans of earlier starts")
+    parser.add_argument("--kept", type=Path, required=True, help="what starts leave to later ones")
     parser.add_argument("--folder", type=Path, required=True, help="for checkpoint and losses")
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
-    run(parser.parse_args())
+    end_with_parent()
+    Job(parser.parse_args()).train()
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

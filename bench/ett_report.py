@@ -1,42 +1,64 @@
-"""What bench/ett.py prints: the variants of a job side by side."""
+"""What bench/ett.py keeps and prints: the variants of a job side by side."""
 
 import statistics
+from collections.abc import Callable
 from typing import Any
 
 from bench.text import duration, table
-from fastplan.ett.names import NAMES
+from fastplan.ett.arithmetic import Report
 
 SHOWN = {
     "torchrec": "TorchRec",
-    "loader": "TorchRec + PlanLoader",
-    "fastplan": "fastplan",
-    "cached": "fastplan, cached",
+    "loader": "PlanLoader hit",
+    "fastplan": "fastplan, no cache",
+    "cached": "plan cache",
+    "bundle": "start bundle",
 }
 BASELINES = ("torchrec", "loader")
-_OUTSIDE = ("launch", "restart", "down", "imports")
-_PLANNING = ("plan", "broadcast")
+_STARTS = ("first start", "recovery")
+
+# The rows of a start; what is in none of them is in the last.
+_ROWS = {
+    "launch": ("launch", "restart", "down"),
+    "Python and imports": ("imports",),
+    "process group": ("process_group",),
+    "start bundle": ("bundle",),
+    "model build": ("model_build",),
+    "plan": ("plan",),
+    "plan broadcast": ("broadcast",),
+    "DMP": ("dmp", "shard", "fused_optimizer", "data_parallel"),
+    "checkpoint restore": ("restore",),
+    "compile": ("compile", "recompile"),
+    "first batch": ("training", "lost"),
+}
+_OTHERS = "the rest"
+_OUTSIDE = (*_ROWS["launch"], "imports")
 
 Cell = dict[str, Any]
+Job = dict[str, Any]
+Figure = Callable[[Job], float]
 
 
-def report(result: dict[str, Any]) -> str:
-    """The whole result as text."""
-    parts = [
-        f"{result['tables']} tables, {result['steps']['all']} steps, checkpoint after "
-        f"{result['steps']['saved']}, a rank killed after {result['steps']['killed']}; "
-        f"{result['cpu_count']} x {result['cpu']}"
-    ]
-    for ranks in sorted({cell["ranks"] for cell in result["cells"]}):
-        cells = [cell for cell in result["cells"] if cell["ranks"] == ranks]
-        parts += [f"\n{ranks} gloo ranks, {len(cells)} x", _breakdown(cells), _starts(cells)]
-    parts.append("")
-    parts += [
-        f"{check['text']}: {check['value']:.4g} {check['unit']}" for check in result["checks"]
-    ]
-    wrong = [line for cell in result["cells"] for line in cell["differences"]]
-    same = "all losses of all variants and of both attempts are the same to the bit"
-    parts.append("\n".join(wrong) if wrong else same)
-    return "\n".join(parts)
+def digest(report: Report, told: list[list[dict[str, Any]]]) -> Job:
+    """What is kept of a job: its account in short, and what the ranks of its starts tell."""
+    return {
+        "ett": report.ett,
+        "seconds": report.seconds,
+        "time_to_start": report.time_to_start,
+        "time_to_recover": report.times_to_recover[0],
+        "phases": report.phases,
+        "starts": [
+            {
+                "until_first_step": attempt.until_first_step,
+                "plan": {} if attempt.plan is None else attempt.plan.parts,
+                "searched": ranks[0]["searched"],
+                "graphs_found": sum(rank["hits"] for rank in ranks),
+                "graphs_compiled": sum(rank["misses"] for rank in ranks),
+                "taken": ranks[0]["taken"],
+            }
+            for attempt, ranks in zip(report.attempts, told, strict=True)
+        ],
+    }
 
 
 def checks(cells: list[Cell]) -> list[dict[str, Any]]:
@@ -45,84 +67,137 @@ def checks(cells: list[Cell]) -> list[dict[str, Any]]:
     for ranks in sorted({cell["ranks"] for cell in cells}):
         own = [cell for cell in cells if cell["ranks"] == ranks]
         for variant in own[0]["jobs"]:
-            for words, figure in (("planning", _plan_alone), ("with broadcast", _planning_share)):
+            for words, figure in _SHARES.items():
                 found.append(
                     {
-                        "text": f"{ranks} ranks, {SHOWN[variant]}: share of the time to the first "
-                        f"batch without imports, {words}",
-                        "value": 100 * _median(own, variant, figure),
+                        "ranks": ranks,
+                        "variant": variant,
+                        "text": words,
+                        "value": 100 * statistics.median(_of(own, variant, figure)),
                         "unit": "%",
                     }
                 )
-        for baseline in BASELINES:
-            for variant in own[0]["jobs"]:
-                if variant not in BASELINES and baseline in own[0]["jobs"]:
-                    points = [
-                        100 * (c["jobs"][variant]["ett"] - c["jobs"][baseline]["ett"]) for c in own
-                    ]
-                    found.append(
-                        {
-                            "text": f"{ranks} ranks, {SHOWN[variant]} over {SHOWN[baseline]}: ETT",
-                            "value": statistics.median(points),
-                            "unit": "points",
-                        }
-                    )
     return found
 
 
-def _planning_share(job: dict[str, Any], names: tuple[str, ...] = _PLANNING) -> float:
-    """The worst of a job's starts. The first batch counts as reached when its step has ended."""
-    shares = []
-    for attempt in job["attempts"]:
-        start = attempt["until_first_step"]
-        inside = sum(seconds for name, seconds in start.items() if name not in _OUTSIDE)
-        shares.append(sum(start.get(name, 0.0) for name in names) / inside)
-    return max(shares)
-
-
-def _plan_alone(job: dict[str, Any]) -> float:
-    return _planning_share(job, ("plan",))
-
-
-def _median(cells: list[Cell], variant: str, figure: Any) -> float:
-    return statistics.median(figure(cell["jobs"][variant]) for cell in cells)
-
-
-def _breakdown(cells: list[Cell]) -> str:
-    """Seconds by phase, summed over the attempts of a job."""
-    variants = list(cells[0]["jobs"])
-    seen = {name for cell in cells for job in cell["jobs"].values() for name in job["phases"]}
-    rows = [
-        ["ETT", *(f"{100 * _median(cells, v, lambda j: j['ett']):.2f} %" for v in variants)],
-        ["whole job", *(duration(_median(cells, v, lambda j: j["seconds"])) for v in variants)],
+def report(result: dict[str, Any]) -> str:
+    """The whole result as text."""
+    steps = result["steps"]
+    parts = [
+        f"{result['tables']} tables, {steps['all']} steps, checkpoint after {steps['saved']}, a "
+        f"rank killed after {steps['killed']}; {result['cpu_count']} x {result['cpu']}"
     ]
-    for name in [known for known in NAMES if known in seen] + sorted(seen - NAMES.keys()):
-        title = NAMES[name].title if name in NAMES else name
+    for ranks in sorted({cell["ranks"] for cell in result["cells"]}):
+        cells = [cell for cell in result["cells"] if cell["ranks"] == ranks]
+        parts.append(f"\n{ranks} gloo ranks, n = {len(cells)}{_SPREAD if len(cells) > 1 else ''}")
+        parts.append(_jobs(cells))
+        parts += [f"\n{_start(cells, number)}" for number in range(len(_STARTS))]
+        parts.append(f"\n{_shares(result['checks'], ranks, list(cells[0]['jobs']))}")
+    wrong = [line for cell in result["cells"] for line in cell["differences"]]
+    parts.append("\n" + ("\n".join(wrong) if wrong else _SAME))
+    return "\n".join(parts)
 
-        def took(job: dict[str, Any], name: str = name) -> float:
-            return float(job["phases"].get(name, 0.0))
 
-        rows.append([title, *(duration(_median(cells, v, took)) for v in variants)])
-    return table(["", *(SHOWN[v] for v in variants)], rows)
+_SPREAD = ": median (least - most)"
+_SAME = """\
+all losses of all variants and of both attempts are the same to the bit
+a restart from the plan cache or the bundle searched for no plan
+a restart from the bundle compiled no graph and built no library on any rank; all others did"""
 
 
-def _starts(cells: list[Cell]) -> str:
-    """Time to Start and Time to Recover, and what planning is of them."""
+def _jobs(cells: list[Cell]) -> str:
+    """A row per variant: ETT, and what it is over both baselines."""
     rows = []
     for variant in cells[0]["jobs"]:
         rows.append(
             [
                 SHOWN[variant],
-                duration(_median(cells, variant, lambda j: j["time_to_start"])),
-                duration(_median(cells, variant, lambda j: j["times_to_recover"][0])),
-                duration(_median(cells, variant, _planning)),
-                f"{100 * _median(cells, variant, _planning_share):.2f} %",
+                _shown(_of(cells, variant, lambda job: 100 * job["ett"]), "{:.2f} %".format),
+                *(_points(cells, variant, baseline) for baseline in BASELINES),
+                _shown(_of(cells, variant, lambda job: job["time_to_start"])),
+                _shown(_of(cells, variant, lambda job: job["time_to_recover"])),
             ]
         )
-    titles = ["", "Time to Start", "Time to Recover", "planning, worst start"]
-    return "\n" + table([*titles, "of first batch without imports"], rows)
+    titles = ["the job", "ETT", "points over TorchRec", "over PlanLoader", "Time to Start"]
+    return table([*titles, "Time to Recover"], rows)
 
 
-def _planning(job: dict[str, Any]) -> float:
-    starts = [attempt["until_first_step"] for attempt in job["attempts"]]
-    return max(sum(start.get(name, 0.0) for name in _PLANNING) for start in starts)
+def _points(cells: list[Cell], variant: str, baseline: str) -> str:
+    if variant in BASELINES or baseline not in cells[0]["jobs"]:
+        return "-"
+    jobs = [cell["jobs"] for cell in cells]
+    found = [100 * (job[variant]["ett"] - job[baseline]["ett"]) for job in jobs]
+    return _shown(found, "{:+.2f}".format)
+
+
+def _start(cells: list[Cell], number: int) -> str:
+    """A column per variant: where the time goes until the first step of an attempt has ended."""
+    variants = list(cells[0]["jobs"])
+    rows = []
+    for title in [*_ROWS, _OTHERS]:
+        times = [
+            statistics.median(_of(cells, variant, lambda job, t=title: _row(job, number, t)))
+            for variant in variants
+        ]
+        if any(times):
+            rows.append([title, *(duration(took) if took else "-" for took in times)])
+    whole = [_of(cells, variant, lambda job: _whole(job, number)) for variant in variants]
+    inside = [_of(cells, variant, lambda job: _inside(job, number)) for variant in variants]
+    rows.append(["in all", *map(_shown, whole)])
+    rows.append(["without launch and imports", *map(_shown, inside)])
+    titles = [f"{_STARTS[number]}, to the first step", *(SHOWN[variant] for variant in variants)]
+    return table(titles, rows)
+
+
+def _shares(found: list[dict[str, Any]], ranks: int, variants: list[str]) -> str:
+    values = {(c["variant"], c["text"]): c["value"] for c in found if c["ranks"] == ranks}
+    rows = [
+        [words, *(f"{values[variant, words]:.2f} %" for variant in variants)] for words in _SHARES
+    ]
+    return table(["share of the recovery", *(SHOWN[variant] for variant in variants)], rows)
+
+
+def _of(cells: list[Cell], variant: str, figure: Figure) -> list[float]:
+    return [figure(cell["jobs"][variant]) for cell in cells]
+
+
+def _shown(values: list[float], unit: Callable[[float], str] = duration) -> str:
+    middle = unit(statistics.median(values))
+    return middle if len(values) == 1 else f"{middle} ({unit(min(values))} - {unit(max(values))})"
+
+
+def _row(job: Job, number: int, title: str) -> float:
+    start = job["starts"][number]["until_first_step"]
+    if title in _ROWS:
+        return float(sum(start.get(name, 0.0) for name in _ROWS[title]))
+    named = {name for names in _ROWS.values() for name in names}
+    return float(sum(seconds for name, seconds in start.items() if name not in named))
+
+
+def _whole(job: Job, number: int) -> float:
+    return float(sum(job["starts"][number]["until_first_step"].values()))
+
+
+def _inside(job: Job, number: int, besides: tuple[str, ...] = ()) -> float:
+    start = job["starts"][number]["until_first_step"]
+    outside = (*_OUTSIDE, *besides)
+    return float(sum(seconds for name, seconds in start.items() if name not in outside))
+
+
+def _share(names: tuple[str, ...], besides: tuple[str, ...] = ()) -> Figure:
+    """Of the last start, which is the one that can have what another one has left."""
+
+    def figure(job: Job) -> float:
+        start = job["starts"][-1]["until_first_step"]
+        return sum(start.get(name, 0.0) for name in names) / _inside(job, -1, besides)
+
+    return figure
+
+
+_PLANNING = ("plan", "broadcast")
+_SHARES: dict[str, Figure] = {
+    "plan, of all but launch and imports": _share(("plan",)),
+    "plan and broadcast": _share(_PLANNING),
+    "plan, of that without compiling": _share(("plan",), _ROWS["compile"]),
+    "plan and broadcast, without compiling": _share(_PLANNING, _ROWS["compile"]),
+}
