@@ -16,8 +16,8 @@ from bench.cache_entries import measure_entries
 from bench.cache_hits import Limits, measure_hits
 from bench.cache_report import all_differences, derived, report
 from bench.estimate import Estimate
-from bench.machine import describe
-from bench.planning import RESULTS, make_case, parse_grid
+from bench.machine import RESULTS, describe
+from bench.planning import make_case, parse_grid
 
 GRID = "26x8,100x16,1000x64"
 BROADCAST = "1000x64,1000x256,1000x1024"

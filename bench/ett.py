@@ -19,8 +19,7 @@ from typing import Any
 from bench.ett_check import differing_losses, told_starts, wrong_starts
 from bench.ett_launch import Steps, run_job
 from bench.ett_report import SHOWN, checks, digest, report
-from bench.machine import describe
-from bench.planning import RESULTS
+from bench.machine import RESULTS, describe
 from bench.progress import Progress
 from fastplan.ett.arithmetic import account
 from fastplan.ett.building import load

@@ -16,8 +16,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from bench.ett_report import SHOWN
-from bench.machine import describe
-from bench.planning import RESULTS, parse_grid
+from bench.machine import RESULTS, describe
+from bench.planning import parse_grid
 from bench.progress import Progress
 from bench.text import duration, ratio, table
 

@@ -45,6 +45,7 @@ def run_job(variant: str, tables: int, ranks: int, steps: Steps, own: Path) -> N
         FASTPLAN_ETT_LAUNCHED=str(time.time()),
         # The ranks of an attempt share one, as those of a host do; ett_job numbers the attempts.
         TORCHINDUCTOR_CACHE_DIR=str(own / "compiled"),
+        TMPDIR=str(own),  # torchrun leaves a folder there
     )
     words = [sys.executable, "-W", "ignore", "-m", *torchrun, "-m", *job]
     with (own / "log").open("wb") as log:

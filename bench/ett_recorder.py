@@ -15,8 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bench.machine import describe
-from bench.planning import RESULTS
+from bench.machine import RESULTS, describe
 from bench.text import table
 from fastplan import ett
 

@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("fastplan", "torchrec", "torch", "fbgemm-gpu-cpu", "numpy")
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from bench.checks import derived
 from bench.estimate import Estimate
 from bench.identity import differences, rating_difference
-from bench.machine import describe, peak_rss_bytes, rss_bytes
+from bench.machine import RESULTS, describe, peak_rss_bytes, rss_bytes
 from bench.models import CRITEO_ROWS, criteo, synthetic
 from bench.plot import draw
 from bench.progress import Progress
@@ -22,7 +22,6 @@ from bench.runs import Case, plan_once, run_fastplan, run_torchrec, run_torchrec
 from bench.text import duration, ratio, table
 
 GRID = "26x8,26x16,50x16,100x16,100x64,300x64,1000x64,1000x256,1000x1024,10000x1024"
-RESULTS = Path(__file__).parent / "results"
 # MLPerf's batch for Criteo; TorchRec's default for the synthetic models, whose thousands of
 # features would otherwise leave no memory for the tables.
 CRITEO_BATCH = 8192

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.identity import rating_difference
-from bench.machine import describe
-from bench.planning import RESULTS, make_case
+from bench.machine import RESULTS, describe
+from bench.planning import make_case
 from bench.progress import Progress
 from bench.runs import GIB, Case, run_torchrec
 from bench.text import duration, ratio, table
