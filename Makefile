@@ -30,7 +30,7 @@ help:
 	@echo "make test      all tests, parity with a second TorchRec, then the sanitizers"
 	@echo "make lint      ruff, mypy, clang-format: check only"
 	@echo "make format    let ruff and clang-format rewrite the files"
-	@echo "make bench     planning and cache times of both planners (BENCH_ARGS=\"--grid 26x8,100x16\")"
+	@echo "make bench     times of both planners, of a real job's starts (BENCH_ARGS=\"--grid 26x8,100x16\")"
 	@echo "make sanitize  core and property tests under the address and UB sanitizers"
 	@echo "make clean     remove what was built; make distclean: and the environment"
 	@echo
@@ -43,6 +43,9 @@ bench: $(STAMPS)/native
 	@$(BIN)/python -m bench.planning $(BENCH_ARGS)
 	@$(BIN)/python -m bench.cache
 	@$(BIN)/python -m bench.sweep
+	@$(BIN)/python -m bench.ett
+	@$(BIN)/python -m bench.ett_fake
+	@$(BIN)/python -m bench.ett_recorder
 
 test: $(STAMPS)/native $(NEXT)/.stamp
 	@echo "== all tests, $(shell tail -n 1 requirements/torchrec.txt)"

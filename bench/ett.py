@@ -9,8 +9,6 @@ cache. All figures are what the job has recorded of itself (`fastplan.ett`).
 """
 
 import argparse
-import json
-import signal
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,8 +17,8 @@ from typing import Any
 from bench.ett_check import differing_losses, told_starts, wrong_starts
 from bench.ett_launch import Steps, run_job
 from bench.ett_report import SHOWN, checks, digest, report
-from bench.machine import RESULTS, describe
 from bench.progress import Progress
+from bench.results_file import add_arguments, measured_or_shown
 from fastplan.ett.arithmetic import account
 from fastplan.ett.building import load
 from fastplan.ett.html import html_report
@@ -32,27 +30,7 @@ FILE = "ett.json"
 
 def main() -> int:
     arguments = _arguments()
-    if arguments.show:
-        print(report(json.loads((arguments.output / FILE).read_text())))
-        return 0
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-    try:
-        cells = _cells(arguments)
-    except KeyboardInterrupt:
-        print("interrupted: nothing is written", file=sys.stderr)
-        return 130
-    result = {
-        **describe(),
-        "tables": arguments.tables,
-        "steps": {"all": STEPS.last, "saved": STEPS.saved, "killed": STEPS.killed},
-        "cells": cells,
-        "checks": checks(cells),
-    }
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    (arguments.output / FILE).write_text(json.dumps(result, indent=1) + "\n")
-    print(report(result))
-    print(f"pages: {arguments.pages}/*.html", file=sys.stderr)
-    return 1 if any(cell["differences"] for cell in cells) else 0
+    return measured_or_shown(arguments, FILE, lambda: _measure(arguments), report)
 
 
 def _arguments() -> argparse.Namespace:
@@ -76,24 +54,13 @@ def _arguments() -> argparse.Namespace:
         "--repetitions", type=int, default=1, metavar="N", help="runs of everything (default 1)"
     )
     parser.add_argument(
-        "--output",
-        type=Path,
-        default=RESULTS,
-        metavar="DIR",
-        help=f"where {FILE} goes (default bench/results)",
-    )
-    parser.add_argument(
         "--pages",
         type=Path,
         default=PAGES,
         metavar="DIR",
         help=f"where a page per job of the first repetition goes (default {PAGES})",
     )
-    parser.add_argument(
-        "--show",
-        action="store_true",
-        help="print the tables of a result that is there, run nothing",
-    )
+    add_arguments(parser, FILE)
     arguments = parser.parse_args()
     if arguments.repetitions < 1:
         parser.error("--repetitions must be at least 1")
@@ -107,16 +74,23 @@ def _counts(text: str) -> list[int]:
     return counts
 
 
-def _cells(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """Repetitions are outermost, so that a slow minute of the machine falls on all variants."""
-    return [
-        _measure(arguments, ranks, repetition)
+    cells = [
+        _cell(arguments, ranks, repetition)
         for repetition in range(arguments.repetitions)
         for ranks in arguments.ranks
     ]
+    print(f"a page per job is in {arguments.pages}", file=sys.stderr)
+    return {
+        "tables": arguments.tables,
+        "steps": {"all": STEPS.last, "saved": STEPS.saved, "killed": STEPS.killed},
+        "cells": cells,
+        "checks": checks(cells),
+    }
 
 
-def _measure(arguments: argparse.Namespace, ranks: int, repetition: int) -> dict[str, Any]:
+def _cell(arguments: argparse.Namespace, ranks: int, repetition: int) -> dict[str, Any]:
     """All variants of the job on so many ranks, one after the other."""
     found, wrong = {}, []
     with TemporaryDirectory(prefix="fastplan-ett-") as directory:

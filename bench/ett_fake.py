@@ -2,12 +2,16 @@
 
 No other rank exists and nothing is sent: what is timed is what rank 0 does by itself. Every start
 is a process of its own, since the first plan and the first DMP of a process pay for lazy imports.
+The plans of all variants are compared.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
+import os
+import statistics
 import subprocess
 import sys
 import time
@@ -15,27 +19,26 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bench.ett_report import SHOWN
-from bench.machine import RESULTS, describe
+from bench.ett_report import SHOWN, shown
 from bench.planning import parse_grid
 from bench.progress import Progress
+from bench.results_file import add_arguments, measured_or_shown
 from bench.text import duration, ratio, table
 
-GRID = "200x64,200x256,200x1024"
+GRID = "26x64,26x256"
+LIMIT = 60.0
+FILE = "ett_fake.json"
+# A bundle is not another planner: its plans are those of a cache in memory.
+VARIANTS = [variant for variant in SHOWN if variant != "bundle"]
 
 
 def main() -> int:
     arguments = _arguments()
     if arguments.one is not None:
-        variant, tables, ranks, known = arguments.one
-        print(json.dumps(_start(variant, int(tables), int(ranks), Path(known))))
+        variant, tables, ranks, kept = arguments.one
+        print(json.dumps(_start(variant, int(tables), int(ranks), Path(kept))))
         return 0
-    cells = [_cell(tables, ranks, arguments) for tables, ranks in arguments.grid]
-    result = {**describe(), "fake": True, "cells": cells}
-    print(_report(cells))
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    (arguments.output / "ett_fake.json").write_text(json.dumps(result, indent=2) + "\n")
-    return 0
+    return measured_or_shown(arguments, FILE, lambda: _measure(arguments), _report)
 
 
 def _arguments() -> argparse.Namespace:
@@ -53,20 +56,27 @@ def _arguments() -> argparse.Namespace:
         help=f"tables x ranks (default {GRID})",
     )
     parser.add_argument(
-        "--variants", nargs="+", choices=SHOWN, default=list(SHOWN), help="default: all"
+        "--variants", nargs="+", choices=VARIANTS, default=VARIANTS, help="default: all"
+    )
+    parser.add_argument(
+        "--repetitions", type=int, default=1, metavar="N", help="runs of everything (default 1)"
     )
     parser.add_argument(
         "--limit",
         type=float,
-        default=600.0,
+        default=LIMIT,
         metavar="SECONDS",
-        help="what a start may take; longer ones are given up (default 600)",
+        help="what a start may take; a variant that takes longer is given up, for the cells that "
+        f"follow, too (default {LIMIT:g})",
     )
-    parser.add_argument("--output", type=Path, default=RESULTS, metavar="DIR")
-    return parser.parse_args()
+    add_arguments(parser, FILE)
+    arguments = parser.parse_args()
+    if arguments.repetitions < 1:
+        parser.error("--repetitions must be at least 1")
+    return arguments
 
 
-def _start(variant: str, tables: int, ranks: int, known: Path) -> dict[str, float]:
+def _start(variant: str, tables: int, ranks: int, kept: Path) -> dict[str, Any]:
     """Seconds of planning and of DMP in this process, which has done neither before."""
     import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -78,7 +88,7 @@ def _start(variant: str, tables: int, ranks: int, known: Path) -> dict[str, floa
     with quiet():
         dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
         module, sharders = ett_model.build(tables), ett_model.sharders()
-        planner = ett_model.planner(variant, ranks, known)
+        planner = ett_model.planner(variant, ranks, kept)
         begin = time.perf_counter()
         plan = planner.plan(module, sharders)
         planned = time.perf_counter()
@@ -88,54 +98,98 @@ def _start(variant: str, tables: int, ranks: int, known: Path) -> dict[str, floa
             # For the variants that know their plan already.
             import fastplan
 
-            ett_model.planner("cached", ranks, known).plan(ett_model.build(tables), sharders)
-            fastplan.save_plan(plan, known / "plan.json")
-    shards = sum(len(item.ranks) for part in plan.plan.values() for item in part.values())
-    return {"plan": planned - begin, "dmp": ended - planned, "shards": shards}
+            ett_model.planner("cached", ranks, kept).plan(ett_model.build(tables), sharders)
+            fastplan.save_plan(plan, kept / "plan.json")
+    return {"plan": planned - begin, "dmp": ended - planned, "digest": _digest(plan)}
 
 
-def _cell(tables: int, ranks: int, arguments: argparse.Namespace) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    with TemporaryDirectory(prefix="fastplan-ett-") as known:
-        # fastplan first, whether it is asked for or not: others load the plan that it leaves.
-        for variant in dict.fromkeys(["fastplan", *arguments.variants]):
-            with Progress(f"{tables} x {ranks}, fake: {SHOWN[variant]}"):
-                found[variant] = _run(variant, tables, ranks, known, arguments.limit)
-    return {"tables": tables, "ranks": ranks, "starts": found}
+def _digest(plan: Any) -> str:
+    """Equal for equal plans, whatever process made them."""
+    from bench.identity import shard_rows
+
+    placed = [
+        (path, name, item.sharding_type, item.compute_kernel, item.ranks, shard_rows(item))
+        for path, part in plan.plan.items()
+        for name, item in part.items()
+    ]
+    return hashlib.blake2b(repr(sorted(placed)).encode(), digest_size=16).hexdigest()
 
 
-def _run(
-    variant: str, tables: int, ranks: int, known: str, limit: float
-) -> dict[str, float] | None:
-    words = ["-W", "ignore", "-m", "bench.ett_fake", "--one", variant, str(tables), str(ranks)]
+def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    given_up: set[str] = set()
+    cells = [_cell(tables, ranks, arguments, given_up) for tables, ranks in arguments.grid]
+    return {"limit_seconds": arguments.limit, "cells": cells}
+
+
+def _cell(
+    tables: int, ranks: int, arguments: argparse.Namespace, given_up: set[str]
+) -> dict[str, Any]:
+    # fastplan first, whether it is asked for or not: others load the plan that it leaves.
+    variants = dict.fromkeys(["fastplan", *arguments.variants])
+    starts: dict[str, list[dict[str, Any]]] = {variant: [] for variant in variants}
+    with TemporaryDirectory(prefix="fastplan-ett-") as kept:
+        for repetition in range(arguments.repetitions):
+            for variant in variants:
+                if variant in given_up:
+                    continue
+                words = f"{tables} x {ranks}, fake: {SHOWN[variant]}"
+                with Progress(f"{words}, {repetition + 1} of {arguments.repetitions}"):
+                    found = _run([variant, str(tables), str(ranks), kept], arguments.limit)
+                if found is None:
+                    given_up.add(variant)
+                    starts[variant].clear()
+                else:
+                    starts[variant].append(found)
+    expected = starts["fastplan"][0]["digest"]
+    different = [
+        f"{tables} x {ranks}: {SHOWN[variant]} has another plan than fastplan"
+        for variant, runs in starts.items()
+        if any(run["digest"] != expected for run in runs)
+    ]
+    return {"tables": tables, "ranks": ranks, "starts": starts, "differences": different}
+
+
+def _run(words: list[str], limit: float) -> dict[str, Any] | None:
+    """What a start of its own tells; None if it takes too long."""
+    command = [sys.executable, "-W", "ignore", "-m", "bench.ett_fake", "--one", *words]
     try:
         done = subprocess.run(
-            [sys.executable, *words, known], capture_output=True, text=True, timeout=limit
+            command,
+            capture_output=True,
+            text=True,
+            timeout=limit,
+            # TorchRec's choice between equal plans depends on it.
+            env={**os.environ, "PYTHONHASHSEED": "0"},
         )
     except subprocess.TimeoutExpired:
         return None
     if done.returncode:
         raise SystemExit(f"a start failed:\n{done.stderr[-4000:]}")
-    result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result
 
 
-def _report(cells: list[dict[str, Any]]) -> str:
+def _report(result: dict[str, Any]) -> str:
     rows = []
-    for cell in cells:
-        stock = cell["starts"].get("torchrec")
-        for variant, start in cell["starts"].items():
+    for cell in result["cells"]:
+        for variant, runs in cell["starts"].items():
             name = f"{cell['tables']} x {cell['ranks']}, {SHOWN[variant]}"
-            if start is None:
-                rows.append([name, "given up", "-", "-", "-"])
+            if not runs:
+                rows.append([name, f"over {duration(result['limit_seconds'])}", "-", "-", "-"])
                 continue
-            both = start["plan"] + start["dmp"]
-            gain = ratio((stock["plan"] + stock["dmp"]) / both) if stock else "-"
-            share = f"{100 * start['plan'] / both:.1f} %"
-            times = [duration(start["plan"]), duration(start["dmp"])]
-            rows.append([name, *times, share, gain])
-    titles = ["one rank of a fake group", "plan", "DMP", "plan's share", "stock / this"]
-    return table(titles, rows)
+            times = [shown([run[part] for run in runs]) for part in ("plan", "dmp")]
+            both = _both(runs)
+            share = statistics.median(run["plan"] for run in runs) / both
+            stock = cell["starts"].get("torchrec")
+            gain = ratio(_both(stock) / both) if stock else "-"
+            rows.append([name, *times, f"{100 * share:.1f} %", gain])
+    titles = ["one rank of a fake group", "plan", "DMP", "plan's share", "TorchRec / this"]
+    wrong = [line for cell in result["cells"] for line in cell["differences"]]
+    return f"{table(titles, rows)}\n\n" + ("\n".join(wrong) or "all plans of a cell are the same")
+
+
+def _both(runs: list[dict[str, Any]]) -> float:
+    return statistics.median(run["plan"] + run["dmp"] for run in runs)
 
 
 if __name__ == "__main__":

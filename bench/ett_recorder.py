@@ -1,11 +1,10 @@
 """What recording costs: time per event, memory and disk for millions of them.
 
 The same loop is timed without recording, with recording off and on; what is shown is the
-difference to the loop itself.
+difference to the loop itself, in processor time, since other processes must not count.
 """
 
 import argparse
-import json
 import resource
 import statistics
 import sys
@@ -15,28 +14,33 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bench.machine import RESULTS, describe
+from bench.progress import Progress
+from bench.results_file import add_arguments, measured_or_shown
 from bench.text import table
 from fastplan import ett
 
 LIMIT = 2000.0  # nanoseconds per event
+FILE = "ett_recorder.json"
 
 
 def main() -> int:
     arguments = _arguments()
+    return measured_or_shown(arguments, FILE, lambda: _measure(arguments), _report)
+
+
+def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
     events = {
         "step": _step_loop,
         "phase": _phase_loop,
         "nested phases, each": _nested_loop,
     }
-    costs = {
-        name: _costs(loop, arguments.loops, arguments.repetitions) for name, loop in events.items()
-    }
-    result = {**describe(), "costs": costs, "many": _many(arguments.events)}
-    print(_report(result))
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    (arguments.output / "ett_recorder.json").write_text(json.dumps(result, indent=2) + "\n")
-    return 0
+    costs = {}
+    for name, loop in events.items():
+        with Progress(f"{name}: {arguments.repetitions} x {arguments.loops:,} events"):
+            costs[name] = _costs(loop, arguments.loops, arguments.repetitions)
+    with Progress(f"{arguments.events:,} events in one go"):
+        many = _many(arguments.events)
+    return {"repetitions": arguments.repetitions, "costs": costs, "many": many}
 
 
 def _arguments() -> argparse.Namespace:
@@ -48,7 +52,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--events", type=int, default=10_000_000, metavar="N", help="in one go")
     parser.add_argument("--loops", type=int, default=100_000, metavar="N", help="events per timing")
     parser.add_argument("--repetitions", type=int, default=15, metavar="N", help="default 15")
-    parser.add_argument("--output", type=Path, default=RESULTS, metavar="DIR")
+    add_arguments(parser, FILE)
     return parser.parse_args()
 
 
@@ -97,9 +101,9 @@ def _costs(loop: Callable[[int, int], int], count: int, repetitions: int) -> dic
 
 
 def _timed(loop: Callable[[int, int], int], count: int) -> float:
-    begin = time.perf_counter_ns()
+    begin = time.process_time_ns()
     events = loop(count, 1)
-    return (time.perf_counter_ns() - begin) / (count * events)
+    return (time.process_time_ns() - begin) / (count * events)
 
 
 def _many(count: int) -> dict[str, Any]:
@@ -109,9 +113,9 @@ def _many(count: int) -> dict[str, Any]:
         assert path is not None
         _both(10_000, 0)
         before = _peak()
-        begin = time.perf_counter()
+        begin = time.process_time()
         _both(count // 2, 10_000)
-        seconds = time.perf_counter() - begin
+        seconds = time.process_time() - begin
         grown = _peak() - before
         ett.stop()
         return {
@@ -147,7 +151,8 @@ def _report(result: dict[str, Any]) -> str:
                 "yes" if on["median"] < LIMIT else "NO",
             ]
         )
-    titles = ["event", "off", "on", "least - most", f"below {LIMIT / 1000:.0f} us"]
+    titles = [f"event, n = {result['repetitions']}", "off", "on", "least - most"]
+    titles.append(f"below {LIMIT / 1000:.0f} us")
     many = result["many"]
     return (
         f"{table(titles, rows)}\n\n{many['events']:,} events in {many['seconds']:.1f} s: "

@@ -112,10 +112,10 @@ def _jobs(cells: list[Cell]) -> str:
         rows.append(
             [
                 SHOWN[variant],
-                _shown(_of(cells, variant, lambda job: 100 * job["ett"]), "{:.2f} %".format),
+                shown(_of(cells, variant, lambda job: 100 * job["ett"]), "{:.2f} %".format),
                 *(_points(cells, variant, baseline) for baseline in BASELINES),
-                _shown(_of(cells, variant, lambda job: job["time_to_start"])),
-                _shown(_of(cells, variant, lambda job: job["time_to_recover"])),
+                shown(_of(cells, variant, lambda job: job["time_to_start"])),
+                shown(_of(cells, variant, lambda job: job["time_to_recover"])),
             ]
         )
     titles = ["the job", "ETT", "points over TorchRec", "over PlanLoader", "Time to Start"]
@@ -127,7 +127,7 @@ def _points(cells: list[Cell], variant: str, baseline: str) -> str:
         return "-"
     jobs = [cell["jobs"] for cell in cells]
     found = [100 * (job[variant]["ett"] - job[baseline]["ett"]) for job in jobs]
-    return _shown(found, "{:+.2f}".format)
+    return shown(found, "{:+.2f}".format)
 
 
 def _start(cells: list[Cell], number: int) -> str:
@@ -143,8 +143,8 @@ def _start(cells: list[Cell], number: int) -> str:
             rows.append([title, *(duration(took) if took else "-" for took in times)])
     whole = [_of(cells, variant, lambda job: _whole(job, number)) for variant in variants]
     inside = [_of(cells, variant, lambda job: _inside(job, number)) for variant in variants]
-    rows.append(["in all", *map(_shown, whole)])
-    rows.append(["without launch and imports", *map(_shown, inside)])
+    rows.append(["in all", *map(shown, whole)])
+    rows.append(["without launch and imports", *map(shown, inside)])
     titles = [f"{_STARTS[number]}, to the first step", *(SHOWN[variant] for variant in variants)]
     return table(titles, rows)
 
@@ -161,7 +161,8 @@ def _of(cells: list[Cell], variant: str, figure: Figure) -> list[float]:
     return [figure(cell["jobs"][variant]) for cell in cells]
 
 
-def _shown(values: list[float], unit: Callable[[float], str] = duration) -> str:
+def shown(values: list[float], unit: Callable[[float], str] = duration) -> str:
+    """The median, and the spread where there is one."""
     middle = unit(statistics.median(values))
     return middle if len(values) == 1 else f"{middle} ({unit(min(values))} - {unit(max(values))})"
 

@@ -1,0 +1,57 @@
+"""A benchmark's result: measured and kept in a file, or shown again from there."""
+
+import argparse
+import json
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bench.machine import RESULTS, describe
+
+Result = dict[str, Any]
+
+
+def add_arguments(parser: argparse.ArgumentParser, file: str) -> None:
+    """The options that `measured_or_shown` reads."""
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=RESULTS,
+        metavar="DIR",
+        help=f"where {file} is (default bench/results)",
+    )
+    parser.add_argument(
+        "--show", action="store_true", help=f"print the tables of {file}, measure nothing"
+    )
+
+
+def measured_or_shown(
+    arguments: argparse.Namespace,
+    file: str,
+    measure: Callable[[], Result],
+    report: Callable[[Result], str],
+) -> int:
+    """Measures, writes and prints, or just prints; returns the exit code.
+
+    An interrupt writes nothing. SIGTERM ends as Ctrl-C does, so that whatever `measure` has started
+    can be ended. A result with differences in its cells has exit code 1.
+    """
+    path = arguments.output / file
+    if arguments.show:
+        if not path.exists():
+            print(f"{path} is not there: measure first, without --show", file=sys.stderr)
+            return 2
+        print(report(json.loads(path.read_text())))
+        return 0
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        result = {**describe(), **measure()}
+    except KeyboardInterrupt:
+        print("interrupted: nothing is written", file=sys.stderr)
+        return 130
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=1) + "\n")
+    print(report(result))
+    return 1 if any(cell["differences"] for cell in result.get("cells", [])) else 0
