@@ -8,7 +8,7 @@ JOBS ?= 2
 TORCH_PIP_ARGS ?=
 # What runs under the sanitizers; tests/parity works there too, in some five minutes.
 SANITIZE_TESTS ?= tests/core tests/property
-# Arguments for the benchmark, e.g. BENCH_ARGS="--grid 26x8,100x16".
+# Some benchmarks only, e.g. BENCH_ARGS="planning cache".
 BENCH_ARGS ?=
 
 VENV := .venv
@@ -39,13 +39,8 @@ help:
 demo: $(STAMPS)/native
 	@$(BIN)/python -m bench.demo
 
-bench: $(STAMPS)/native
-	@$(BIN)/python -m bench.planning $(BENCH_ARGS)
-	@$(BIN)/python -m bench.cache
-	@$(BIN)/python -m bench.sweep
-	@$(BIN)/python -m bench.ett
-	@$(BIN)/python -m bench.ett_fake
-	@$(BIN)/python -m bench.ett_recorder
+bench: $(STAMPS)/native $(NEXT)/.stamp
+	@$(BIN)/python -m bench $(BENCH_ARGS)
 
 test: $(STAMPS)/native $(NEXT)/.stamp
 	@echo "== all tests, $(shell tail -n 1 requirements/torchrec.txt)"

@@ -6,9 +6,7 @@ plan; and hits in a directory that holds ever more entries.
 """
 
 import argparse
-import json
 import sys
-from pathlib import Path
 from typing import Any
 
 from bench.cache_broadcast import measure_broadcast
@@ -16,9 +14,10 @@ from bench.cache_entries import measure_entries
 from bench.cache_hits import Limits, measure_hits
 from bench.cache_report import all_differences, derived, report
 from bench.estimate import Estimate
-from bench.machine import RESULTS, describe
 from bench.planning import make_case, parse_grid
+from bench.results_file import add_arguments, measured_or_shown
 
+FILE = "cache.json"
 GRID = "26x8,100x16,1000x64"
 BROADCAST = "1000x64,1000x256,1000x1024"
 ENTRIES = "10,1000,10000,100000"
@@ -28,18 +27,24 @@ PARTS = ("hits", "broadcast", "entries")
 
 def main() -> int:
     arguments = _arguments()
+    return measured_or_shown(
+        arguments,
+        FILE,
+        lambda: _measure(arguments),
+        report,
+        failed=lambda result: bool(all_differences(result)),
+    )
+
+
+def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
     result: dict[str, Any] = {
-        **describe(),
         "torchrec_limit_seconds": arguments.torchrec_limit,
         "hits": _hits(arguments) if "hits" in arguments.parts else [],
         "broadcast": _broadcast(arguments) if "broadcast" in arguments.parts else [],
         "entries": _entries(arguments) if "entries" in arguments.parts else None,
     }
     result["checks"] = derived(result)
-    print(report(result))
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    (arguments.output / "cache.json").write_text(json.dumps(result, indent=2) + "\n")
-    return 1 if all_differences(result) else 0
+    return result
 
 
 def _arguments() -> argparse.Namespace:
@@ -83,13 +88,7 @@ def _arguments() -> argparse.Namespace:
         metavar="SECONDS",
         help="run TorchRec where it is expected to take less than this (default 60)",
     )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=RESULTS,
-        metavar="DIR",
-        help="where cache.json goes (default bench/results)",
-    )
+    add_arguments(parser, FILE)
     _add_repetitions(parser)
     arguments = parser.parse_args()
     for name in ("repetitions", "torchrec_hits"):

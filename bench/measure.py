@@ -6,7 +6,6 @@ a step.
 """
 
 import argparse
-import json
 import shutil
 import statistics
 import sys
@@ -15,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench.machine import describe
 from bench.progress import Progress
+from bench.results_file import add_arguments, measured_or_shown
 from bench.runs import quiet
 from bench.text import duration, table
 from fastplan.measure.agreement import Agreement, agreement
@@ -33,6 +32,7 @@ from fastplan.measure.runs_text import runs_json, runs_text
 from fastplan.measure.scaling import Room, free_host_memory, host_memory
 from fastplan.measure.settings import Group, Settings
 from fastplan.measure.sku_file import CalibratedSku
+from fastplan.measure.statistics import Interval
 from fastplan.offline.plan import plan_job
 from fastplan.plans.plan import RANK, Plan
 from fastplan.spec.document import document_of
@@ -41,7 +41,7 @@ from fastplan.spec.lower import lower
 from fastplan.spec.model import ModelSpec
 from fastplan.spec.read import spec_of
 
-RESULTS = Path(__file__).parent / "results"
+FILE = "measure.json"
 BATCH = 256
 # Row-wise tables on CPUs must be asked for: TorchRec can run them, but does not propose them.
 TYPES = ("data_parallel", "table_wise", "column_wise", "row_wise")
@@ -53,6 +53,14 @@ POOLING = (300, 10, 120, 20, 200, 400, 8, 60, 160, 80, 12, 240)
 
 def main() -> int:
     arguments = _arguments()
+    return measured_or_shown(arguments, FILE, lambda: _measure(arguments), _report, _failed)
+
+
+def _failed(result: dict[str, Any]) -> bool:
+    return not all(result["checks"].values())
+
+
+def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
     group = Group(device="cpu", ranks_per_host=arguments.ranks, threads=1, timeout=120)
     spec = model(arguments.ranks)
     with Progress("calibrating"):
@@ -67,14 +75,17 @@ def main() -> int:
         if arguments.runs is not None:
             shutil.copytree(folder, arguments.runs)
     if failures:
-        print("\n".join(failure.text(subject.labels) for failure in failures), file=sys.stderr)
-        return 1
+        sys.exit("\n".join(failure.text(subject.labels) for failure in failures))
     before = _agreement(plans, spec, runs)
     after = _agreement(plans, on(spec, sku.hardware), runs)
-    checks = _checks(runs, before, after)
-    print(_report(runs, sku, before, after, checks))
-    _write(arguments.output, sku, runs, before, after, checks)
-    return 0 if all(checks.values()) else 1
+    return {
+        "calibration": calibration_json(sku),
+        "runs": runs_json(runs),
+        "before": agreement_json(before, runs),
+        "after": agreement_json(after, runs),
+        "checks": _checks(runs, before, after),
+        "texts": [calibration_text(sku).rstrip(), runs_text(runs).rstrip()],
+    }
 
 
 def _arguments() -> argparse.Namespace:
@@ -83,13 +94,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="(default 3)")
     parser.add_argument("--steps", type=int, default=4, metavar="N", help="of a turn (default 4)")
     parser.add_argument("--runs", type=Path, metavar="DIR", help="keep the measurement there")
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=RESULTS,
-        metavar="DIR",
-        help="where measure.json goes (default bench/results)",
-    )
+    add_arguments(parser, FILE)
     return parser.parse_args()
 
 
@@ -197,45 +202,42 @@ def _checks(runs: Runs, before: Agreement, after: Agreement) -> dict[str, bool]:
     }
 
 
-def _report(
-    runs: Runs, sku: CalibratedSku, before: Agreement, after: Agreement, checks: dict[str, bool]
-) -> str:
-    estimated = {plan.label: plan.estimated for plan in after.plans}
+def _report(result: dict[str, Any]) -> str:
+    before, after = result["before"], result["after"]
+    calibrated = {plan["label"]: plan["estimated"] for plan in after["plans"]}
     rows = [
         [
-            plan.label,
-            duration(plan.measured.median),
-            duration(plan.measured.spread),
-            _milliseconds(plan.estimated),
-            _milliseconds(estimated[plan.label]),
+            plan["label"],
+            duration(plan["measured"]),
+            duration(plan["spread"]),
+            _milliseconds(plan["estimated"]),
+            _milliseconds(calibrated[plan["label"]]),
         ]
-        for plan in before.plans
+        for plan in before["plans"]
     ]
     header = ["plan", "measured", "spread", "estimated", "calibrated"]
     parts = [
-        [NAMES[one.part], _factor(one.factor), _factor(two.factor)]
-        for one, two in zip(before.parts, after.parts, strict=True)
+        [NAMES[one["part"]], _factor(one["factor"]), _factor(two["factor"])]
+        for one, two in zip(before["parts"], after["parts"], strict=True)
     ]
+    checks = result["checks"].items()
     return "\n\n".join(
         (
-            calibration_text(sku).rstrip(),
-            runs_text(runs).rstrip(),
+            *result["texts"],
             table(header, rows),
-            "\n".join(_order(name, one) for name, one in (("before", before), ("after", after))),
+            "\n".join(_order(name, result[name]) for name in ("before", "after")),
             table(["measured / estimated", "before", "after"], parts),
-            "\n".join(f"{what}: {'yes' if holds else 'NO'}" for what, holds in checks.items()),
+            "\n".join(f"{what}: {'yes' if holds else 'NO'}" for what, holds in checks),
         )
     )
 
 
-def _order(name: str, found: Agreement) -> str:
-    tau, pairs = found.tau, found.pairs
-    assert tau is not None
-    assert pairs is not None
-    assert found.tau_rated is not None
+def _order(name: str, found: dict[str, Any]) -> str:
+    pairs = found["pairs"]
+    whole, rated = (of_interval(Interval(**found[tau])) for tau in ("tau", "tau_rated"))
     return (
-        f"{name} calibration: Kendall's tau {of_interval(tau)}, without the distribution of inputs "
-        f"{of_interval(found.tau_rated)}; {pairs.agreeing} of {pairs.clear} clear pairs in order"
+        f"{name} calibration: Kendall's tau {whole}, without the distribution of inputs {rated}; "
+        f"{pairs['agreeing']} of {pairs['clear']} clear pairs in order"
     )
 
 
@@ -245,26 +247,6 @@ def _milliseconds(value: float | None) -> str:
 
 def _factor(value: float | None) -> str:
     return "-" if value is None else of_factor(value)
-
-
-def _write(
-    directory: Path,
-    sku: CalibratedSku,
-    runs: Runs,
-    before: Agreement,
-    after: Agreement,
-    checks: dict[str, bool],
-) -> None:
-    result: dict[str, Any] = {
-        **describe(),
-        "calibration": calibration_json(sku),
-        "runs": runs_json(runs),
-        "before": agreement_json(before, runs),
-        "after": agreement_json(after, runs),
-        "checks": checks,
-    }
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / "measure.json").write_text(json.dumps(result, indent=2) + "\n")
 
 
 if __name__ == "__main__":

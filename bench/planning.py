@@ -5,19 +5,18 @@ alone if that fits, and the table says so. Both plans are compared wherever both
 """
 
 import argparse
-import json
 import multiprocessing
 import sys
-from pathlib import Path
 from typing import Any
 
 from bench.checks import derived
 from bench.estimate import Estimate
 from bench.identity import differences, rating_difference
-from bench.machine import RESULTS, describe, peak_rss_bytes, rss_bytes
+from bench.machine import peak_rss_bytes, rss_bytes
 from bench.models import CRITEO_ROWS, criteo, synthetic
 from bench.plot import draw
 from bench.progress import Progress
+from bench.results_file import add_arguments, measured_or_shown
 from bench.runs import Case, plan_once, run_fastplan, run_torchrec, run_torchrec_enumeration
 from bench.text import duration, ratio, table
 
@@ -30,21 +29,24 @@ SYNTHETIC_BATCH = 512
 
 def main() -> int:
     arguments = _arguments()
+    file = f"{arguments.name}.json"
+    return measured_or_shown(arguments, file, lambda: _measure_all(arguments), _report)
+
+
+def _measure_all(arguments: argparse.Namespace) -> dict[str, Any]:
     estimate = Estimate()
     cells = []
     for tables, ranks in arguments.grid:
         cells.append(_measure(tables, ranks, arguments, estimate))
         print(_progress_line(cells[-1]), file=sys.stderr)
-    result = {
-        **describe(),
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    draw(cells, arguments.output / f"{arguments.name}.svg")
+    return {
         "torchrec_limit_seconds": arguments.torchrec_limit,
         "cells": cells,
         "peak_memory": _peak_memory(*max(arguments.grid, key=lambda cell: cell[0] * cell[1])),
         "checks": derived(cells),
     }
-    print(_report(result))
-    _write(result, arguments.output)
-    return 1 if any(cell["differences"] for cell in cells) else 0
 
 
 def _arguments() -> argparse.Namespace:
@@ -71,12 +73,9 @@ def _arguments() -> argparse.Namespace:
         "--repetitions", type=int, default=7, metavar="N", help="fastplan runs (default 7)"
     )
     parser.add_argument(
-        "--output",
-        type=Path,
-        default=RESULTS,
-        metavar="DIR",
-        help="where planning.json and planning.svg go (default bench/results)",
+        "--name", default="planning", help="of the files with the results (default planning)"
     )
+    add_arguments(parser, "NAME.json, with NAME.svg,")
     arguments = parser.parse_args()
     if arguments.repetitions < 1:
         parser.error("--repetitions must be at least 1")
@@ -266,12 +265,6 @@ def _phases(cells: list[dict[str, Any]]) -> str:
         times = [duration(phases[name]) if name in phases else "-" for name in names]
         rows.append([f"{cell['tables']} x {cell['ranks']}", *times])
     return table(["fastplan by phase", *names], rows)
-
-
-def _write(result: dict[str, Any], directory: Path) -> None:
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / "planning.json").write_text(json.dumps(result, indent=2) + "\n")
-    draw(result["cells"], directory / "planning.svg")
 
 
 if __name__ == "__main__":

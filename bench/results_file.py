@@ -32,11 +32,13 @@ def measured_or_shown(
     file: str,
     measure: Callable[[], Result],
     report: Callable[[Result], str],
+    failed: Callable[[Result], bool] | None = None,
 ) -> int:
     """Measures, writes and prints, or just prints; returns the exit code.
 
     An interrupt writes nothing. SIGTERM ends as Ctrl-C does, so that whatever `measure` has started
-    can be ended. A result with differences in its cells has exit code 1.
+    can be ended. The exit code is 1 if the result has `failed`, by default if its cells have
+    differences.
     """
     path = arguments.output / file
     if arguments.show:
@@ -54,4 +56,8 @@ def measured_or_shown(
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=1) + "\n")
     print(report(result))
-    return 1 if any(cell["differences"] for cell in result.get("cells", [])) else 0
+    return 1 if (failed or _differs)(result) else 0
+
+
+def _differs(result: Result) -> bool:
+    return any(cell["differences"] for cell in result.get("cells", []))

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.identity import rating_difference
-from bench.machine import RESULTS, describe
 from bench.planning import make_case
 from bench.progress import Progress
+from bench.results_file import add_arguments, measured_or_shown
 from bench.runs import GIB, Case, run_torchrec
 from bench.text import duration, ratio, table
 
@@ -30,10 +30,19 @@ OURS = "bench"
 SKUS = (f"{OURS}.json:{OURS}", "a100-80", "h100", "h200", "b200")
 ONE_PLAN = (100, 16)
 JOBS = 2
+FILE = "sweep.json"
 
 
 def main() -> int:
     arguments = _arguments()
+    return measured_or_shown(arguments, FILE, lambda: _measure_all(arguments), _report, _failed)
+
+
+def _failed(result: dict[str, Any]) -> bool:
+    return bool(result["differences"]) or not all(check["holds"] for check in result["checks"])
+
+
+def _measure_all(arguments: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         sweep = _write_sweep(Path(folder))
         colds, hits, rows = _measure(sweep, arguments.repetitions)
@@ -45,7 +54,6 @@ def main() -> int:
         their_cpu = time.process_time() - start
     [same] = [row for row in rows if _is_the_one_plan(row)]
     result: dict[str, Any] = {
-        **describe(),
         "cells": len(rows),
         "tables": TABLES,
         "ranks": RANKS,
@@ -64,11 +72,7 @@ def main() -> int:
         "differences": rating_difference(theirs.rating, same["rating"]),
     }
     result["checks"] = _checks(result)
-    print(_report(result))
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    (arguments.output / "sweep.json").write_text(json.dumps(result, indent=2) + "\n")
-    failed = result["differences"] or not all(check["holds"] for check in result["checks"])
-    return 1 if failed else 0
+    return result
 
 
 def _arguments() -> argparse.Namespace:
@@ -80,13 +84,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--repetitions", type=int, default=3, metavar="N", help="runs of the sweep (default 3)"
     )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=RESULTS,
-        metavar="DIR",
-        help="where sweep.json goes (default bench/results)",
-    )
+    add_arguments(parser, FILE)
     arguments = parser.parse_args()
     if arguments.repetitions < 1:
         parser.error("--repetitions must be at least 1")

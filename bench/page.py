@@ -1,0 +1,70 @@
+"""Writes docs/results.md: what every benchmark shows of its own result file."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from bench.machine import RESULTS
+from bench.parts import PARTS, ROOT, Part
+
+PAGE = ROOT / "docs" / "results.md"
+
+HEAD = """# Results
+
+Written by `make bench` from the files in [bench/results](../bench/results), which have all single
+figures. Both sides of a comparison are measured in one run, on the same input. Times are medians
+where n is above 1, with their spread. The machine is a small virtual one whose cores others share:
+ratios say more than times, and a time may be off by a third. Where there is a goal, it is said
+whether it holds.
+"""
+
+
+def write() -> None:
+    """The page of all results that are there."""
+    PAGE.write_text(HEAD + "".join(map(_section, filter(_is_there, PARTS))))
+    print(f"written: {PAGE.relative_to(ROOT)}")
+
+
+def command(part: Part) -> list[str]:
+    return [sys.executable, "-m", part.module, *part.arguments]
+
+
+def environment(part: Part) -> dict[str, str]:
+    others = {} if part.torchrec is None else {"PYTHONPATH": str(part.torchrec)}
+    return {**os.environ, **others}
+
+
+def _file(part: Part, ending: str) -> Path:
+    return RESULTS / f"{part.name}.{ending}"
+
+
+def _is_there(part: Part) -> bool:
+    return _file(part, "json").exists()
+
+
+def _section(part: Part) -> str:
+    shown = subprocess.run(
+        [*command(part), "--show"],
+        env=environment(part),
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    lines = [line.rstrip() for line in shown.decode().strip().splitlines()]
+    picture = _file(part, "svg")
+    drawn = f"\n![{part.title}](../{picture.relative_to(ROOT)})\n" if picture.exists() else ""
+    origin = _origin(json.loads(_file(part, "json").read_text()))
+    body = "\n".join(["```", *lines, "```", origin])
+    return f"\n## {part.title}\n{part.method}\n{drawn}{body}\n"
+
+
+def _origin(result: dict[str, Any]) -> str:
+    packages = result["packages"]
+    return (
+        f"{result['date'][:10]}, commit {result['commit']}, TorchRec {packages['torchrec']}, "
+        f"torch {packages['torch']},\nPython {result['python']}, {result['cpu']}, "
+        f"{result['cpu_count']} cores."
+    )
