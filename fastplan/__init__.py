@@ -14,9 +14,11 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "EmbeddingShardingPlanner": "fastplan.bridge.planner",
+    "Objectives": "fastplan.core.objectives",
     "PlanCache": "fastplan.cache.plan_cache",
     "PlanFileError": "fastplan.plans.checks",
     "PlanMismatch": "fastplan.bridge.plan_files",
+    "RulesBroken": "fastplan.core.objectives",
     "StoredPlanLoader": "fastplan.bridge.loader",
     "explain_miss": "fastplan.cache.why_miss",
     "export_spec": "fastplan.bridge.export",
@@ -27,9 +29,11 @@ _HOMES = {
 
 __all__ = [
     "EmbeddingShardingPlanner",
+    "Objectives",
     "PlanCache",
     "PlanFileError",
     "PlanMismatch",
+    "RulesBroken",
     "StoredPlanLoader",
     "__version__",
     "explain_miss",
@@ -47,6 +51,7 @@ if TYPE_CHECKING:
     from fastplan.bridge.planner import EmbeddingShardingPlanner
     from fastplan.cache.plan_cache import PlanCache
     from fastplan.cache.why_miss import explain_miss
+    from fastplan.core.objectives import Objectives, RulesBroken
     from fastplan.plans.checks import PlanFileError
 
 

@@ -7,37 +7,72 @@ from typing import Any
 from fastplan.bridge.native_search import NativeSearch
 from fastplan.bridge.outcome import Outcome
 from fastplan.bridge.run import Run
-from fastplan.core.optimize import Optimized, OptimizeSettings, optimize
+from fastplan.bridge.space import EstimatedSpace
+from fastplan.core.objectives import NO_OBJECTIVES, Objectives, RulesBroken
+from fastplan.core.optimize import Optimized, OptimizeSettings, no_plan, optimize
 from fastplan.core.record import PlanRecord
 from fastplan.core.solve import verify_plan
 
 
-def is_asked_for(mode: str) -> bool:
-    """Whether the planner's mode is to improve plans."""
+def settings_of(
+    mode: str, objectives: Objectives | None, **settings: Any
+) -> OptimizeSettings | None:
+    """The settings of a planner whose mode is to improve plans; None for TorchRec's plans."""
     if mode not in ("parity", "optimize"):
         raise ValueError(f'`mode` must be "parity" or "optimize", not {mode!r}')
-    return mode == "optimize"
+    if mode == "parity":
+        if objectives is not None:
+            raise ValueError('`objectives` need `mode="optimize"`: TorchRec\'s plans have none')
+        return None
+    return OptimizeSettings(objectives=objectives or NO_OBJECTIVES, **settings)
+
+
+def leave(run: Run, reason: str, settings: OptimizeSettings) -> None:
+    """Notes why a plan is TorchRec's. Raises RulesBroken where that may not keep the rules."""
+    if settings.objectives.rules:
+        raise RulesBroken(f"pins and tables to keep together need the native search: {reason}")
+    run.not_optimized = reason
 
 
 def improve(run: Run, search: Any, outcome: Outcome, settings: OptimizeSettings) -> None:
     """Replaces the outcome's plan by a better one; where it does not, the run tells why."""
-    if not isinstance(search, NativeSearch):
-        run.not_optimized = f"a part of the search is Python: {run.reason}"
+    if reason := _why_not(run, search):
+        leave(run, reason, settings)
         return
-    if search.listening:
-        run.not_optimized = "the scale-up proposer resizes caches, which the optimizer does not"
-        return
-    found = optimize(search.problem, search.search, settings, start=search.solution)
+    rules = settings.objectives.rules
+    found = optimize(
+        search.problem,
+        search.search,
+        settings,
+        start=search.solution,
+        names=_names(search) if rules else (),
+    )
     run.optimized(found)
     if not found.found:
+        if rules:
+            raise RulesBroken(no_plan(found))
         if outcome.found:
             run.not_optimized = "TorchRec's plan overfills a rank, and no plan was found that fits"
         return
     complaint = verify_plan(search.problem, found.options, found.ranks, found.rating)
     if complaint:
-        run.not_optimized = f"the better plan is not sound, please report this: {complaint}"
+        leave(run, f"the better plan is not sound, please report this: {complaint}", settings)
         return
     _take(outcome, search, found)
+
+
+def _why_not(run: Run, search: Any) -> str:
+    if not isinstance(search, NativeSearch):
+        return f"a part of the search is Python: {run.reason}"
+    if search.listening:
+        return "the scale-up proposer resizes caches, which the optimizer does not"
+    return ""
+
+
+def _names(search: NativeSearch) -> list[tuple[str, str]]:
+    if not isinstance(search.space, EstimatedSpace):
+        raise RulesBroken("tables can't be named where the search space is enumerated in Python")
+    return [(table.path, table.name) for table in search.space.request.tables]
 
 
 def _take(outcome: Outcome, search: NativeSearch, found: Optimized) -> None:

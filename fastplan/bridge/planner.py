@@ -41,7 +41,7 @@ from fastplan.bridge.sharders import AskedSharder
 from fastplan.bridge.space import EstimatedSpace, Space
 from fastplan.bridge.validate import validate
 from fastplan.cache.plan_cache import PlanCache, open_cache
-from fastplan.core.optimize import OptimizeSettings
+from fastplan.core.objectives import Objectives
 from fastplan.core.problem import Problem
 from fastplan.core.record import PlanRecord
 from fastplan.core.solve import OutOfRange
@@ -67,6 +67,8 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
             improvement with the best plan so far.
         move_budget: how much to try. With this alone, seed and threads decide the plan.
         seed, threads: of the improvement.
+        objectives: what to minimise within some part of the best rating, and where tables must
+            lie; see Objectives. RulesBroken is raised rather than a plan that does not keep them.
 
     After `plan()`, `last_run` tells which engine planned and why, the rating, seconds by phase,
     proposals and plans, and what the cache did; of an optimized plan also `lower_bound`, which no
@@ -98,15 +100,20 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         move_budget: int | None = None,
         seed: int = 0,
         threads: int = 1,
+        objectives: Objectives | None = None,
     ) -> None:
         self.last_run: Run | None = None
         self._last_record: Callable[[], PlanRecord] | None = None
         self._last_basis: BasisDraft | None = None
         self._deterministic = deterministic
-        settings = OptimizeSettings(
-            time_budget=time_budget, move_budget=move_budget, seed=seed, threads=threads
+        self._optimization = improving.settings_of(
+            mode,
+            objectives,
+            time_budget=time_budget,
+            move_budget=move_budget,
+            seed=seed,
+            threads=threads,
         )
-        self._optimization = settings if improving.is_asked_for(mode) else None
         self._cache = open_cache(
             cache, capacity_tolerance=capacity_tolerance, timeout=cache_timeout
         )
@@ -258,7 +265,7 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
 
     def _leave_as_it_is(self, run: Run, reason: str) -> None:
         if self._optimization is not None:
-            run.not_optimized = reason
+            improving.leave(run, reason, self._optimization)
 
     def _raise_no_plan(
         self, module: Any, sharders: list[Any], space: Space, outcome: Outcome

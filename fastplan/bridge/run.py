@@ -20,6 +20,8 @@ class Run:
         self.lower_bound: float | None = None  # no plan is rated below, where that was proven
         self.stopped_by: str | None = None  # what ended the improvement of TorchRec's plan
         self.start_ratings: dict[str, float] = {}  # of TorchRec's plans, where one was improved
+        self.objective: float | None = None  # what was minimised in place of the rating
+        self.objective_before: float | None = None  # of the plan with the best rating
         self.not_optimized: str | None = None  # why a plan that was to be improved was not
         self.proposals = 0
         self.evaluated = 0  # proposals actually placed; fewer than `proposals` when pruned
@@ -55,6 +57,7 @@ class Run:
         """Notes what came of improving TorchRec's plan."""
         self.stopped_by = found.stopped_by
         self.start_ratings = dict(found.start_ratings)
+        self.objective, self.objective_before = found.objective, found.objective_before
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_plans": self.plans}

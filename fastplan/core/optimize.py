@@ -38,6 +38,7 @@ __all__ = [
     "check_bound",
     "gap_above",
     "lower_bound",
+    "no_plan",
     "optimize",
 ]
 
@@ -238,6 +239,16 @@ def _plan(plan: Solution | Optimized | None) -> dict[str, Any]:
         "options": none if plan is None else plan.options,
         "ranks": none if plan is None else plan.ranks,
     }
+
+
+def no_plan(found: Optimized) -> str:
+    """What to tell of rules for which no plan was found."""
+    if found.stopped_by == "optimal":
+        return "there is no plan that keeps the pins and the tables together"
+    return (
+        "no plan that keeps the pins and the tables together was found within the budget; "
+        "a longer one may find one"
+    )
 
 
 def gap_above(bound: float, rating: float) -> float:

@@ -16,11 +16,20 @@ from torchrec.distributed.planner.partitioners import (
 from torchrec.distributed.planner.perf_models import NoopPerfModel
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner as TorchRecPlanner
 from torchrec.distributed.planner.proposers import EmbeddingOffloadScaleupProposer, GreedyProposer
+from torchrec.distributed.planner.stats import _calculate_critical_path
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
 from torchrec.distributed.planner.types import PlanLoader, PlannerError
 from torchrec.distributed.types import CacheParams
 
-from fastplan import EmbeddingShardingPlanner, PlanCache, explain_miss, load_plan, save_plan
+from fastplan import (
+    EmbeddingShardingPlanner,
+    Objectives,
+    PlanCache,
+    RulesBroken,
+    explain_miss,
+    load_plan,
+    save_plan,
+)
 from fastplan.bridge import improving
 from fastplan.cache.stores import MemoryStore
 from fastplan.plans.file import read_plan
@@ -252,6 +261,46 @@ def test_a_memory_balanced_planner_is_improved_too():
     _, planner = planned(partitioner=MemoryBalancedPartitioner(), **MOVES)
     run = planner.last_run
     assert run.rating <= min(run.start_ratings.values())
+
+
+def test_the_critical_path_is_the_one_of_torchrecs_statistics():
+    wanted = Objectives(minimize="critical_path", within=0.2)
+    _, planner = planned(**MOVES, objectives=wanted)
+    run = planner.last_run
+    path = _calculate_critical_path(planner._best_plan).total()
+    assert run.objective == pytest.approx(path, rel=1e-12)
+    assert run.objective <= run.objective_before
+    assert NoopPerfModel(planner._topology).rate(plan=planner._best_plan) == run.rating
+
+
+def test_pins_are_kept_to_the_rank():
+    wanted = Objectives(pins={"t3": 2, "t5": 2}, together=[["t0", "t1"]])
+    plan, planner = planned(**MOVES, objectives=wanted)
+    ranks = {name: table.ranks for name, table in plan.plan[""].items()}
+    assert set(ranks["t3"]) == set(ranks["t5"]) == {2}
+    assert ranks["t0"] == ranks["t1"]
+    assert planner.last_run.lower_bound <= planner.last_run.rating
+
+
+def test_pins_that_nobody_can_keep_are_an_error():
+    with pytest.raises(RulesBroken, match="no table nobody"):
+        planned(**MOVES, objectives=Objectives(pins={"nobody": 0}))
+    with pytest.raises(RulesBroken, match="Halving"):
+        cluster = arguments()["topology"]
+        rules = Objectives(pins={"t0": 0})
+        planned(performance_model=Halving(cluster), **MOVES, objectives=rules)
+
+
+def test_objectives_are_part_of_the_cache_key():
+    cache = PlanCache(MemoryStore())
+    planned(cache=cache, **MOVES)
+    _, pinned = planned(cache=cache, **MOVES, objectives=Objectives(pins={"t0": 1}))
+    assert pinned.last_run.cache.status == "miss"
+
+
+def test_parity_knows_no_objectives():
+    with pytest.raises(ValueError, match="objectives"):
+        EmbeddingShardingPlanner(**arguments(), objectives=Objectives(pins={"t0": 0}))
 
 
 def test_an_unsound_plan_is_not_taken(monkeypatch):
