@@ -5,20 +5,26 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
+from fastplan.cli import optimizing
 from fastplan.cli.errors import NO, OK
 from fastplan.cli.targets import add_cluster_arguments, load_target
 
 if TYPE_CHECKING:
+    from fastplan.cache.plan_cache import PlanCache
+    from fastplan.core.optimize import OptimizeSettings
     from fastplan.offline.plan import Planned
+    from fastplan.spec.job import Job
 
 HELP = (
     "Plans a model on a cluster: the plan that TorchRec's planner would return there. A spec file "
     "needs neither torch nor a GPU; `package.module:function` names a real model, by a function "
-    "that returns module, (module, sharders) or (module, sharders, constraints)."
+    "that returns module, (module, sharders) or (module, sharders, constraints). --optimize gives "
+    "a better plan, and a bound that no plan is below; Ctrl-C takes the best so far."
 )
 EXAMPLES = """
 fastplan plan model.yaml --sku h100 --world-size 64
 fastplan plan model.yaml --sku a100-80 --world-size 16 -o plan.json --html plan.html
+fastplan plan model.yaml --sku h100 --world-size 64 --optimize --time-budget 10 --threads 2
 fastplan plan mypkg.models:build --sku h100 --world-size 64 --cache /shared/plans
 """
 
@@ -34,14 +40,15 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--no-cache", action="store_true", help="use no cache")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    optimizing.add_arguments(parser, rules=True)
 
 
 def run(args: Namespace) -> int:
     from fastplan.cache.plan_cache import open_cache
-    from fastplan.offline.plan import plan_job
     from fastplan.spec.job import DoesNotFit
     from fastplan.spec.lower import lower
 
+    optimization = optimizing.settings_of(args)
     spec = load_target(args)
     where = False if args.no_cache else args.cache
     cache = open_cache(where, capacity_tolerance=0.01, timeout=30.0)
@@ -50,7 +57,7 @@ def run(args: Namespace) -> int:
     except DoesNotFit as why:
         _say(args, spec.name, {"fits": False, "model": spec.name, "reason": str(why)}, str(why))
         return NO
-    planned = plan_job(job, cache)
+    planned = _plan(job, cache, optimization)
     if planned.cache.status == "failed":
         from sys import stderr
 
@@ -83,6 +90,20 @@ def run(args: Namespace) -> int:
         print(inspect_text(plan, style=Style.of(stdout)), end="")
         _say_written(args)
     return OK
+
+
+def _plan(job: Job, cache: PlanCache | None, settings: OptimizeSettings | None) -> Planned:
+    from fastplan.cli.terminal import Countdown
+    from fastplan.offline.plan import plan_job
+
+    seconds = None if settings is None else settings.time_budget
+    with Countdown("improving the plan", seconds):
+        planned = plan_job(job, cache, settings)
+    if planned.optimized is not None and planned.optimized.stopped_by == "interrupted":
+        from sys import stderr
+
+        print("\nfastplan: interrupted; this is the best plan so far", file=stderr)
+    return planned
 
 
 def _say_written(args: Namespace) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from fastplan.cli import optimizing
 from fastplan.cli.errors import FAILED, INTERRUPTED, OK, CommandError, UsageError
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--shard", type=_shard, default=(0, 1), metavar="I/N", help="just this part: 0/N to N-1/N"
     )
     parser.add_argument("--dry-run", action="store_true", help="list the cells and plan nothing")
+    optimizing.add_arguments(parser, rules=False)
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="print everything as JSON")
     output.add_argument("--csv", action="store_true", help="print a line for each cell")
@@ -71,13 +74,14 @@ def run(args: Namespace) -> int:
         raise UsageError("--csv lists cells only; --json has --smallest and --cheapest, too")
     if args.price and args.cheapest is None:
         raise UsageError("--price is for --cheapest RATING")
+    optimization = optimizing.settings_of(args)
     # Every worker would start as many threads as there are cores, and use none of them.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from fastplan.offline.sweep import cells
     from fastplan.offline.sweep_file import read_sweep
     from fastplan.report.terminal import Style
 
-    sweep = read_sweep(args.sweep, _export)
+    sweep = replace(read_sweep(args.sweep, _export), optimization=optimization)
     prices = _prices(args, sweep)
     asked = cells(sweep, args.shard)
     style = Style.of(sys.stdout)

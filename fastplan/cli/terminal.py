@@ -9,6 +9,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from threading import Event, Thread
 from typing import TextIO
 
 from fastplan.report.table_text import Column, table_lines
@@ -83,6 +84,10 @@ class Progress:
         left = max(0, self._total - self._done) / rate if rate else 0.0
         state = f"{self._what} {100 * share:3.0f} % ({self._done} of {self._total}"
         state += f", {rate:{',.0f' if rate >= 100 else '.3g'}}/s, {left:.0f} s left)"
+        return self._drawn_bar(share, state)
+
+    def _drawn_bar(self, share: float, state: str) -> str:
+        """The state behind a bar, where there is a terminal for it."""
         if not self._live:
             return state
         filled = round(_BAR * share)
@@ -92,3 +97,45 @@ class Progress:
     def _write(self, text: str) -> None:
         self._stream.write(text)
         self._stream.flush()
+
+
+class Countdown:
+    """Progress of work that takes so many seconds, to be used in a `with` statement.
+
+    A thread shows it, so the work itself need not. None is for work of unknown length, and
+    shows nothing.
+    """
+
+    def __init__(self, what: str, seconds: float | None, *, stream: TextIO | None = None) -> None:
+        self._over = Event()
+        self._progress = _Seconds(what, seconds or 0.0, stream)
+        self._thread = None if seconds is None else Thread(target=self._count, daemon=True)
+
+    def __enter__(self) -> Countdown:
+        if self._thread is not None:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _count(self) -> None:
+        with self._progress as progress:
+            while not self._over.wait(_REFRESH):
+                progress.advance()
+
+
+class _Seconds(Progress):
+    """Progress whose steps are what the clock makes in between two looks at it."""
+
+    def __init__(self, what: str, seconds: float, stream: TextIO | None) -> None:
+        super().__init__(what, max(1, round(seconds / _REFRESH)), stream=stream)
+        self._seconds = seconds
+
+    def _state(self, now: float) -> str:
+        passed = now - self._begin
+        share = min(1.0, passed / max(self._seconds, _REFRESH))
+        state = f"{self._what} {100 * share:3.0f} % ({max(0.0, self._seconds - passed):.0f} s left)"
+        return self._drawn_bar(share, state)

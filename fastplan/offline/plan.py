@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from fastplan import __version__
 from fastplan.cache.fingerprint import canonical_request, fingerprint
-from fastplan.cache.plan_cache import CacheReport, PlanCache, StoreError
+from fastplan.cache.plan_cache import CacheReport, Candidate, PlanCache, StoreError
 from fastplan.core.narrow import narrowed
+from fastplan.core.objectives import RulesBroken
+from fastplan.core.optimize import Optimized, OptimizeSettings, no_plan, optimize
 from fastplan.core.problem import Problem, SearchSpace
 from fastplan.core.record import BadRecord, PlanRecord
+from fastplan.core.solution import Solution
 from fastplan.core.solve import OutOfRange, estimate, solve, verify_plan
 from fastplan.plans.plan import Basis, Plan
 from fastplan.plans.shards import layout_of
@@ -65,6 +69,8 @@ class Planned:
     shortage: Shortage | None = None
     proposals: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
+    lower_bound: float | None = None  # no plan is rated below, where that was proven
+    optimized: Optimized | None = None  # what came of improving TorchRec's plan
 
     @property
     def rating(self) -> float | None:
@@ -93,6 +99,7 @@ class Planned:
                 "fastplan": __version__,
                 "torchrec": str(job.context["torchrec"]),
                 "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                **self._proven(),
                 **(notes or {}),
             },
             basis=Basis(
@@ -103,12 +110,31 @@ class Planned:
             ),
         )
 
+    def _proven(self) -> dict[str, str]:
+        notes = {} if self.lower_bound is None else {"lower_bound": repr(self.lower_bound)}
+        found = self.optimized
+        if found is not None:
+            notes["stopped_by"] = found.stopped_by
+            notes |= {
+                f"torchrec_{name}": repr(rating)
+                for name, rating in found.start_ratings.items()
+                if math.isfinite(rating)
+            }
+        return notes
 
-def plan_job(job: Job, cache: PlanCache | None = None) -> Planned:
+
+def plan_job(
+    job: Job, cache: PlanCache | None = None, optimization: OptimizeSettings | None = None
+) -> Planned:
     """Plans a job as fastplan's planner would inside TorchRec. Infeasible is an answer, no error.
 
-    Raises CannotPlan for numbers beyond exact arithmetic.
+    With `optimization`, TorchRec's plan is improved; Ctrl-C ends that with the best plan so far,
+    which is not cached. Raises CannotPlan for numbers beyond exact arithmetic, and RulesBroken for
+    pins and the like that are not kept.
     """
+    if optimization is not None:
+        context = {**job.context, "optimize": optimization.describe()}
+        job = replace(job, context=context)
     seconds: dict[str, float] = {}
     clock = time.perf_counter()
 
@@ -129,19 +155,33 @@ def plan_job(job: Job, cache: PlanCache | None = None) -> Planned:
     lap("cache")
     if known is not None:
         return Planned(
-            job=job, canonical=canonical, key=key, cache=report, record=known, seconds=seconds
+            job=job,
+            canonical=canonical,
+            key=key,
+            cache=report,
+            record=known.record,
+            seconds=seconds,
+            lower_bound=known.lower_bound,
         )
+    optimized = None
     try:
         space = estimate(job.request)
         lap("estimate")
-        solution = solve(Problem(space, cluster), job.search)
+        problem = Problem(space, cluster)
+        solution = solve(problem, job.search)
+        lap("search")
+        if optimization is not None:
+            optimized = _improved(job, problem, solution, optimization)
+            lap("optimize")
     except OutOfRange as error:
         raise CannotPlan(str(error)) from error
-    lap("search")
+    best = solution if optimized is None or not optimized.found else optimized
+    bound = None if optimized is None else optimized.lower_bound
     record = shortage = None
-    if solution.found:
-        record = PlanRecord.of(space, solution.options, solution.ranks, solution.rating)
-        _keep(job, key, record, canonical, cache, report)
+    if best.found:
+        record = PlanRecord.of(space, best.options, best.ranks, best.rating)
+        if optimized is None or optimized.stopped_by != "interrupted":
+            _keep(job, key, record, canonical, cache, report, bound)
     else:
         shortage = _shortage(job, space, solution.lowest)
     lap("cache")
@@ -154,10 +194,20 @@ def plan_job(job: Job, cache: PlanCache | None = None) -> Planned:
         shortage=shortage,
         proposals=solution.proposals,
         seconds=seconds,
+        lower_bound=bound if best.found else None,
+        optimized=optimized,
     )
 
 
-def _cached(job: Job, key: str, cache: PlanCache | None, report: CacheReport) -> PlanRecord | None:
+def _improved(job: Job, problem: Problem, start: Solution, settings: OptimizeSettings) -> Optimized:
+    names = [(table.path, table.name) for table in job.request.tables]
+    found = optimize(problem, job.search, settings, start=start, names=names)
+    if settings.objectives.rules and not found.found:
+        raise RulesBroken(no_plan(found))
+    return found
+
+
+def _cached(job: Job, key: str, cache: PlanCache | None, report: CacheReport) -> Candidate | None:
     """The stored plan, verified; what came of it is told in the report."""
     if cache is None:
         report.reason = "no cache is configured"
@@ -179,7 +229,7 @@ def _cached(job: Job, key: str, cache: PlanCache | None, report: CacheReport) ->
             complaint = str(problem)
         if not complaint:
             report.status, report.reason = "hit", None
-            return record
+            return candidate
         reason = f"entry {candidate.name}: {complaint}"
     report.status, report.reason = "miss", reason
     return None
@@ -192,6 +242,7 @@ def _keep(
     canonical: bytes,
     cache: PlanCache | None,
     report: CacheReport,
+    bound: float | None,
 ) -> None:
     if cache is None or report.status != "miss":
         return
@@ -202,6 +253,8 @@ def _keep(
         "engine": "native",
         "model": job.name,
     }
+    if bound is not None:
+        facts["lower_bound"] = bound
     try:
         cache.put(key, record, job.cluster, canonical, facts)
     except StoreError as problem:

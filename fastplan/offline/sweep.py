@@ -6,12 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import product
+from typing import TYPE_CHECKING
 
 from fastplan import __version__
 from fastplan.spec.hardware import Hardware, find_hardware
 from fastplan.spec.lower import torchrec_version
 from fastplan.spec.model import ModelSpec, TopologySpec
 from fastplan.spec.variants import on_cluster, with_precision
+
+if TYPE_CHECKING:
+    from fastplan.core.optimize import OptimizeSettings
 
 PRECISIONS = ("fp32", "fp16", "bf16")
 MIXED = "mixed"
@@ -35,6 +39,7 @@ class Sweep:
     batch_sizes: tuple[int, ...] = ()  # of a rank
     global_batch: bool = False  # `batch_sizes` are of all ranks together
     precisions: tuple[str, ...] = ()  # of all tables of floating point
+    optimization: OptimizeSettings | None = None  # how to improve on TorchRec's plans, if at all
 
     def __post_init__(self) -> None:
         if not self.models:
@@ -129,7 +134,9 @@ def _cells_of(sweep: Sweep, model: ModelSpec) -> Iterator[Cell]:
         world = size * usual if sweep.hosts else size
         local = sweep.local_world_size and min(sweep.local_world_size, world)
         batch_size = _batch_of_rank(batch, world) if sweep.global_batch else batch
-        question = (__version__, text, repr(sku), world, local, batch_size, precision)
+        question = [__version__, text, repr(sku), world, local, batch_size, precision]
+        if sweep.optimization is not None:
+            question.append(repr(sweep.optimization))
         yield Cell(
             id=blake2b("\n".join(map(str, question)).encode(), digest_size=10).hexdigest(),
             model=model.name,

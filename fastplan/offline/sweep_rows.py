@@ -34,6 +34,7 @@ class Row:
     precision: str
     fits: bool | None = None  # None: there is no answer, see `error`
     rating: float | None = None  # milliseconds, as TorchRec estimates them
+    lower_bound: float | None = None  # no plan is rated below; of optimized plans
     tier: str | None = None  # the memory that `headroom` is of
     # On the rank with least room, and as a part of its memory. Below 0: what every rank lacks,
     # about; None if more would not help.

@@ -216,7 +216,7 @@ def _tasks(
         packed = pack_model(models[name])
         of_model = tuple(group)
         for i in range(0, len(of_model), size):
-            yield Task(packed, of_model[i : i + size], cache, run)
+            yield Task(packed, of_model[i : i + size], cache, sweep.optimization, run)
 
 
 def _alone(task: Task) -> list[Task]:

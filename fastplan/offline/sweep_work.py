@@ -17,6 +17,7 @@ from fastplan.spec.model import ModelSpec
 
 if TYPE_CHECKING:
     from fastplan.cache.plan_cache import PlanCache
+    from fastplan.core.optimize import OptimizeSettings
     from fastplan.offline.plan import Planned
 
 _STORE_TIMEOUT = 30.0  # seconds; nobody waits for a single plan here
@@ -28,6 +29,7 @@ class Task(NamedTuple):
     model: bytes
     cells: tuple[Cell, ...]
     cache: str | None
+    optimization: OptimizeSettings | None = None
     run: str = ""  # Dask gives a task that is like an earlier one the earlier one's result
 
 
@@ -39,7 +41,7 @@ def pack_model(model: ModelSpec) -> bytes:
 def work(task: Task) -> list[Row]:
     """The rows of a task's cells. What goes wrong with one is told in its row."""
     cache = _open_cache(task.cache)
-    return [_row(task.model, cell, cache) for cell in task.cells]
+    return [_row(task, cell, cache) for cell in task.cells]
 
 
 def reason(error: BaseException) -> str:
@@ -83,15 +85,15 @@ def _open_cache(where: str | None) -> PlanCache | None:
     return PlanCache(where, timeout=_STORE_TIMEOUT)
 
 
-def _row(packed: bytes, cell: Cell, cache: PlanCache | None) -> Row:
+def _row(task: Task, cell: Cell, cache: PlanCache | None) -> Row:
     from fastplan.offline.plan import plan_job
     from fastplan.spec.job import DoesNotFit
     from fastplan.spec.lower import lower
 
     begin = time.perf_counter()
     try:
-        model = _model(packed, cell.precision)
-        answer = _facts(plan_job(lower(variant(model, cell)), cache))
+        model = _model(task.model, cell.precision)
+        answer = _facts(plan_job(lower(variant(model, cell)), cache, task.optimization))
     except DoesNotFit as error:
         answer = {"fits": False, "shortage": reason(error)}
     except Exception as error:  # a bad cell must not stop the others
@@ -111,4 +113,5 @@ def _facts(planned: Planned) -> dict[str, Any]:
         lack, words = explain_lack(planned)
         return {**facts, "fits": False, **(lack or {}), "shortage": words}
     memory = memory_of(planned.job, planned.record)
-    return {**facts, "fits": True, "rating": planned.record.rating, **memory}
+    rating, bound = planned.record.rating, planned.lower_bound
+    return {**facts, "fits": True, "rating": rating, "lower_bound": bound, **memory}

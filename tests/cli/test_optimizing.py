@@ -1,0 +1,159 @@
+"""`--optimize`, as a user runs it."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from fastplan.cli import terminal
+from fastplan.cli.main import main
+from fastplan.cli.terminal import Countdown
+from fastplan.plans.file import read_plan
+
+SPEC = """
+model: dlrm
+batch_size: 4096
+tables:
+  - {name: t0, rows: 40M, dim: 128, pooling: 3}
+  - {name: t1, rows: 4M, dim: 64, pooling: 30}
+  - {name: t2, rows: 8M, dim: 64, pooling: 11}
+  - {name: t3, rows: 9M, dim: 128, pooling: 7}
+  - {name: t4, rows: 9M, dim: 32, pooling: 9}
+"""
+MOVES = ("--optimize", "--move-budget", "20000")
+
+
+@pytest.fixture
+def spec(tmp_path):
+    file = tmp_path / "model.yaml"
+    file.write_text(SPEC)
+    return str(file)
+
+
+def plan(spec, *words):
+    return main(("plan", spec, "--sku", "h100", "--world-size", "8", "--no-cache", *words))
+
+
+def printed(capsys):
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_plan_is_better_and_its_gap_is_told(spec, tmp_path, capsys):
+    assert plan(spec, "--json") == 0
+    torchrec = printed(capsys)
+    file = str(tmp_path / "plan.json")
+    assert plan(spec, *MOVES, "--json", "-o", file) == 0
+    better = printed(capsys)
+    assert torchrec["gap"] is None
+    assert better["rating"] < torchrec["rating"]
+    assert better["lower_bound"] <= better["rating"]
+    assert better["gap"] == pytest.approx(better["rating"] / better["lower_bound"] - 1)
+    assert float(better["notes"]["torchrec_default"]) == torchrec["rating"]
+    assert better["notes"]["stopped_by"] in ("moves", "optimal")
+    assert float(read_plan(file).notes["lower_bound"]) == better["lower_bound"]
+    assert main(("inspect", file)) == 0
+    assert "no plan is below" in capsys.readouterr().out
+
+
+def test_moves_repeat_to_the_bit_on_any_number_of_threads(spec, capsys):
+    for threads in ("1", "2"):
+        texts = []
+        for _ in range(2):
+            assert plan(spec, *MOVES, "--threads", threads, "--seed", "5", "--json") == 0
+            found = printed(capsys)
+            texts.append([found["rating"], found["tables"]])
+        assert texts[0] == texts[1]
+
+
+def test_a_cache_keeps_the_bound(spec, tmp_path, capsys):
+    words = ("plan", spec, "--sku", "h100", "--world-size", "8", "--cache", str(tmp_path / "plans"))
+    found = []
+    for more in ((), MOVES, MOVES):
+        assert main((*words, *more, "--json")) == 0
+        found.append(printed(capsys))
+    assert [each["notes"]["cache"] for each in found] == ["miss", "miss", "hit"]
+    assert found[1]["lower_bound"] == found[2]["lower_bound"]
+    assert found[0]["lower_bound"] is None
+
+
+def test_pins_and_other_measures(spec, capsys):
+    words = ("--pin", "t0=3", "--together", "t1,t2", "--minimize", "memory", "--within", "5%")
+    assert plan(spec, *MOVES, *words, "--json") == 0
+    found = printed(capsys)
+    assert found["rating"] >= found["lower_bound"]
+    assert plan(spec, *MOVES, "--pin", "nobody=3") == 1
+    assert "no table nobody" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--seed", "3"), "--seed is for --optimize"),
+        (("--optimize", "--threads", "0"), "threads"),
+        (("--optimize", "--time-budget", "-1"), "time_budget"),
+        (("--optimize", "--within", "much"), "per cent"),
+        (("--optimize", "--pin", "t0=x"), "TABLE=RANK"),
+        (("--optimize", "--pin", "t0"), "pins"),
+        (("--optimize", "--minimize", "cost"), "unknown what `cost`"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused_by_name(spec, words, told, capsys):
+    assert plan(spec, *words) == 1
+    assert told in capsys.readouterr().err
+
+
+def test_an_interrupt_gives_the_best_plan_so_far(spec):
+    words = ("plan", spec, "--sku", "h100", "--world-size", "8", "--no-cache", "--json")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fastplan", *words, "--optimize", "--time-budget", "15"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    # A tenth of the time shows that it is at work.
+    first = process.stderr.readline()
+    assert "improving the plan" in first
+    os.kill(process.pid, signal.SIGINT)
+    out, told = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "interrupted; this is the best plan so far" in told
+    found = json.loads(out)
+    assert found["notes"]["stopped_by"] == "interrupted"
+    assert found["lower_bound"] <= found["rating"]
+
+
+def test_precompute_takes_it_too(spec, tmp_path, capsys):
+    sweep = tmp_path / "sweep.yaml"
+    sweep.write_text(f"models: [{spec}]\nskus: [h100]\nworld_sizes: [8]\n")
+    words = ("precompute", str(sweep), "--json", "--jobs", "1", "--no-cache")
+    rows = []
+    for more in ((), MOVES):
+        assert main((*words, *more)) == 0
+        rows += printed(capsys)["rows"]
+    assert rows[1]["rating"] < rows[0]["rating"]
+    assert rows[0]["lower_bound"] is None
+    assert rows[1]["lower_bound"] <= rows[1]["rating"]
+    assert rows[0]["id"] != rows[1]["id"]
+
+
+def test_a_countdown_shows_what_is_left_of_long_work(monkeypatch):
+    monkeypatch.setattr(terminal, "_PATIENCE", 0.0)
+    monkeypatch.setattr(terminal, "_REFRESH", 0.001)
+    shown = io.StringIO()
+    with Countdown("working", 0.01, stream=shown):
+        deadline = time.monotonic() + 10
+        while "100 %" not in shown.getvalue() and time.monotonic() < deadline:
+            time.sleep(0)
+    assert "working 100 % (0 s left)\n" in shown.getvalue()
+
+
+def test_a_countdown_of_unknown_length_shows_nothing():
+    shown = io.StringIO()
+    with Countdown("working", None, stream=shown):
+        pass
+    assert shown.getvalue() == ""
