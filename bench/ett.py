@@ -23,7 +23,7 @@ from fastplan.ett.arithmetic import account
 from fastplan.ett.building import load
 from fastplan.ett.html import html_report
 
-STEPS = Steps(last=60, saved=30, killed=45)
+STEPS = Steps(last=40, saved=20, killed=30)
 PAGES = Path("build") / "ett"
 FILE = "ett.json"
 
