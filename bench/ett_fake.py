@@ -140,6 +140,8 @@ def _cell(
                     starts[variant].clear()
                 else:
                     starts[variant].append(found)
+    if not starts["fastplan"]:
+        raise SystemExit(f"{tables} x {ranks}: fastplan itself takes longer than --limit")
     expected = starts["fastplan"][0]["digest"]
     different = [
         f"{tables} x {ranks}: {SHOWN[variant]} has another plan than fastplan"

@@ -1,13 +1,16 @@
 """The benchmark of a real job: what it checks, what it shows, and that it leaves nothing behind."""
 
+import argparse
 import json
 import subprocess
 import sys
 import time
 
+from bench import ett_fake
 from bench.ett_check import differing_losses, wrong_starts
 from bench.ett_launch import Steps
 from bench.ett_report import SHOWN, checks, report
+from bench.results_file import measured_or_shown
 from fastplan.measure.processes import born, descendants
 from tests.cli.command import ROOT
 from tests.ett.processes import environment
@@ -124,6 +127,56 @@ def test_a_result_is_shown_again_without_running_anything(tmp_path):
         env=environment(),
     )
     assert shown.stdout == report(result()) + "\n"
+
+
+def test_a_result_that_is_not_there_cannot_be_shown(tmp_path, capsys):
+    arguments = argparse.Namespace(show=True, output=tmp_path)
+    assert measured_or_shown(arguments, "ett.json", dict, report) == 2
+    assert "measure first" in capsys.readouterr().err
+
+
+def test_what_recording_costs_is_measured_and_shown_again(tmp_path):
+    words = [sys.executable, "-m", "bench.ett_recorder", "--output", str(tmp_path)]
+    few = ["--events=2000", "--loops=100", "--repetitions=2"]
+    printed, again = (
+        subprocess.run(
+            words + more, capture_output=True, text=True, check=True, cwd=ROOT, env=environment()
+        ).stdout
+        for more in (few, ["--show"])
+    )
+    assert printed == again
+    assert "2,000 events in" in printed
+
+
+def fake_cells(monkeypatch, digests):
+    """Two cells of starts that are made up: a digest by variant, None for one that takes long."""
+    asked = []
+
+    def run(words, limit):
+        asked.append((words[0], words[2]))
+        digest = digests.get(words[0], "same")
+        return None if digest is None else {"plan": 0.5, "dmp": 0.5, "digest": digest}
+
+    monkeypatch.setattr(ett_fake, "_run", run)
+    arguments = argparse.Namespace(
+        variants=ett_fake.VARIANTS, grid=[(2, 8), (2, 16)], repetitions=2, limit=60.0
+    )
+    return ett_fake._measure(arguments), asked
+
+
+def test_a_planner_that_takes_too_long_is_not_asked_again(monkeypatch):
+    result, asked = fake_cells(monkeypatch, {"torchrec": None})
+    assert asked.count(("torchrec", "8")) == 1
+    assert ("torchrec", "16") not in asked
+    assert asked.count(("cached", "16")) == 2
+    row = next(line for line in ett_fake._report(result).splitlines() if "2 x 16, TorchRec" in line)
+    assert row.split()[4:] == ["over", "60.0", "s", "-", "-", "-"]
+
+
+def test_another_plan_on_many_ranks_is_named(monkeypatch):
+    result, _ = fake_cells(monkeypatch, {"cached": "other"})
+    assert result["cells"][0]["differences"] == ["2 x 8: plan cache has another plan than fastplan"]
+    assert "has another plan" in ett_fake._report(result)
 
 
 def test_an_interrupt_leaves_no_process_and_no_result(tmp_path):
