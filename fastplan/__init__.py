@@ -84,4 +84,4 @@ if _is_asked_for("FASTPLAN_ETT"):
 
     install()
 if _is_asked_for("FASTPLAN_PATCH"):
-    __getattr__("patch")()
+    __getattr__("patch")(init=os.environ["FASTPLAN_PATCH"] == "init")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from types import ModuleType, TracebackType
+from typing import Any
 
 from torchrec.distributed.planner import planners
 
@@ -22,8 +23,9 @@ _DEFAULTS = (
 class Patch:
     """A patch in place. Leaving its `with` block, or `undo()`, takes it back."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, init: bool = False) -> None:
         self._changed: list[ModuleType] = []
+        self._replaced: list[tuple[Any, str, Any]] = _replace_init() if init else []
         stock = planners.EmbeddingShardingPlanner
         for name, module in list(sys.modules.items()):
             if name == planners.__name__ or name.partition(".")[0] != "torchrec":
@@ -33,10 +35,13 @@ class Patch:
                 self._changed.append(module)
 
     def undo(self) -> None:
-        """Gives TorchRec its own planner back where this patch replaced it."""
+        """Gives TorchRec back what this patch replaced."""
         for module in self._changed:
             setattr(module, _NAME, planners.EmbeddingShardingPlanner)
         self._changed.clear()
+        for holder, name, stock in self._replaced:
+            setattr(holder, name, stock)
+        self._replaced.clear()
 
     def __enter__(self) -> Patch:
         return self
@@ -50,15 +55,26 @@ class Patch:
         self.undo()
 
 
-def patch() -> Patch:
+def _replace_init() -> list[tuple[Any, str, Any]]:
+    from fastplan.bridge.fast_start import REPLACEMENTS
+    from fastplan.bridge.replacement import replace_all
+
+    return replace_all(REPLACEMENTS)
+
+
+def patch(*, init: bool = False) -> Patch:
     """From now on DistributedModelParallel, `shard` and inference plan with fastplan by default.
 
     So does code that imports EmbeddingShardingPlanner from `torchrec.distributed.planner` after
     this call. Works as a context manager too: `with fastplan.patch(): ...`. Set FASTPLAN_PATCH=1
     to have `import fastplan` do it.
+
+    With `init` (FASTPLAN_PATCH=init), the functions that docs/initialisation.md lists are replaced
+    too, and DistributedModelParallel starts faster with the same result. Raises PatchRefused, with
+    nothing replaced, when one of them is not the function that fastplan knows.
     """
     from importlib import import_module
 
     for name in _DEFAULTS:
         import_module(name)
-    return Patch()
+    return Patch(init=init)

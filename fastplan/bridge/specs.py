@@ -14,6 +14,8 @@ from torch.distributed import _remote_device
 from torchrec.distributed.sharding_plan import placement
 from torchrec.distributed.types import EnumerableShardingSpec, ShardMetadata
 
+from fastplan.bridge import collector
+
 
 class Shards(list[ShardMetadata]):
     """A table's shards: a list whose deep copy is the same as any list's, made by hand.
@@ -26,8 +28,9 @@ class Shards(list[ShardMetadata]):
     def __deepcopy__(self, memo: dict[int, Any]) -> Shards:
         copies = memo[id(self)] = Shards()
         known, add = memo.get, copies.append
-        for shard in self:
-            add(known(id(shard)) or _copied(shard, memo))
+        with collector.paused():
+            for shard in self:
+                add(known(id(shard)) or _copied(shard, memo))
         return copies
 
     def __copy__(self) -> Shards:
