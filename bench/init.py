@@ -1,0 +1,173 @@
+"""Times the start of a rank with the same plan: TorchRec's objects, fastplan's, and patched.
+
+A start is what every rank does once rank 0 has a plan: it receives the plan (TorchRec unpickles
+it, fastplan describes its own tables and rebuilds it) and makes its DistributedModelParallel with a
+fused optimizer. A quarter of the tables is row-wise. Ways take turns, each start in a fork.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+from bench.init_start import WAYS, Received, in_a_fork, send, start
+from bench.machine import describe
+from bench.planning import RESULTS, parse_grid
+from bench.progress import Progress
+from bench.text import duration, ratio, table
+
+GRID = "100x16,500x256,1000x1024"
+# Starts of each way; the last cell takes a minute of them.
+REPETITIONS = (5, 5, 2)
+PHASES = ("receive", "dmp")
+# What fastplan's plan alone is to gain, by cell.
+GOALS = {(500, 256): 2.0, (1000, 1024): 3.0}
+
+
+def main() -> int:
+    arguments = _arguments()
+    # The first start of a process pays for lazy imports, which forks then share.
+    small = send(4, 2)
+    for way in WAYS:
+        start(way, small)
+    cells = [
+        _cell(*cell, count) for cell, count in zip(arguments.grid, arguments.counts, strict=True)
+    ]
+    result: dict[str, Any] = {**describe(), "cells": cells}
+    print(_report(cells))
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    (arguments.output / "init.json").write_text(json.dumps(result, indent=2) + "\n")
+    return 1 if any(cell["differences"] for cell in cells) else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.init",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--grid",
+        type=parse_grid,
+        default=parse_grid(GRID),
+        metavar="CELLS",
+        help=f"tables x ranks (default {GRID})",
+    )
+    parser.add_argument(
+        "--repetitions",
+        type=int,
+        metavar="N",
+        help=f"starts of each way in a cell (default {', '.join(map(str, REPETITIONS))})",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=RESULTS,
+        metavar="DIR",
+        help="where init.json goes (default bench/results)",
+    )
+    arguments = parser.parse_args()
+    if arguments.repetitions is not None and arguments.repetitions < 1:
+        parser.error("--repetitions must be at least 1")
+    if arguments.repetitions is None and len(arguments.grid) > len(REPETITIONS):
+        parser.error(f"--repetitions is needed for more than {len(REPETITIONS)} cells")
+    arguments.counts = [arguments.repetitions or REPETITIONS[i] for i in range(len(arguments.grid))]
+    return arguments
+
+
+def _cell(tables: int, ranks: int, repetitions: int) -> dict[str, Any]:
+    with Progress(f"{tables} x {ranks}: the plan"):
+        received = in_a_fork(send, tables, ranks)
+    starts: dict[str, list[Any]] = {way: [] for way in WAYS}
+    for i in range(repetitions):
+        for way, shown in WAYS.items():
+            with Progress(f"{tables} x {ranks}: start {i + 1} of {repetitions}, {shown}"):
+                starts[way].append(in_a_fork(start, way, received))
+    ways = {way: _summary(found) for way, found in starts.items()}
+    return {
+        "tables": tables,
+        "ranks": ranks,
+        "shards": received.shards,
+        "bytes": {"torchrec": len(received.pickled), "fastplan": len(received.record)},
+        "n": repetitions,
+        "ways": ways,
+        "goals": _goals(received, ways),
+        "differences": received.differences,
+    }
+
+
+def _summary(starts: list[dict[str, dict[str, float]]]) -> dict[str, Any]:
+    """Medians, and every value: of the phases and of their sum."""
+    found: dict[str, Any] = {}
+    for clock in ("seconds", "cpu_seconds"):
+        values = {phase: [one[phase][clock] for one in starts] for phase in PHASES}
+        values["start"] = [sum(one[phase][clock] for phase in PHASES) for one in starts]
+        for name, each in values.items():
+            found.setdefault(name, {})[clock] = each
+            found[name][f"median_{clock}"] = statistics.median(each)
+    return found
+
+
+def _goals(received: Received, ways: dict[str, Any]) -> list[dict[str, Any]]:
+    """By CPU time, which other work on the machine changes least."""
+    goal = GOALS.get((received.tables, received.ranks))
+    if goal is None:
+        return []
+    gain = _gain(ways, "fastplan")
+    text = f"{received.tables} x {received.ranks}: TorchRec's plan relative to fastplan's"
+    return [{"text": text, "value": gain, "goal": goal, "holds": gain >= goal}]
+
+
+def _gain(ways: dict[str, Any], way: str) -> float:
+    theirs, ours = (ways[name]["start"]["median_cpu_seconds"] for name in ("torchrec", way))
+    return float(theirs / ours)
+
+
+def _report(cells: list[dict[str, Any]]) -> str:
+    rows = [
+        [
+            f"{cell['tables']} x {cell['ranks']}, {shown}",
+            duration(found["receive"]["median_cpu_seconds"]),
+            duration(found["dmp"]["median_cpu_seconds"]),
+            duration(found["start"]["median_cpu_seconds"]),
+            str(cell["n"]),
+            duration(min(found["start"]["cpu_seconds"])),
+            duration(max(found["start"]["cpu_seconds"])),
+            duration(found["start"]["median_seconds"]),
+            ratio(_gain(cell["ways"], way)),
+        ]
+        for cell in cells
+        for way, shown in WAYS.items()
+        for found in [cell["ways"][way]]
+    ]
+    header = [
+        "CPU time",
+        "receive",
+        "DMP",
+        "start",
+        "n",
+        "min",
+        "max",
+        "elapsed",
+        "TorchRec / this",
+    ]
+    lines = [table(header, rows), ""]
+    for cell in cells:
+        sizes = cell["bytes"]
+        lines.append(
+            f"{cell['tables']} x {cell['ranks']}: {cell['shards']} shards, "
+            f"{sizes['torchrec']} bytes sent by TorchRec, {sizes['fastplan']} by fastplan; plans "
+            + ("are identical." if not cell["differences"] else f"DIFFER: {cell['differences']}")
+        )
+        lines += [
+            f"{goal['text']}: {goal['value']:.2f} (at least {goal['goal']:g}: "
+            + ("holds)" if goal["holds"] else "DOES NOT HOLD)")
+            for goal in cell["goals"]
+        ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,163 @@
+"""One start of a rank from the plan that it receives to its sharded module, timed in parts.
+
+The group is torch's fake one: this rank does all its work, collectives do nothing. Every start is
+a fork of a process that has imported everything and holds no plan.
+"""
+
+import gc
+import multiprocessing
+import pickle
+import random
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from fbgemm_gpu.split_embedding_configs import EmbOptimType
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torchrec import EmbeddingBagCollection, EmbeddingBagConfig
+from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+from torchrec.distributed.model_parallel import DistributedModelParallel
+from torchrec.distributed.planner import Topology
+from torchrec.distributed.planner.planners import to_sharding_plan
+from torchrec.distributed.planner.types import ParameterConstraints
+
+import fastplan
+from bench.identity import differences
+from bench.runs import quiet
+from fastplan.bridge import collective, collector
+from fastplan.bridge.caching import rebuild
+from fastplan.core.record import PlanRecord
+
+T = TypeVar("T")
+
+WAYS = {
+    "torchrec": "TorchRec's plan",
+    "fastplan": "fastplan's plan",
+    "patched": "fastplan's plan, patch(init=True)",
+}
+ROW_WISE_EVERY = 4
+ROWS = (10_000, 100_000)
+DIM = 16
+RANKS_PER_HOST = 8
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Received:
+    """One plan as either side sends it."""
+
+    tables: int
+    ranks: int
+    shards: int
+    pickled: bytes
+    record: bytes
+    differences: list[str]
+
+
+class AnyType(EmbeddingBagCollectionSharder):
+    """Row-wise tables on CPUs too, where TorchRec offers them for GPUs only."""
+
+    def sharding_types(self, compute_device_type: str) -> list[str]:
+        return super().sharding_types("cuda")
+
+
+def in_a_fork(action: Callable[..., T], *arguments: Any) -> T:
+    """Its result, with nothing of it left in this process."""
+    gc.collect()
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        return pool.apply(action, arguments)
+
+
+def send(tables: int, ranks: int) -> Received:
+    """Plans, a quarter of the tables row-wise, and packs the plan as rank 0 of either side does."""
+    with quiet():
+        planner = _planner(tables, ranks)
+        own = planner.plan(_model(tables), _sharders())
+        # TorchRec's own objects: others might share parts that a pickle then holds only once.
+        plan = to_sharding_plan(planner._best_plan, planner._topology)
+        return Received(
+            tables=tables,
+            ranks=ranks,
+            shards=sum(len(item.ranks) for part in plan.plan.values() for item in part.values()),
+            pickled=pickle.dumps(plan),
+            record=planner._sendable_record(),
+            differences=differences(plan, own),
+        )
+
+
+def start(way: str, received: Received) -> dict[str, dict[str, float]]:
+    """Elapsed and processor seconds of both phases: the plan is received, the model sharded."""
+    ranks = received.ranks
+    torch.set_num_threads(1)
+    with quiet(), fastplan.patch(init=True) if way == "patched" else nullcontext():
+        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
+        module = _model(received.tables)
+        planner = _planner(received.tables, ranks)
+        gc.collect()
+        marks = [_now()]
+        if way == "torchrec":
+            plan = pickle.loads(received.pickled)
+        else:
+            plan = _rebuilt(planner, module, received.record)
+        marks.append(_now())
+        DistributedModelParallel(module, plan=plan, sharders=_sharders(), init_data_parallel=False)
+        marks.append(_now())
+        dist.destroy_process_group()
+    phases = zip(("receive", "dmp"), marks, marks[1:], strict=False)
+    return {
+        name: {"seconds": after[0] - before[0], "cpu_seconds": after[1] - before[1]}
+        for name, before, after in phases
+    }
+
+
+def _now() -> tuple[float, float]:
+    return time.perf_counter(), time.process_time()
+
+
+def _rebuilt(planner: Any, module: Any, data: bytes) -> Any:
+    """What a rank does in fastplan's collective start, but for the sending."""
+    space = planner._drafted(module, _sharders())
+    collective._canonical(space)
+    with collector.paused():
+        record = PlanRecord.unpack(data)
+        numbers = np.arange(len(record.table), dtype=np.int32)
+        return rebuild(space, record).sharding_plan(numbers, record.ranks, planner._topology)
+
+
+def _planner(tables: int, ranks: int) -> Any:
+    rules = {
+        f"table_{i}": ParameterConstraints(
+            sharding_types=["table_wise" if i % ROW_WISE_EVERY else "row_wise"]
+        )
+        for i in range(tables)
+    }
+    topology = Topology(
+        world_size=ranks, local_world_size=min(RANKS_PER_HOST, ranks), compute_device="cpu"
+    )
+    return fastplan.EmbeddingShardingPlanner(
+        topology=topology, constraints=rules, cache=False, stats=[]
+    )
+
+
+def _sharders() -> list[Any]:
+    fused = {"optimizer": EmbOptimType.EXACT_ROWWISE_ADAGRAD, "learning_rate": 0.05}
+    return [AnyType(fused_params=fused)]
+
+
+def _model(tables: int) -> EmbeddingBagCollection:
+    """Tables so small that their weights take no time next to their shards."""
+    generator = random.Random(0)
+    configs = [
+        EmbeddingBagConfig(
+            name=f"table_{i}",
+            num_embeddings=generator.randint(*ROWS),
+            embedding_dim=DIM,
+            feature_names=[f"feature_{i}"],
+        )
+        for i in range(tables)
+    ]
+    return EmbeddingBagCollection(tables=configs, device=torch.device("meta"))
