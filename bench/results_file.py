@@ -6,7 +6,8 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 from bench.machine import RESULTS, describe
 
@@ -47,7 +48,7 @@ def measured_or_shown(
             return 2
         print(report(json.loads(path.read_text())))
         return 0
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
         result = {**describe(), **measure()}
     except KeyboardInterrupt:
@@ -61,3 +62,8 @@ def measured_or_shown(
 
 def _differs(result: Result) -> bool:
     return any(cell["differences"] for cell in result.get("cells", []))
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    # Not by way of SIGINT, which a process in the background may ignore.
+    raise KeyboardInterrupt

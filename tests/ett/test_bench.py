@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -187,6 +188,7 @@ def test_an_interrupt_leaves_no_process_and_no_result(tmp_path):
         text=True,
         cwd=ROOT,
         env=environment(TMPDIR=str(tmp_path)),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),  # as in the background
     )
     tree = {}
     while len(tree) < 3 and process.poll() is None:  # torchrun and two ranks
