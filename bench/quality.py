@@ -1,7 +1,8 @@
 """How good plans are: TorchRec's searches against fastplan's optimizer and its proven bound.
 
 All plans are rated by TorchRec's own cost model. A bound is below every plan there is, so the
-distance to it is the most that any planner could still gain.
+distance to it is the most that any planner could still gain. Small problems are also given to a
+solver of integer programs, as a check of both.
 """
 
 import argparse
@@ -9,6 +10,7 @@ import contextlib
 import json
 import math
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +23,8 @@ from torchrec.distributed.planner.types import PlannerError
 from bench.machine import describe
 from bench.models import Constraints, criteo, synthetic
 from bench.progress import Progress
+from bench.quality_baselines import WEIGHTS, greedy_rating
+from bench.quality_exact import solve_exactly
 from bench.quality_plot import draw
 from bench.runs import GIB, Case, quiet
 from bench.text import duration, table
@@ -34,6 +38,9 @@ from fastplan.spec.request import Partitioner, Proposer, Search
 RESULTS = Path(__file__).parent / "results"
 BUDGETS = "0.1,1,10"
 SYNTHETIC_BATCH = 512
+# Tables x ranks that an integer program is tried on, and for how long.
+LARGEST_EXACT = 26 * 16
+EXACT_SECONDS = 10.0
 
 Model = Callable[[], tuple[nn.Module, Constraints]]
 
@@ -106,18 +113,51 @@ class Taker(FastPlanner):
         return super()._search(run, space, reserved, cluster)
 
 
+class Clock:
+    """Runs the optimizer for so many seconds: the clock's, or those that the machine left it.
+
+    On a busy machine a second is less. For seconds of CPU time, runs take as much longer as the
+    one before fell short, and are repeated while they miss by a fifth.
+    """
+
+    def __init__(self, *, cpu: bool) -> None:
+        self._cpu = cpu
+        self._share = 1.0
+
+    def optimize(
+        self, problem: Problem, search: Search, settings: OptimizeSettings
+    ) -> tuple[Optimized, float]:
+        """The result, and the CPU time it took."""
+        assert settings.time_budget is not None
+        for _ in range(4):
+            wall = settings.time_budget / self._share
+            began, clock = time.process_time(), time.perf_counter()
+            found = optimize(problem, search, replace(settings, time_budget=wall))
+            cpu = time.process_time() - began
+            if not self._cpu or found.stopped_by == "optimal":
+                break
+            self._share = min(1.0, max(0.05, cpu / (time.perf_counter() - clock)))
+            trace = tuple((at * self._share, rating) for at, rating in found.trace)
+            found = replace(found, trace=trace)
+            if 0.8 < cpu / settings.time_budget < 1.2:
+                break
+        return found, cpu
+
+
 def main() -> int:
     arguments = _arguments()
+    clock = Clock(cpu=arguments.cpu)
     rows = []
     for instance in INSTANCES:
         if arguments.only not in instance.name:
             continue
-        rows.append(_measure(instance, arguments))
+        rows.append(_measure(instance, arguments, clock))
         print(_progress_line(rows[-1]), file=sys.stderr)
     if not rows:
         print(f"no instance has {arguments.only!r} in its name", file=sys.stderr)
         return 1
-    result = {**describe(), "threads": arguments.threads, "seed": arguments.seed, "rows": rows}
+    settings = {name: getattr(arguments, name) for name in ("threads", "seed", "cpu")}
+    result = {**describe(), **settings, "rows": rows}
     print(_report(rows))
     arguments.output.mkdir(parents=True, exist_ok=True)
     (arguments.output / "quality.json").write_text(json.dumps(result, indent=2) + "\n")
@@ -141,6 +181,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=1, help="of the optimizer (default 1)")
     parser.add_argument("--seed", type=int, default=0, help="of the optimizer (default 0)")
     parser.add_argument(
+        "--cpu", action="store_true", help="count seconds of CPU time, for a machine that is busy"
+    )
+    parser.add_argument(
         "--only", default="", metavar="TEXT", help="instances that have this in their name"
     )
     parser.add_argument(
@@ -153,7 +196,7 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _measure(instance: Instance, arguments: argparse.Namespace) -> dict[str, Any]:
+def _measure(instance: Instance, arguments: argparse.Namespace, clock: Clock) -> dict[str, Any]:
     case = instance.case()
     planner = case.planner(Taker)
     with Progress(f"{instance.name}: TorchRec's plans"), quiet():
@@ -167,9 +210,13 @@ def _measure(instance: Instance, arguments: argparse.Namespace) -> dict[str, Any
             time_budget=seconds, seed=arguments.seed, threads=arguments.threads
         )
         with Progress(f"{instance.name}: fastplan, {duration(seconds)}"):
-            found = optimize(planner.problem, planner.search, settings)
+            found, cpu = clock.optimize(planner.problem, planner.search, settings)
         wrong += _wrong(planner, found)
-        optimized.append(_record(seconds, found))
+        optimized.append(_record(seconds, cpu, found))
+    exact = _exact(instance, planner.problem, [entry["rating"] for entry in optimized])
+    bound = max(entry["bound"] for entry in optimized)
+    if exact is not None and exact["rating"] is not None and exact["rating"] < bound * (1 - 1e-6):
+        wrong.append("the integer program has a plan below the bound")
     return {
         "name": instance.name,
         "tables": planner.problem.space.tables,
@@ -177,10 +224,26 @@ def _measure(instance: Instance, arguments: argparse.Namespace) -> dict[str, Any
         "batch_size": instance.batch_size,
         "hbm_gib": instance.hbm_gib,
         "torchrec": torchrec,
+        "greedy": {
+            name: greedy_rating(planner.problem, planner.space.request.tables, weight)
+            for name, weight in WEIGHTS.items()
+        },
         "fastplan": optimized,
-        "bound": max(entry["bound"] for entry in optimized),
+        "bound": bound,
+        "exact": exact,
         "wrong": wrong,
     }
+
+
+def _exact(
+    instance: Instance, problem: Problem, ratings: list[float | None]
+) -> dict[str, Any] | None:
+    """What an integer program makes of it, given the best plan; None where it is too large."""
+    if problem.space.tables * instance.ranks > LARGEST_EXACT:
+        return None
+    known = min((rating for rating in ratings if rating is not None), default=None)
+    with Progress(f"{instance.name}: integer program"):
+        return solve_exactly(problem, seconds=EXACT_SECONDS, upper=known)._asdict()
 
 
 def _torchrec_ratings(problem: Problem, search: Search) -> dict[str, float | None]:
@@ -211,9 +274,10 @@ def _wrong(planner: Taker, found: Optimized) -> list[str]:
     return wrong
 
 
-def _record(seconds: float, found: Optimized) -> dict[str, Any]:
+def _record(seconds: float, cpu: float, found: Optimized) -> dict[str, Any]:
     return {
         "budget_seconds": seconds,
+        "cpu_seconds": round(cpu, 3),
         "rating": found.rating if found.found else None,
         "bound": found.lower_bound,
         "gap": found.gap if math.isfinite(found.gap) else None,
@@ -240,23 +304,33 @@ def _rated(rating: float | None, bound: float) -> str:
     return "no plan" if rating is None else f"{rating:.4f} ({_above(rating, bound)})"
 
 
+def _program(exact: dict[str, Any] | None) -> str:
+    if exact is None:
+        return ""
+    return f"{exact['bound']:.4f}{' (best)' if exact['optimal'] else ''}"
+
+
 def _report(rows: list[dict[str, Any]]) -> str:
     budgets = [duration(entry["budget_seconds"]) for entry in rows[0]["fastplan"]]
     searches = list(rows[0]["torchrec"])
-    header = ["tables x ranks", *searches, *(f"fastplan {text}" for text in budgets), "bound"]
-    header += [f"gap {text}" for text in budgets]
+    header = ["tables x ranks", *searches, "greedy", *(f"fastplan {text}" for text in budgets)]
+    header += ["bound", "program", *(f"gap {text}" for text in budgets)]
     cells = []
     for row in rows:
         ratings = [row["torchrec"][name] for name in searches]
+        ratings.append(min((r for r in row["greedy"].values() if r is not None), default=None))
         ratings += [entry["rating"] for entry in row["fastplan"]]
         rated = [_rated(rating, row["bound"]) for rating in ratings]
         gaps = [_above(entry["rating"], entry["bound"]) for entry in row["fastplan"]]
-        cells.append([row["name"], *rated, f"{row['bound']:.4f}", *gaps])
+        program = _program(row["exact"])
+        cells.append([row["name"], *rated, f"{row['bound']:.4f}", program, *gaps])
     lines = [
         table(header, cells),
         "",
-        "Ratings are TorchRec's; in brackets, how far they are above the highest bound. Gaps are",
-        "what a run has proven by itself within its time.",
+        "Ratings are TorchRec's; in brackets, how far they are above the highest bound. `greedy`",
+        f"is the best of {', '.join(WEIGHTS)}, heaviest first.",
+        f"`program`: what an integer program proves in {EXACT_SECONDS:g} s that no plan is below.",
+        "Gaps are what a run has proven by itself within its time.",
     ]
     lines += [f"{row['name']}: {text}" for row in rows for text in row["wrong"]]
     return "\n".join(lines)
