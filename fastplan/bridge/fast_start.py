@@ -218,6 +218,7 @@ REPLACEMENTS = (
         module="torchrec.distributed.model_parallel",
         function="DistributedModelParallel._init_dmp",
         make=without_collections,
+        may_be_wrapped=True,
         digest="d4b5dbdfcad99d0a",
     ),
 )

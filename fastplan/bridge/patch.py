@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from types import ModuleType, TracebackType
-from typing import Any
 
 from torchrec.distributed.planner import planners
 
 from fastplan.bridge.planner import EmbeddingShardingPlanner
+from fastplan.bridge.replacement import Replacement, put_back, replace_all
 
 _NAME = "EmbeddingShardingPlanner"
 # Where TorchRec makes a planner of its own when it is given none, and where others import it from.
@@ -25,7 +25,7 @@ class Patch:
 
     def __init__(self, *, init: bool = False) -> None:
         self._changed: list[ModuleType] = []
-        self._replaced: list[tuple[Any, str, Any]] = _replace_init() if init else []
+        self._replaced = replace_all(_start_functions()) if init else []
         stock = planners.EmbeddingShardingPlanner
         for name, module in list(sys.modules.items()):
             if name == planners.__name__ or name.partition(".")[0] != "torchrec":
@@ -39,8 +39,7 @@ class Patch:
         for module in self._changed:
             setattr(module, _NAME, planners.EmbeddingShardingPlanner)
         self._changed.clear()
-        for holder, name, stock in self._replaced:
-            setattr(holder, name, stock)
+        put_back(self._replaced)
         self._replaced.clear()
 
     def __enter__(self) -> Patch:
@@ -55,11 +54,11 @@ class Patch:
         self.undo()
 
 
-def _replace_init() -> list[tuple[Any, str, Any]]:
+def _start_functions() -> tuple[Replacement, ...]:
+    # Knows parts of torch that may not be there, so it is imported only when asked for.
     from fastplan.bridge.fast_start import REPLACEMENTS
-    from fastplan.bridge.replacement import replace_all
 
-    return replace_all(REPLACEMENTS)
+    return REPLACEMENTS
 
 
 def patch(*, init: bool = False) -> Patch:

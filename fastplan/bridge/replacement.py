@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 # Where a replacement keeps the function that it stands for.
 _STOCK = "_fastplan_stock"
@@ -20,6 +20,15 @@ _STOCK = "_fastplan_stock"
 
 class PatchRefused(RuntimeError):
     """A function to be replaced is not the one its replacement was written for."""
+
+
+class Change(NamedTuple):
+    """A function replaced in one place."""
+
+    holder: Any
+    name: str
+    stock: Any
+    faster: Any
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,6 +39,7 @@ class Replacement:
     function: str  # the name in the module, or Class.method
     make: Callable[[Any], Any]  # stock function in, replacement out
     relies_on: tuple[str, ...] = ()  # other names of the module whose source counts too
+    may_be_wrapped: bool = False  # by others, who then see the same calls as before
     digest: str
 
     @property
@@ -48,8 +58,8 @@ class Replacement:
             "docs/initialisation.md names."
         )
 
-    def apply(self) -> list[tuple[Any, str, Any]]:
-        """Replaces the function wherever it is held; returns holders, names and stock function."""
+    def apply(self) -> list[Change]:
+        """Replaces the function wherever it is held."""
         holder, name = self._holder(self.function)
         stock = getattr(holder, name)
         if hasattr(stock, _STOCK):
@@ -57,16 +67,17 @@ class Replacement:
         faster = self.make(stock)
         setattr(faster, _STOCK, stock)
         package = self.module.partition(".")[0]
-        holders = [holder] + [
+        others = [
             module
             for key, module in list(sys.modules.items())
             if module is not holder
             and key.partition(".")[0] == package
             and vars(module).get(name) is stock
         ]
-        for place in holders:
-            setattr(place, name, faster)
-        return [(place, name, stock) for place in holders]
+        changes = [Change(place, name, stock, faster) for place in (holder, *others)]
+        for change in changes:
+            setattr(change.holder, name, faster)
+        return changes
 
     def _holder(self, function: str) -> tuple[Any, str]:
         holder: Any = import_module(self.module)
@@ -80,15 +91,28 @@ class Replacement:
         for function in (self.function, *self.relies_on):
             try:
                 found = getattr(*self._holder(function))
-                source = inspect.getsource(getattr(found, _STOCK, found))
+                source = self._source(getattr(found, _STOCK, found))
             except (AttributeError, ImportError, OSError, TypeError):
                 return None
             digest.update(source.encode())
         return digest.hexdigest()
 
+    def _source(self, found: Any) -> str:
+        # Of a function that wraps another, `inspect` gives the source of the other one.
+        return inspect.getsource(
+            found if self.may_be_wrapped else getattr(found, "__code__", found)
+        )
 
-def replace_all(replacements: tuple[Replacement, ...]) -> list[tuple[Any, str, Any]]:
+
+def replace_all(replacements: tuple[Replacement, ...]) -> list[Change]:
     """Applies all of them, or raises PatchRefused before any."""
     for replacement in replacements:
         replacement.check()
     return [change for replacement in replacements for change in replacement.apply()]
+
+
+def put_back(changes: list[Change]) -> None:
+    """Gives the stock functions back, but for those that somebody else has replaced since."""
+    for holder, name, stock, faster in changes:
+        if vars(holder).get(name) is faster:
+            setattr(holder, name, stock)

@@ -1,6 +1,8 @@
 """The patched start: what is replaced, what is refused, and that each function gives the same."""
 
 import copy
+import functools
+import gc
 import os
 import random
 import subprocess
@@ -89,6 +91,39 @@ def test_what_a_replacement_relies_on_is_compared_too(monkeypatch):
     monkeypatch.setattr(embedding_sharding, "_prefetch_and_cached", lambda table: False)
     with pytest.raises(PatchRefused, match="group_tables is another one"):
         fastplan.patch(init=True)
+
+
+def test_a_function_that_somebody_has_wrapped_is_refused(monkeypatch):
+    wrapped = functools.wraps(embedding_sharding.group_tables)(lambda *args: None)
+    monkeypatch.setattr(embedding_sharding, "group_tables", wrapped)
+    with pytest.raises(PatchRefused, match="group_tables is another one"):
+        fastplan.patch(init=True)
+
+
+def test_the_start_may_be_recorded_at_the_same_time(monkeypatch):
+    calls = []
+    owner = model_parallel.DistributedModelParallel
+
+    @functools.wraps(owner._init_dmp)
+    def recorded(*args):
+        calls.append(gc.isenabled())
+
+    monkeypatch.setattr(owner, "_init_dmp", recorded)
+    with fastplan.patch(init=True):
+        owner._init_dmp(None, None)
+    assert calls == [False]
+    assert owner._init_dmp is recorded
+
+
+def test_what_somebody_replaces_afterwards_stays(monkeypatch):
+    patch = fastplan.patch(init=True)
+    mine = lambda ranks: []  # noqa: E731
+    with monkeypatch.context() as changed:
+        changed.setattr(embedding_sharding, "group_tables", mine)
+        patch.undo()
+        assert embedding_sharding.group_tables is mine
+    embedding_sharding.group_tables = STOCK[embedding_sharding, "group_tables"]
+    assert not any(replaced())
 
 
 def test_a_function_that_is_gone_is_refused():
