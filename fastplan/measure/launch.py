@@ -25,6 +25,7 @@ from fastplan.measure.settings import Group
 
 _POLL = 0.5  # rare, since on a CPU looking takes time from those who are looked at
 _STACK_PATIENCE = 2.0
+_START_PATIENCE = 180.0  # imports take minutes where many ranks share a file system
 
 
 def run_group(
@@ -52,14 +53,20 @@ def run_group(
             count = sum(beat.stages for beat in beats.values())
             if count != seen:
                 seen, since = count, time.monotonic()
-            elif time.monotonic() - since > group.timeout:
-                return hung(beats, _stacks(folder, beats), _expected(beats, group), group.timeout)
+            elif time.monotonic() - since > (limit := _patience(beats, group)):
+                return hung(beats, _stacks(folder, beats), _expected(beats, group), limit)
     watch()
     if code == 0:
         return None
     return died(
         exits_of(status), read_beats(status), read_faults(status), oom_kills() - killed_before
     )
+
+
+def _patience(beats: dict[int, Beat], group: Group) -> float:
+    """Seconds without progress that are too many."""
+    started = bool(beats) and len(beats) >= _expected(beats, group)
+    return group.timeout if started else max(group.timeout, _START_PATIENCE)
 
 
 def _expected(beats: dict[int, Beat], group: Group) -> int:
