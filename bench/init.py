@@ -6,18 +6,17 @@ fused optimizer. A quarter of the tables is row-wise. Ways take turns, each star
 """
 
 import argparse
-import json
 import statistics
 import sys
-from pathlib import Path
 from typing import Any
 
 from bench.init_start import WAYS, Received, in_a_fork, send, start
-from bench.machine import describe
-from bench.planning import RESULTS, parse_grid
+from bench.planning import parse_grid
 from bench.progress import Progress
+from bench.results_file import add_arguments, measured_or_shown
 from bench.text import duration, ratio, table
 
+FILE = "init.json"
 GRID = "100x16,500x256,1000x1024"
 # Starts of each way; the last cell takes a minute of them.
 REPETITIONS = (5, 3, 2)
@@ -28,18 +27,16 @@ GOALS = {(500, 256): 2.0, (1000, 1024): 3.0}
 
 def main() -> int:
     arguments = _arguments()
+    return measured_or_shown(arguments, FILE, lambda: _measure(arguments), _report)
+
+
+def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
     # The first start of a process pays for lazy imports, which forks then share.
     small = send(4, 2)
     for way in WAYS:
         start(way, small)
-    cells = [
-        _cell(*cell, count) for cell, count in zip(arguments.grid, arguments.counts, strict=True)
-    ]
-    result: dict[str, Any] = {**describe(), "cells": cells}
-    print(_report(cells))
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    (arguments.output / "init.json").write_text(json.dumps(result, indent=2) + "\n")
-    return 1 if any(cell["differences"] for cell in cells) else 0
+    counts = zip(arguments.grid, arguments.counts, strict=True)
+    return {"cells": [_cell(*cell, count) for cell, count in counts]}
 
 
 def _arguments() -> argparse.Namespace:
@@ -61,13 +58,7 @@ def _arguments() -> argparse.Namespace:
         metavar="N",
         help=f"starts of each way in a cell (default {', '.join(map(str, REPETITIONS))})",
     )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=RESULTS,
-        metavar="DIR",
-        help="where init.json goes (default bench/results)",
-    )
+    add_arguments(parser, FILE)
     arguments = parser.parse_args()
     if arguments.repetitions is not None and arguments.repetitions < 1:
         parser.error("--repetitions must be at least 1")
@@ -125,7 +116,8 @@ def _gain(ways: dict[str, Any], way: str) -> float:
     return float(theirs / ours)
 
 
-def _report(cells: list[dict[str, Any]]) -> str:
+def _report(result: dict[str, Any]) -> str:
+    cells = result["cells"]
     rows = [
         [
             f"{cell['tables']} x {cell['ranks']}, {shown}",

@@ -65,6 +65,13 @@ PARTS = (
         "bench.ett_recorder",
     ),
     Part(
+        "init",
+        "The start of a rank",
+        "One rank from the plan that it receives to its sharded model:\n"
+        "[initialisation.md](initialisation.md).",
+        "bench.init",
+    ),
+    Part(
         "measure",
         "Estimated and measured",
         "Seven plans of one model on CPU ranks: [measure.md](measure.md).",
