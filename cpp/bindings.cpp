@@ -7,6 +7,8 @@
 #include <optional>
 
 #include "count.h"
+#include "custom_cost.h"
+#include "custom_objective.h"
 #include "estimate.h"
 #include "partition.h"
 #include "problem.h"
@@ -177,10 +179,14 @@ py::dict estimate_columns(const py::dict& columns) {
   read_clusters(columns, input);
   read_tables(columns, input);
   read_menus(columns, input);
+  const auto cost = function_at<CostFunction>(scalar<std::uintptr_t>(columns, "cost_function"));
+  const auto batch = scalar<std::int64_t>(columns, "batch_size");
   SearchSpace space;
   {
     py::gil_scoped_release unlocked;
-    space = estimate(input);
+    std::optional<Pricer> pricer;
+    if (cost) pricer.emplace(input, cost, batch);
+    space = estimate(input, pricer ? &*pricer : nullptr);
   }
   py::dict out;
   out["table_option_begin"] = array(std::move(space.table_option_begin));
@@ -261,6 +267,7 @@ SearchSettings read_settings(const py::dict& c) {
   }
   settings.exhaustive = scalar<bool>(c, "exhaustive");
   settings.timeout_seconds = scalar<double>(c, "timeout_seconds");
+  settings.objective = function_at<ObjectiveFunction>(scalar<std::uintptr_t>(c, "objective"));
   settings.interrupted = signal_is_pending;
   return settings;
 }
@@ -331,9 +338,11 @@ py::dict propose(const py::dict& problem_columns, const py::dict& proposer, std:
 // Places and rates single proposals, for searches that are driven from Python.
 class Placer {
  public:
-  Placer(const py::dict& problem_columns, const py::dict& partitioner)
+  Placer(const py::dict& problem_columns, const py::dict& partitioner, std::uintptr_t objective)
       : problem_(Problem::from(read_problem(problem_columns))),
-        partitioner_(problem_, read_partitioner(partitioner)) {}
+        partitioner_(problem_, read_partitioner(partitioner)) {
+    if (objective) objective_.emplace(problem_, function_at<ObjectiveFunction>(objective));
+  }
 
   std::optional<std::pair<std::vector<std::int32_t>, double>> place(
       const std::vector<std::int32_t>& options) {
@@ -346,23 +355,26 @@ class Placer {
       return std::nullopt;
     }
     const auto ranks = partitioner_.ranks();
-    return std::pair{std::vector<std::int32_t>(ranks.begin(), ranks.end()), partitioner_.rating()};
+    const double rating = objective_ ? objective_->rate(options, ranks) : partitioner_.rating();
+    return std::pair{std::vector<std::int32_t>(ranks.begin(), ranks.end()), rating};
   }
 
  private:
   Problem problem_;
   Partitioner partitioner_;
+  std::optional<Objective> objective_;
 };
 
 std::string verify_columns(const py::dict& problem_columns,
                            const py::array_t<std::int32_t, py::array::c_style>& options,
                            const py::array_t<std::int32_t, py::array::c_style>& ranks,
-                           double rating) {
+                           double rating, std::uintptr_t objective) {
   const Columns columns = read_problem(problem_columns);
   const std::span<const std::int32_t> chosen(options.data(), options.size());
   const std::span<const std::int32_t> placed(ranks.data(), ranks.size());
   py::gil_scoped_release unlocked;
-  return verify(Problem::from(columns), chosen, placed, rating);
+  return verify(Problem::from(columns), chosen, placed, rating,
+                function_at<ObjectiveFunction>(objective));
 }
 
 }  // namespace
@@ -376,9 +388,11 @@ PYBIND11_MODULE(_native, m) {
   m.def("propose", &propose, py::arg("problem"), py::arg("proposer"), py::arg("begin"),
         py::arg("end"));
   m.def("verify", &verify_columns, py::arg("problem"), py::arg("options"), py::arg("ranks"),
-        py::arg("rating"));
+        py::arg("rating"), py::arg("objective") = 0);
   py::class_<Placer>(m, "Placer")
-      .def(py::init<const py::dict&, const py::dict&>(), py::arg("problem"), py::arg("partitioner"))
+      .def(py::init<const py::dict&, const py::dict&, std::uintptr_t>(), py::arg("problem"),
+           py::arg("partitioner"), py::arg("objective") = 0)
       .def("place", &Placer::place, py::arg("options"));
   bind_optimize(m);
+  bind_custom(m);
 }

@@ -1,4 +1,4 @@
-// What the files that know Python share: this one, bindings.cpp and bindings_optimize.cpp.
+// What the files that know Python share: this one and every bindings*.cpp.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -18,6 +18,7 @@ fastplan::Columns read_problem(const py::dict& c);
 // Whether a Python signal handler has raised. Takes the GIL for a moment.
 bool signal_is_pending();
 void bind_optimize(py::module_& m);
+void bind_custom(py::module_& m);
 
 inline py::object item(const py::dict& from, const char* name) {
   if (!from.contains(name)) throw py::type_error("`" + std::string(name) + "` is missing");
@@ -49,6 +50,12 @@ T scalar(const py::dict& from, const char* name) {
   } catch (const py::cast_error&) {
     throw py::type_error("`" + std::string(name) + "` has the wrong type");
   }
+}
+
+// A compiled function by its address; null for zero.
+template <typename Function>
+Function function_at(std::uintptr_t address) {
+  return reinterpret_cast<Function>(address);
 }
 
 template <typename T>

@@ -1,5 +1,6 @@
 #include "estimate.h"
 
+#include "custom_cost.h"
 #include "exact.h"
 
 namespace fastplan {
@@ -42,7 +43,7 @@ void check_table(const EstimateInput& input, std::size_t table) {
 
 }  // namespace
 
-SearchSpace estimate(const EstimateInput& input) {
+SearchSpace estimate(const EstimateInput& input, Pricer* pricer) {
   SearchSpace space;
   for (std::size_t table = 0; table < input.tables(); ++table) {
     check_table(input, table);
@@ -54,14 +55,18 @@ SearchSpace estimate(const EstimateInput& input) {
       for (const auto& run :
            cut(static_cast<ShardingType>(type), input.table_rows[table], input.table_dim[table],
                input.table_min_partition[table], input.table_buckets[table], input.layout)) {
-        append(space, run, shard_perf(input, table, item, run),
-               shard_storage(input, table, item, run));
+        const Perf perf = shard_perf(input, table, item, run);
+        const Storage storage = shard_storage(input, table, item, run);
+        append(space, run, perf, storage);
+        if (pricer) pricer->add(table, item, run, perf, storage);
       }
+      if (pricer) pricer->end_option();
       space.option_type.push_back(type);
       space.option_kernel.push_back(kernel);
       space.option_key.push_back(option_key(table, type, kernel));
       space.option_run_begin.push_back(static_cast<std::int64_t>(space.run_count.size()));
     }
+    if (pricer) pricer->price(table, space);
     space.table_option_begin.push_back(static_cast<std::int64_t>(space.option_type.size()));
   }
   return space;

@@ -102,8 +102,11 @@ struct EstimateInput {
   std::size_t tables() const { return table_rows.size(); }
 };
 
-// Throws OutOfRange when an exact answer would need more than the core's arithmetic.
-SearchSpace estimate(const EstimateInput& input);
+class Pricer;
+
+// Throws OutOfRange when an exact answer would need more than the core's arithmetic. A pricer has
+// the last word on costs.
+SearchSpace estimate(const EstimateInput& input, Pricer* pricer = nullptr);
 
 // The parts of estimate(), each a subject of its own.
 struct ShardRun {

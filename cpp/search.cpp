@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -14,8 +15,6 @@ namespace {
 
 // Ratings and bounds are sums of the same doubles in other orders; they differ by less than this.
 constexpr double kMargin = 1 + 1e-9;
-// TorchRec starts from the largest int64: a plan must be rated below it.
-constexpr double kWorstRating = 9223372036854775807.0;
 constexpr std::int64_t kPollEvery = 64;
 
 using Clock = std::chrono::steady_clock;
@@ -156,6 +155,7 @@ class Exhaustive {
         partitioner_(problem, settings.partitioner),
         tracker_(problem) {
     result_.reports.resize(sequences_.size());
+    if (settings.objective) objective_.emplace(problem, settings.objective);
   }
 
   SearchResult run() {
@@ -213,7 +213,8 @@ class Exhaustive {
       return kFailed;
     }
     ++report.plans;
-    const double rating = partitioner_.rating();
+    const double rating =
+        objective_ ? objective_->rate(options, partitioner_.ranks()) : partitioner_.rating();
     if (!(report.best_rating <= rating)) report.best_rating = rating;
     if (rating < best_) {
       best_ = rating;
@@ -245,6 +246,7 @@ class Exhaustive {
   const SearchSettings& settings_;
   Sequences sequences_;
   Partitioner partitioner_;
+  std::optional<Objective> objective_;
   Tracker<Bound> tracker_;
   Clock::time_point start_ = Clock::now();
   std::unordered_map<ProposalKey, double, ProposalKeyHash> ratings_;

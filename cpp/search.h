@@ -5,6 +5,7 @@
 #include <functional>
 #include <vector>
 
+#include "custom_objective.h"
 #include "partition.h"
 #include "problem.h"
 #include "proposals.h"
@@ -17,7 +18,8 @@ struct SearchSettings {
   // Evaluate every proposal in order: the number of plans is then known, thresholds and time-outs
   // act as in TorchRec. Otherwise proposals that can't win are left out; the plan is the same.
   bool exhaustive = false;
-  double timeout_seconds = 0;  // 0 is none; needs `exhaustive`
+  double timeout_seconds = 0;             // 0 is none; needs `exhaustive`
+  ObjectiveFunction objective = nullptr;  // in place of the largest rank; needs `exhaustive`
   std::function<bool()> interrupted = [] { return false; };
 };
 

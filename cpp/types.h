@@ -98,6 +98,9 @@ struct Perf {
   }
 };
 
+// TorchRec starts from the largest int64: a plan must be rated below it.
+inline constexpr double kWorstRating = 9223372036854775807.0;
+
 // The input is outside what the core computes exactly (overflow, NaN, division by zero). The caller
 // falls back to TorchRec, which knows what to say about it.
 struct OutOfRange : std::runtime_error {

@@ -52,7 +52,8 @@ std::string check_ranks(const Problem& problem, const Option& option,
 }  // namespace
 
 std::string verify(const Problem& problem, std::span<const std::int32_t> options,
-                   std::span<const std::int32_t> ranks, double rating) {
+                   std::span<const std::int32_t> ranks, double rating,
+                   ObjectiveFunction objective) {
   const auto world = static_cast<std::int64_t>(problem.ranks());
   if (options.size() != problem.tables()) return "the plan does not cover every table";
   std::vector<std::uint8_t> covered(problem.tables(), 0);
@@ -105,10 +106,11 @@ std::string verify(const Problem& problem, std::span<const std::int32_t> options
       return "rank " + std::to_string(rank) + " is over its capacity";
     }
   }
-  const double largest = *std::max_element(cost.begin(), cost.end());
   if (std::isnan(rating)) return {};
-  if (std::bit_cast<std::uint64_t>(largest) != std::bit_cast<std::uint64_t>(rating)) {
-    return "the rating is " + std::to_string(largest) + ", not " + std::to_string(rating);
+  const double found = objective ? Objective(problem, objective).rate(options, ranks)
+                                 : *std::max_element(cost.begin(), cost.end());
+  if (std::bit_cast<std::uint64_t>(found) != std::bit_cast<std::uint64_t>(rating)) {
+    return "the rating is " + std::to_string(found) + ", not " + std::to_string(rating);
   }
   return {};
 }

@@ -13,37 +13,54 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
+    "CostError": "fastplan.costs.errors",
+    "CostEstimator": "fastplan.bridge.custom",
     "EmbeddingShardingPlanner": "fastplan.bridge.planner",
+    "Kernel": "fastplan.costs.names",
+    "ObjectiveModel": "fastplan.bridge.custom",
     "Objectives": "fastplan.core.objectives",
     "PlanCache": "fastplan.cache.plan_cache",
     "PlanFileError": "fastplan.plans.checks",
     "PlanMismatch": "fastplan.bridge.plan_files",
     "RulesBroken": "fastplan.core.objectives",
+    "ShardingType": "fastplan.costs.names",
     "StoredPlanLoader": "fastplan.bridge.loader",
+    "cost_estimators": "fastplan.bridge.custom",
     "explain_miss": "fastplan.cache.why_miss",
     "export_spec": "fastplan.bridge.export",
     "load_plan": "fastplan.bridge.plan_files",
     "patch": "fastplan.bridge.patch",
+    "plan_objective": "fastplan.costs.functions",
     "save_plan": "fastplan.bridge.plan_files",
+    "shard_cost": "fastplan.costs.functions",
 }
 
 __all__ = [
+    "CostError",
+    "CostEstimator",
     "EmbeddingShardingPlanner",
+    "Kernel",
+    "ObjectiveModel",
     "Objectives",
     "PlanCache",
     "PlanFileError",
     "PlanMismatch",
     "RulesBroken",
+    "ShardingType",
     "StoredPlanLoader",
     "__version__",
+    "cost_estimators",
     "explain_miss",
     "export_spec",
     "load_plan",
     "patch",
+    "plan_objective",
     "save_plan",
+    "shard_cost",
 ]
 
 if TYPE_CHECKING:
+    from fastplan.bridge.custom import CostEstimator, ObjectiveModel, cost_estimators
     from fastplan.bridge.export import export_spec
     from fastplan.bridge.loader import StoredPlanLoader
     from fastplan.bridge.patch import patch
@@ -52,6 +69,9 @@ if TYPE_CHECKING:
     from fastplan.cache.plan_cache import PlanCache
     from fastplan.cache.why_miss import explain_miss
     from fastplan.core.objectives import Objectives, RulesBroken
+    from fastplan.costs.errors import CostError
+    from fastplan.costs.functions import plan_objective, shard_cost
+    from fastplan.costs.names import Kernel, ShardingType
     from fastplan.plans.checks import PlanFileError
 
 

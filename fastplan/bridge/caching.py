@@ -18,6 +18,8 @@ from fastplan.cache.plan_cache import CacheReport, PlanCache, StoreError
 from fastplan.core.problem import Problem
 from fastplan.core.record import NO_LOAD_FACTOR, BadRecord, PlanRecord
 from fastplan.core.solve import OutOfRange, verify_plan
+from fastplan.costs.errors import CannotTell
+from fastplan.costs.keys import custom_parts
 from fastplan.spec.request import Cluster, Partitioner, Search
 from fastplan.spec.vocabulary import KERNELS, SHARDING_TYPES
 
@@ -98,6 +100,10 @@ class CacheUse:
         search, custom = _describe_search(planner, len(cluster.rank_hbm))
         custom += [_own_fingerprint(part) for part in space.extraction.estimators.custom]
         optimization = planner._optimization
+        try:
+            custom += custom_parts(space.request, search)
+        except CannotTell as why:
+            raise NotNative(str(why)) from why
         return canonical_request(
             space.request,
             search,
@@ -127,14 +133,16 @@ class CacheUse:
                 )
             space = ObjectSpace(options)
         numbers = np.arange(len(record.table), dtype=np.int32)
-        stock_rating = components.is_stock_perf_model(
-            self._planner._perf_model, len(cluster.rank_hbm)
-        )
-        expected = record.rating if stock_rating else math.nan
+        expected, objective = record.rating, None
+        try:
+            ranks = len(cluster.rank_hbm)
+            objective = components.read_objective(self._planner._perf_model, ranks)
+        except NotNative:
+            expected = math.nan
         problem = Problem(space.columns, cluster)
-        if complaint := verify_plan(problem, numbers, record.ranks, expected):
+        if complaint := verify_plan(problem, numbers, record.ranks, expected, objective):
             raise BadRecord(complaint)
-        if not stock_rating:
+        if math.isnan(expected):
             plan = space.chosen_options(numbers, record.ranks)
             if self._planner._perf_model.rate(plan=plan) != record.rating:
                 raise BadRecord("its rating is another one now")
@@ -202,10 +210,17 @@ def _describe_search(planner: Any, ranks: int) -> tuple[Search, list[Any]]:
     except NotNative:
         partitioner = Partitioner()
         custom.append(_own_fingerprint(planner._partitioner))
-    if not components.is_stock_perf_model(planner._perf_model, ranks):
+    objective = None
+    try:
+        objective = components.read_objective(planner._perf_model, ranks)
+    except NotNative:
         custom.append(_own_fingerprint(planner._perf_model))
-    timeout = float(planner._timeout_seconds or 0)
-    search = Search(proposers=tuple(stock), partitioner=partitioner, timeout_seconds=timeout)
+    search = Search(
+        proposers=tuple(stock),
+        partitioner=partitioner,
+        timeout_seconds=float(planner._timeout_seconds or 0),
+        objective=objective,
+    )
     return search, custom
 
 

@@ -26,6 +26,8 @@ from fastplan.cache.differences import first_differences
 from fastplan.cache.fingerprint import canonical_request
 from fastplan.core.record import PlanRecord
 from fastplan.core.solve import OutOfRange
+from fastplan.costs.errors import CannotTell
+from fastplan.costs.keys import custom_parts
 from fastplan.spec.request import Partitioner, Search
 
 
@@ -58,7 +60,7 @@ def start(planner: Any, module: Any, sharders: list[Any], pg: Any) -> ShardingPl
     run.reason = "planned by rank 0 of the group"
     with run.phase("build"), collector.paused():
         record = PlanRecord.unpack(message.record)
-        chosen = rebuild(space, record)
+        chosen = rebuild(space.unpriced(), record)
         numbers = np.arange(len(record.table), dtype=np.int32)
         plan = chosen.sharding_plan(numbers, record.ranks, planner._topology)
     run.rating = record.rating
@@ -139,4 +141,8 @@ def _canonical(space: EstimatedSpace | None) -> bytes | None:
     if space is None:
         return None
     nothing = Search(proposers=(), partitioner=Partitioner())
-    return canonical_request(space.request, nothing, ranks=0, context={})
+    try:
+        context = {"custom": custom_parts(space.request, nothing)}
+    except CannotTell:
+        context = {}
+    return canonical_request(space.request, nothing, ranks=0, context=context)

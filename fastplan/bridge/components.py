@@ -6,8 +6,10 @@ from typing import Any
 
 from torchrec.distributed.planner import partitioners, perf_models, proposers
 
+from fastplan.bridge.custom import ObjectiveModel
 from fastplan.bridge.fallback import NotNative, describe, require_stock
 from fastplan.core.solution import ProposerReport
+from fastplan.costs.functions import PlanObjective
 from fastplan.spec.request import Partitioner, Proposer
 
 _PROPOSER_METHODS = ("load", "propose", "feedback")
@@ -82,9 +84,12 @@ def check_perf_model(perf_model: Any, ranks: int) -> None:
         raise NotNative("the perf model rates another number of ranks")
 
 
-def is_stock_perf_model(perf_model: Any, ranks: int) -> bool:
-    try:
+def read_objective(perf_model: Any, ranks: int) -> PlanObjective | None:
+    """What plans are rated by, None for the largest rank; NotNative where that is Python's."""
+    if type(perf_model) is not ObjectiveModel:
         check_perf_model(perf_model, ranks)
-    except NotNative:
-        return False
-    return True
+        return None
+    require_stock(perf_model, ObjectiveModel, "rate")
+    if perf_model._topology.world_size != ranks:
+        raise NotNative("the objective rates another number of ranks")
+    return perf_model.objective

@@ -21,8 +21,10 @@ from torchrec.distributed.planner.estimator.types import (
 from torchrec.distributed.planner.types import CollectiveType
 from torchrec.distributed.types import PipelineType
 
+from fastplan.bridge import custom
 from fastplan.bridge.fallback import NotNative, describe
-from fastplan.spec.request import Coefficients, CostModel
+from fastplan.spec.request import Coefficients, CostModel, Pricing
+from fastplan.spec.vocabulary import SHARDING_TYPES
 
 _PIPELINES = {
     PipelineType.TRAIN_SPARSE_DIST: "train_sparse_dist",
@@ -37,6 +39,20 @@ _STOCK_EVALUATORS = {
 }
 
 _BY_HOST_ROWS = frozenset({"table_row_wise", "grid_shard"})
+_ALL_TYPES = frozenset(SHARDING_TYPES)
+
+_SHARED_BY_SHARDS = (
+    "bwd_compute_multiplier",
+    "weighted_bwd_multiplier",
+    "weighted_kernel_multiplier",
+    "input_element_size",
+    "min_dim_table_wise",
+    "block_penalty_table_wise",
+    "block_penalty_other",
+    "input_read_in_bytes",
+    "fetches_from_batch_inputs",
+    "linear_prefetch",
+)
 
 
 class Estimators:
@@ -49,6 +65,7 @@ class Estimators:
     def __init__(self, enumerator: Any) -> None:
         self._enumerator = enumerator
         perf, storage, self.custom = _tell_apart(enumerator._estimators)
+        self.pricing = self._read_pricing(perf, storage)
         self.has_perf, self.has_storage = perf is not None, storage is not None
         known = perf or storage
         self.perf = perf or perf_estimators.EmbeddingPerfEstimatorFactory.create(
@@ -114,7 +131,7 @@ class Estimators:
             perf_world_size=topology.world_size,
             perf_local_world_size=topology.local_world_size,
             perf_group_size=topology.intra_group_size,
-            **_bandwidths(topology, types),
+            **_bandwidths(topology, types if self.pricing is None else _ALL_TYPES),
             hbm_to_ddr_bw=_number(
                 topology.hbm_to_ddr_mem_bw
                 if config.hbm_to_ddr_mem_bw is None
@@ -150,6 +167,37 @@ class Estimators:
             layout_group_size=enumerator._local_world_size,
             layout_rank_memory=tuple(enumerator._device_memory_sizes or ()),
         )
+
+    def _read_pricing(self, perf: Any, storage: Any) -> Pricing | None:
+        """A custom cost that comes right after the stock estimators needs no Python."""
+        if perf is None or storage is None or len(self.custom) != 1:
+            return None
+        [cost] = self.custom
+        if type(cost) is not custom.CostEstimator or _stock_estimator(cost.perf) is not perf:
+            return None
+        if "estimate" in vars(cost):
+            return None
+        self.custom = []
+        return Pricing(function=cost.cost, batch_size=int(self._enumerator._batch_size))
+
+    def scalars(self) -> dict[str, dict[str, Any]]:
+        """The numbers that all shards share, by their names in a cost function's records."""
+        model = self._read_cost_model(frozenset())
+        bandwidths = _bandwidths(self.perf._topology, _ALL_TYPES)
+        return {
+            "bandwidths": {
+                "hbm_to_ddr": model.hbm_to_ddr_bw,
+                **{
+                    name.removeprefix("bw_").removeprefix("world_"): bandwidths[name]
+                    for name in bandwidths
+                },
+            },
+            "model": {
+                "prefetch": model.prefetch_coefficients,
+                "inference": model.perf_inference,
+                **{name: getattr(model, name) for name in _SHARED_BY_SHARDS},
+            },
+        }
 
     def _prefetch_coefficients(self, found: Any) -> tuple[float, float, float]:
         if not self.perf._use_linear_regression_prefetch_estimate:
@@ -194,6 +242,11 @@ def _tell_apart(estimators: list[Any]) -> tuple[Any, Any, list[Any]]:
     if perf is None and storage is None:
         raise NotNative("neither perf nor storage is estimated by a stock estimator")
     return perf, storage, custom
+
+
+def is_stock_perf_estimator(part: Any) -> bool:
+    """Whether TorchRec's own perf estimator does the work."""
+    return type(_stock_estimator(part)) is perf_estimators.EmbeddingPerfEstimator
 
 
 def _stock_estimator(part: Any) -> Any:

@@ -161,6 +161,7 @@ class Extraction:
             menus=tuple(self._menu_items),
             coefficients=self.estimators.coefficients,
             cost=self.estimators.cost_model(types),
+            pricing=self.estimators.pricing,
         )
 
     def variant(self, index: int, sharding_type: str, kernel: str, cache: Any) -> Table:

@@ -25,7 +25,7 @@ from fastplan.bridge.space import ObjectSpace, Space, place
 from fastplan.core.problem import Problem
 from fastplan.core.record import PlanRecord
 from fastplan.core.solution import ProposerReport
-from fastplan.core.solve import OutOfRange, placer, propose
+from fastplan.core.solve import OutOfRange, Placer, placer, propose
 from fastplan.spec.request import Cluster
 from fastplan.spec.vocabulary import UNIFORM_TYPES
 
@@ -54,12 +54,13 @@ class MixedSearch:
         self._hashes: dict[int, int] = {}
         self._problem = Problem(space.columns, cluster)
         self._partitioner = _if_stock(components.read_partitioner, planner._partitioner)
-        self._placer = (
-            None if self._partitioner is None else placer(self._problem, self._partitioner)
-        )
-        self._stock_rating = components.is_stock_perf_model(
-            planner._perf_model, len(cluster.rank_hbm)
-        )
+        ranks = len(cluster.rank_hbm)
+        self._native_rating, self._objective = True, None
+        try:
+            self._objective = components.read_objective(planner._perf_model, ranks)
+        except NotNative:
+            self._native_rating = False
+        self._placer = self._placer_of(self._problem)
         self._seen: dict[tuple[int, ...], _Placed] = {}
         self._best: list[ShardingOption] | None = None
         self._best_numbers: list[int] = []
@@ -136,7 +137,7 @@ class MixedSearch:
                     tell(known, True)
                 continue
             fresh += 1
-            watched = tell is not None or not self._stock_rating
+            watched = tell is not None or not self._native_rating
             result = self._seen[key] = self._try(proposal, watched)
             if result.feasible:
                 plans += 1
@@ -185,13 +186,19 @@ class MixedSearch:
         ranks, rating = placed
         if watched or rating < self._best_rating:
             place(proposal, ranks)
-        if not self._stock_rating:
+        if not self._native_rating:
             rating = self._planner._perf_model.rate(plan=proposal)
         return proposal, rating
 
+    def _placer_of(self, problem: Problem) -> Placer | None:
+        """Places and rates proposals of a problem; None when Python must partition."""
+        if self._partitioner is None:
+            return None
+        return placer(problem, self._partitioner, self._objective)
+
     def _place_natively(self, proposal: list[ShardingOption]) -> tuple[list[int], float] | None:
         """Ranks and rating, or None when Python must partition."""
-        if self._placer is None or self._partitioner is None:
+        if self._placer is None:
             return None
         numbers = [self._number.get(id(option), -1) for option in proposal]
         if min(numbers) >= 0:
@@ -199,10 +206,10 @@ class MixedSearch:
         else:
             # A proposer that makes options of its own: a problem with one option per table.
             try:
-                columns = ObjectSpace(proposal).columns
-                own = placer(Problem(columns, self._cluster), self._partitioner)
+                own = self._placer_of(Problem(ObjectSpace(proposal).columns, self._cluster))
             except (NotNative, OutOfRange):
                 return None
+            assert own is not None
             result = own.place(list(range(len(proposal))))
         if result is None:
             raise PlannerError("no place for a shard")

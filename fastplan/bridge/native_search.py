@@ -30,7 +30,7 @@ class NativeSearch:
     solution: Solution
 
     def __init__(self, planner: Any, space: Space, reserved: Any, problem: Problem) -> None:
-        components.check_perf_model(planner._perf_model, len(problem.cluster.rank_hbm))
+        objective = components.read_objective(planner._perf_model, len(problem.cluster.rank_hbm))
         self._proposers = planner._proposers
         self.space = space
         self._reserved = reserved
@@ -43,6 +43,7 @@ class NativeSearch:
             proposers=tuple(components.read_proposer(self._proposers[i]) for i in self._static),
             partitioner=components.read_partitioner(planner._partitioner),
             timeout_seconds=float(planner._timeout_seconds or 0),
+            objective=objective,
         )
 
     def run(self) -> Outcome:
@@ -55,7 +56,7 @@ class NativeSearch:
         winner = self._static[solution.winner] if solution.found else len(self._proposers)
         for i in self.listening:
             run = Scaleup(self.space, self._reserved, self.problem.cluster)  # type: ignore[arg-type]
-            run.run(self._proposers[i], self.search.partitioner, deadline)
+            run.run(self._proposers[i], self.search, deadline)
             better = run.found and (
                 not outcome.found
                 or run.rating < outcome.rating

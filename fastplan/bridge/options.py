@@ -32,6 +32,7 @@ class OptionBuilder:
         self._enumerator = enumerator
         self._has_perf = estimators.has_perf
         self._has_storage = estimators.has_storage
+        self._is_priced = estimators.pricing is not None
         self._batch_size = enumerator._batch_size
         self._space = space
         self._tables = tables
@@ -105,7 +106,7 @@ class OptionBuilder:
         ]
         offsets = iter(shard_offsets(sharding_type, sizes, self._tables[table].dim))
         # TorchRec has a whole number here, and error messages show it.
-        no_comms = sharding_type == "data_parallel"
+        no_comms = sharding_type == "data_parallel" and not self._is_priced
         shards = []
         for run in runs:
             perf = (

@@ -30,6 +30,7 @@ from torchrec.distributed.types import ShardingPlan
 from fastplan.bridge import collective, collector, hooks, improving, replay, stats, versions
 from fastplan.bridge.caching import CacheUse
 from fastplan.bridge.cluster import read_cluster, reserve
+from fastplan.bridge.custom import ObjectiveModel, add_cost
 from fastplan.bridge.enumeration import Enumeration
 from fastplan.bridge.fallback import NotNative
 from fastplan.bridge.mixed_search import MixedSearch
@@ -45,6 +46,7 @@ from fastplan.core.objectives import Objectives
 from fastplan.core.problem import Problem
 from fastplan.core.record import PlanRecord
 from fastplan.core.solve import OutOfRange
+from fastplan.costs.functions import PlanObjective, ShardCost
 from fastplan.spec.request import Cluster
 
 logger = logging.getLogger(__name__)
@@ -69,6 +71,10 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         seed, threads: of the improvement.
         objectives: what to minimise within some part of the best rating, and where tables must
             lie; see Objectives. RulesBroken is raised rather than a plan that does not keep them.
+        shard_cost: a function with @fastplan.shard_cost, which has the last word on what a shard
+            costs; compiled, and called by the core.
+        objective: a function with @fastplan.plan_objective, which rates plans in place of their
+            largest rank.
 
     After `plan()`, `last_run` tells which engine planned and why, the rating, seconds by phase,
     proposals and plans, and what the cache did; of an optimized plan also `lower_bound`, which no
@@ -101,7 +107,13 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         seed: int = 0,
         threads: int = 1,
         objectives: Objectives | None = None,
+        shard_cost: ShardCost | None = None,
+        objective: PlanObjective | None = None,
     ) -> None:
+        if objective is not None and performance_model is not None:
+            raise ValueError("`objective` and `performance_model` both rate plans: give one")
+        if objective is not None and mode == "optimize":
+            raise ValueError('`mode="optimize"` improves the largest rank: leave out `objective`')
         self.last_run: Run | None = None
         self._last_record: Callable[[], PlanRecord] | None = None
         self._last_basis: BasisDraft | None = None
@@ -132,6 +144,10 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
             timeout_seconds=timeout_seconds,
             plan_loader=plan_loader,
         )
+        if shard_cost is not None:
+            add_cost(self._enumerator, shard_cost, self._topology)
+        if objective is not None:
+            self._perf_model = ObjectiveModel(objective, self._topology)
 
     # TorchRec's users read these; they cost nothing until somebody does.
 

@@ -23,7 +23,7 @@ from fastplan.core.problem import Problem, SearchSpace
 from fastplan.core.record import AS_REQUESTED, NO_LOAD_FACTOR, PlanRecord
 from fastplan.core.solution import ProposerReport
 from fastplan.core.solve import estimate, placer
-from fastplan.spec.request import Cluster, Partitioner
+from fastplan.spec.request import Cluster, Search
 from fastplan.spec.vocabulary import KERNELS, SHARDING_TYPES
 
 
@@ -143,7 +143,7 @@ class Scaleup:
         self.repeats = 0
         self.timed_out = False
 
-    def run(self, proposer: Any, partitioner: Partitioner, deadline: float) -> None:
+    def run(self, proposer: Any, search: Search, deadline: float) -> None:
         """Lets the proposer propose until it has no more to say, or time.time() is `deadline`."""
         begin = self._space.columns.table_option_begin
         options = [
@@ -160,7 +160,7 @@ class Scaleup:
             if key in self._seen:
                 self.repeats += 1
             else:
-                self._seen[key] = self._place(proposal, partitioner)
+                self._seen[key] = self._place(proposal, search)
                 self.fresh.append(proposal)
                 self.feasible.append(self._seen[key][0])
             feasible, rating = self._seen[key]
@@ -203,11 +203,10 @@ class Scaleup:
             for option in proposal
         )
 
-    def _place(
-        self, proposal: list[LightOption], partitioner: Partitioner
-    ) -> tuple[bool, float | None]:
+    def _place(self, proposal: list[LightOption], search: Search) -> tuple[bool, float | None]:
         space = self.space_of(proposal)
-        placed = placer(Problem(space.columns, self._cluster), partitioner).place(
+        problem = Problem(space.columns, self._cluster)
+        placed = placer(problem, search.partitioner, search.objective).place(
             list(range(len(proposal)))
         )
         if placed is None:

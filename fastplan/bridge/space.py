@@ -93,6 +93,11 @@ class EstimatedSpace:
             self.extraction.estimators,
         )
 
+    def unpriced(self) -> EstimatedSpace:
+        """The space for whoever needs shards and not their costs: nothing has to be compiled."""
+        request = replace(self.request, pricing=None)
+        return EstimatedSpace(request, self.extraction, self.enumerator, self.origins)
+
     def narrowed(self, choices: Iterable[Choice]) -> EstimatedSpace:
         """The space with just these options, one per table, in this order."""
         tables, origins = [], []
@@ -103,7 +108,7 @@ class EstimatedSpace:
             if rule is not None and rule.cache_params is not choice.cache_params:
                 origin = origin._replace(constraint=replace(rule, cache_params=choice.cache_params))
             origins.append(origin)
-        request = self.extraction.request(tables)
+        request = replace(self.extraction.request(tables), pricing=self.request.pricing)
         return EstimatedSpace(request, self.extraction, self.enumerator, tuple(origins))
 
     @cached_property

@@ -122,7 +122,9 @@ def parse_canonical(canonical: bytes) -> tuple[Request, dict[str, Any]]:
 def parse_search(document: dict[str, Any]) -> Search:
     """The search of a document of `parse_canonical`; custom parts of it are in the context."""
     found = _object(document["search"], "search")
-    _known(found, [field.name for field in fields(Search)], "search")
+    # An objective is a custom part.
+    known = [field.name for field in fields(Search) if field.name != "objective"]
+    _known(found, known, "search")
     return Search(
         proposers=tuple(
             _parse_record(Proposer, each, f"search.proposers[{i}]")

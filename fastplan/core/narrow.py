@@ -39,6 +39,7 @@ def narrowed(request: Request, record: PlanRecord) -> Request:
         menus=tuple((item,) for item in menus),
         coefficients=request.coefficients,
         cost=request.cost,
+        pricing=request.pricing,
     )
 
 

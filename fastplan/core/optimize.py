@@ -113,9 +113,15 @@ def optimize(
     `start` is TorchRec's default plan where that is known already; `names` are path and name of the
     tables, for objectives that name some. Unless an objective is given, the result is never worse
     than either; it keeps every rule of TorchRec's own plans and is rated as TorchRec rates it.
-    Ctrl-C ends the search with the best plan so far. Raises OutOfRange like solve(), and
-    RulesBroken for rules that no plan can keep.
+    Ctrl-C ends the search with the best plan so far. Raises OutOfRange like solve(),
+    RulesBroken for rules that no plan can keep, and ValueError for a search that does not rate
+    plans by their largest rank.
     """
+    if search.objective is not None:
+        raise ValueError(
+            f"optimize improves a plan's largest rank, and {search.objective.name} rates plans "
+            "otherwise: leave out the objective, or plan without optimize"
+        )
     began = time.perf_counter()
     starts = _Starts(problem, search, start)
     objectives = settings.objectives

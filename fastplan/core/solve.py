@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -10,7 +12,14 @@ import numpy as np
 from fastplan.core import _native
 from fastplan.core.problem import Problem, SearchSpace
 from fastplan.core.solution import Options, ProposerReport, Solution
-from fastplan.spec.request import CostModel, Partitioner, Proposer, Request, Search
+from fastplan.spec.request import (
+    CostModel,
+    ObjectiveFunction,
+    Partitioner,
+    Proposer,
+    Request,
+    Search,
+)
 from fastplan.spec.vocabulary import (
     DEVICE_KIND_INDEX,
     KERNEL_INDEX,
@@ -53,14 +62,23 @@ _TABLE_DTYPES: dict[str, Any] = {
 
 
 def estimate(request: Request) -> SearchSpace:
-    """The request's search space. Raises OutOfRange where exact arithmetic would need more."""
+    """The request's search space. Raises OutOfRange where exact arithmetic would need more, and
+    CostError where a custom cost fails."""
     columns = {f.name: getattr(request.cost, f.name) for f in fields(CostModel)}
     columns["device_kind"] = DEVICE_KIND_INDEX[request.cost.device_kind]
     columns["pipeline"] = PIPELINE_INDEX[request.cost.pipeline]
     columns["layout_rank_memory"] = np.array(request.cost.layout_rank_memory, np.int64)
     columns |= _table_columns(request)
     columns |= _menu_columns(request)
-    space = _native.estimate(columns)
+    pricing = request.pricing
+    columns["cost_function"] = 0 if pricing is None else pricing.function.address()
+    columns["batch_size"] = 0 if pricing is None else pricing.batch_size
+    try:
+        space = _native.estimate(columns)
+    except _native.CustomFailed as failed:
+        assert pricing is not None
+        facts = failed.args[0]
+        raise pricing.function.failure(facts, request.tables[facts["table"]].name) from None
     return SearchSpace(
         table_module=_numbered([table.path for table in request.tables]),
         table_group=_numbered([table.tower or None for table in request.tables]),
@@ -110,7 +128,8 @@ def solve(problem: Problem, search: Search, *, exhaustive: bool = False) -> Solu
     proposals that can't win are left out. Both give the same plan.
     """
     exhaustive = exhaustive or search.must_be_exhaustive
-    result = _native.solve(problem.columns(), _settings(search, exhaustive))
+    with _explained(search.objective):
+        result = _native.solve(problem.columns(), _settings(search, exhaustive))
     return Solution(
         found=result["found"],
         rating=result["rating"],
@@ -140,7 +159,22 @@ def _settings(search: Search, exhaustive: bool) -> dict[str, Any]:
         "proposers": [_proposer(proposer) for proposer in search.proposers],
         "exhaustive": exhaustive,
         "timeout_seconds": search.timeout_seconds,
+        "objective": _address(search.objective),
     }
+
+
+def _address(objective: ObjectiveFunction | None) -> int:
+    return 0 if objective is None else objective.address()
+
+
+@contextmanager
+def _explained(objective: ObjectiveFunction | None) -> Iterator[None]:
+    """Says what an objective did that the core can't go on with."""
+    try:
+        yield
+    except _native.CustomFailed as failed:
+        assert objective is not None
+        raise objective.failure(failed.args[0]) from None
 
 
 def _proposer(proposer: Proposer) -> dict[str, Any]:
@@ -152,16 +186,41 @@ def propose(problem: Problem, proposer: Proposer, begin: int, end: int) -> dict[
     return _native.propose(problem.columns(), _proposer(proposer), begin, end)
 
 
-def placer(problem: Problem, partitioner: Partitioner) -> _native.Placer:
+def placer(
+    problem: Problem, partitioner: Partitioner, objective: ObjectiveFunction | None = None
+) -> Placer:
     """Places and rates single proposals, for a search that is driven from Python."""
-    return _native.Placer(problem.columns(), asdict(partitioner))
+    return Placer(problem, partitioner, objective)
 
 
-def verify(problem: Problem, solution: Solution) -> str:
+class Placer:
+    """What placer() returns."""
+
+    def __init__(
+        self, problem: Problem, partitioner: Partitioner, objective: ObjectiveFunction | None
+    ) -> None:
+        self._objective = objective
+        columns = problem.columns()
+        self._placer = _native.Placer(columns, asdict(partitioner), _address(objective))
+
+    def place(self, options: list[int]) -> tuple[list[int], float] | None:
+        """Ranks and rating; None when some shard fits nowhere."""
+        with _explained(self._objective):
+            return self._placer.place(options)
+
+
+def verify(problem: Problem, solution: Solution, objective: ObjectiveFunction | None = None) -> str:
     """What is wrong with a solution: coverage, ranks, capacities or rating. Empty when nothing."""
-    return verify_plan(problem, solution.options, solution.ranks, solution.rating)
+    return verify_plan(problem, solution.options, solution.ranks, solution.rating, objective)
 
 
-def verify_plan(problem: Problem, options: Options, ranks: Options, rating: float) -> str:
+def verify_plan(
+    problem: Problem,
+    options: Options,
+    ranks: Options,
+    rating: float,
+    objective: ObjectiveFunction | None = None,
+) -> str:
     """The same of a plan from elsewhere. A rating of NaN is not checked."""
-    return _native.verify(problem.columns(), options, ranks, rating)
+    with _explained(objective):
+        return _native.verify(problem.columns(), options, ranks, rating, _address(objective))

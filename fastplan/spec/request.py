@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 
 class Table(NamedTuple):
@@ -97,6 +97,37 @@ class CostModel:
     layout_rank_memory: tuple[int, ...]  # empty unless row-wise shards are cut by memory
 
 
+class CompiledFunction(Protocol):
+    """A function of the user's that the core calls by address."""
+
+    @property
+    def name(self) -> str: ...
+
+    def address(self) -> int: ...
+
+    def fingerprint(self) -> str: ...
+
+
+class CostFunction(CompiledFunction, Protocol):
+    """Prices shards in place of TorchRec."""
+
+    def failure(self, facts: dict[str, Any], table: str) -> Exception: ...
+
+
+class ObjectiveFunction(CompiledFunction, Protocol):
+    """Rates plans in place of their largest rank."""
+
+    def failure(self, facts: dict[str, Any]) -> Exception: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pricing:
+    """A cost function, and what it reads beside the request."""
+
+    function: CostFunction
+    batch_size: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
     """The ranks as the search sees them: capacities after reservation, and who shares a host."""
@@ -146,11 +177,14 @@ class Search:
     proposers: tuple[Proposer, ...]
     partitioner: Partitioner
     timeout_seconds: float = 0.0  # 0 is none
+    objective: ObjectiveFunction | None = None  # None is the largest rank
 
     @property
     def must_be_exhaustive(self) -> bool:
-        """Thresholds and time-outs depend on proposals that can't win."""
-        return self.timeout_seconds > 0 or any(p.threshold for p in self.proposers)
+        """Thresholds and time-outs depend on proposals that can't win, and what can't win by an
+        objective nobody knows before it has rated it."""
+        listens = self.timeout_seconds > 0 or any(p.threshold for p in self.proposers)
+        return listens or self.objective is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,3 +195,4 @@ class Request:
     menus: tuple[tuple[MenuItem, ...], ...]
     coefficients: tuple[Coefficients, ...]
     cost: CostModel
+    pricing: Pricing | None = None  # None: costs are TorchRec's

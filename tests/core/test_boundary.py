@@ -14,6 +14,7 @@ SETTINGS = {
     "partitioner": asdict(Partitioner()),
     "proposers": [_proposer(p) for p in DEFAULT_SEARCH.proposers],
     "exhaustive": False,
+    "objective": 0,
     "timeout_seconds": 0.0,
 }
 

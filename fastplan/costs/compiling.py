@@ -1,0 +1,100 @@
+"""Compiles a function with numba, so that the core can call it by address."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, NamedTuple
+
+from fastplan.core import _native
+from fastplan.costs import loops
+from fastplan.costs.disk import disk_cache
+from fastplan.costs.errors import CostError
+from fastplan.costs.reasons import reason_of
+
+# Python's semantics, to the bit: a division by zero or an index out of bounds raises, and no
+# product and sum is contracted.
+_OPTIONS = {"nopython": True, "fastmath": False, "error_model": "python", "boundscheck": True}
+
+
+class Compiled(NamedTuple):
+    """A function in machine code. The address is good as long as this lives."""
+
+    address: int
+    seconds: float  # that compiling or loading took
+    from_disk: bool
+    owner: Any
+
+
+def compile_cost(function: FunctionType, digest: str | None) -> Compiled:
+    """A cost function; without a digest nothing is kept on disk. Raises CostError."""
+    numba = _numba()
+    shard, cost = (numba.from_dtype(d) for d in (_native.SHARD_DTYPE, _native.COST_DTYPE))
+    pointers = (numba.types.CPointer(shard), numba.types.CPointer(cost), numba.types.int64)
+    return _compile(function, (shard, cost), loops.price_all, pointers, digest)
+
+
+def compile_objective(function: FunctionType, digest: str | None) -> Compiled:
+    """An objective. Raises CostError."""
+    numba = _numba()
+    rank = numba.from_dtype(_native.RANK_DTYPE)
+    rating = numba.from_dtype(loops.RATING_DTYPE)
+    ranks = numba.types.Array(rank, 1, "C")
+    pointers = (numba.types.CPointer(rank), numba.types.int64, numba.types.CPointer(rating))
+    return _compile(function, (ranks, rating), loops.rate_plan, pointers, digest)
+
+
+def _compile(
+    function: FunctionType, types: Any, loop: Callable[..., int], pointers: Any, digest: str | None
+) -> Compiled:
+    """Compiles the function and a loop of ours around it into one library."""
+    numba = _numba()
+    from numba.core.ccallback import CFunc
+
+    base: Any = CFunc  # whose inner life mypy does not know
+
+    class Callback(base):
+        def _compile_uncached(self) -> Any:
+            # The function alone first, so that an error is about it and not about our loop.
+            inner.compile(types)
+            _check_result(function, inner)
+            return super()._compile_uncached()
+
+    start = time.perf_counter()
+    inner = numba.jit(**_OPTIONS)(function)
+    # A global, and not a closure: numba writes closures into the keys of its cache.
+    names = {**loop.__globals__, "carray": numba.carray, "call": inner}
+    outer = FunctionType(loop.__code__, names, function.__name__)
+    callback = Callback(outer, (pointers, numba.types.int64), locals={}, options=_OPTIONS)
+    if digest is not None:
+        callback._cache = disk_cache(outer, digest)
+    try:
+        callback.compile()
+    except CostError:
+        raise
+    except Exception as error:
+        raise CostError(reason_of(error, function)) from error
+    took = time.perf_counter() - start
+    return Compiled(callback.address, took, callback.cache_hits > 0, callback)
+
+
+def _check_result(function: FunctionType, inner: Any) -> None:
+    result = inner.nopython_signatures[0].return_type
+    if str(result) != "none":
+        code = function.__code__
+        raise CostError(
+            f"{function.__qualname__} returns a {result}, which nobody reads, "
+            f"{code.co_filename}:{code.co_firstlineno}: set fields of `{code.co_varnames[1]}`"
+        )
+
+
+def _numba() -> Any:
+    try:
+        import numba
+    except ImportError as error:
+        raise CostError(
+            "custom costs and objectives are compiled with numba, which is not installed: "
+            "`pip install 'fastplan[numba]'`"
+        ) from error
+    return numba
