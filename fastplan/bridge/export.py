@@ -39,6 +39,7 @@ from fastplan.spec.model import (
     TableSpec,
     TopologySpec,
 )
+from fastplan.spec.references import is_reference
 from fastplan.spec.request import Cluster, MenuItem, Request
 from fastplan.spec.reservation import POLICIES
 
@@ -124,10 +125,21 @@ def export_spec(planner: Any, module: Any, sharders: list[Any], name: str = "mod
         topology=_topology(planner),
         reservation=_reservation(planner._storage_reservation),
         search=search,
+        shard_cost=_name(space.request.pricing and space.request.pricing.function),
+        objective=_name(components.read_objective(planner._perf_model, len(cluster.rank_hbm))),
     )
     spec = _corrected(draft, space.request, planner._storage_reservation)
     _check(spec, expected, cluster)
     return spec
+
+
+def _name(function: Any) -> str | None:
+    """A custom function as a spec names it."""
+    if function is None:
+        return None
+    if not is_reference(function.name) or function.name.startswith("__main__:"):
+        raise CannotExport(f"{function.name} is not at the top of a module that can be imported")
+    return str(function.name)
 
 
 def _modules(space: EstimatedSpace) -> dict[str, ModuleSpec]:
@@ -302,7 +314,7 @@ def _reservation(reservation: Any) -> ReservationSpec:
 
 
 def _search(planner: Any, ranks: int) -> SearchSpec:
-    components.check_perf_model(planner._perf_model, ranks)
+    components.read_objective(planner._perf_model, ranks)
     return SearchSpec(
         proposers=tuple(components.read_proposer(each) for each in planner._proposers),
         partitioner=components.read_partitioner(planner._partitioner),

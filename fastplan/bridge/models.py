@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
-import os
-import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +17,7 @@ from fastplan.bridge.export import export_spec
 from fastplan.bridge.planner import EmbeddingShardingPlanner
 from fastplan.spec.hardware import find_hardware, topology_arguments
 from fastplan.spec.model import ModelSpec, TopologySpec
+from fastplan.spec.references import BadReference, find
 
 _ROOMY = 1 << 50
 _WANTED = "must return the module, or (module, sharders), or (module, sharders, constraints)"
@@ -64,18 +62,10 @@ def _without_advice() -> Iterator[None]:
 
 def build_model(target: str) -> tuple[nn.Module, list[Any], dict[str, Any] | None]:
     """Module, sharders and constraints; TorchRec's default sharders where there are none."""
-    home, _, name = target.partition(":")
-    if os.getcwd() not in sys.path:
-        # As `python -m` has it; the command's own script would be there instead.
-        sys.path.insert(0, os.getcwd())
     try:
-        found: Any = importlib.import_module(home)
-    except Exception as error:
-        raise BadModel(f"{home} can't be imported: {type(error).__name__}: {error}") from error
-    for part in name.split("."):
-        if not hasattr(found, part):
-            raise BadModel(f"module {home} has no {name!r}")
-        found = getattr(found, part)
+        found = find(target)
+    except BadReference as error:
+        raise BadModel(str(error)) from error
     if not callable(found):
         raise BadModel(f"{target} is a {type(found).__name__}, not a function; it {_WANTED}")
     try:

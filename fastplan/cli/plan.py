@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from fastplan.cli import optimizing
-from fastplan.cli.errors import NO, OK
+from fastplan.cli.errors import NO, OK, CommandError
 from fastplan.cli.targets import add_cluster_arguments, load_target
 
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fastplan.core.optimize import OptimizeSettings
     from fastplan.offline.plan import Planned
     from fastplan.spec.job import Job
+    from fastplan.spec.model import ModelSpec
 
 HELP = (
     "Plans a model on a cluster: the plan that TorchRec's planner would return there. A spec file "
@@ -26,12 +27,19 @@ fastplan plan model.yaml --sku h100 --world-size 64
 fastplan plan model.yaml --sku a100-80 --world-size 16 -o plan.json --html plan.html
 fastplan plan model.yaml --sku h100 --world-size 64 --optimize --time-budget 10 --threads 2
 fastplan plan mypkg.models:build --sku h100 --world-size 64 --cache /shared/plans
+fastplan plan model.yaml --sku h100 --world-size 64 --cost mypkg.costs:my_cost
 """
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("model", metavar="FILE", help="a spec file, or package.module:function")
     add_cluster_arguments(parser)
+    parser.add_argument(
+        "--cost", metavar="NAME", help="package.module:function with @fastplan.shard_cost"
+    )
+    parser.add_argument(
+        "--objective", metavar="NAME", help="package.module:function with @fastplan.plan_objective"
+    )
     parser.add_argument("-o", "--output", metavar="FILE", help="write the plan as JSON")
     parser.add_argument("--html", metavar="FILE", help="write a report to look at in a browser")
     parser.add_argument(
@@ -49,7 +57,7 @@ def run(args: Namespace) -> int:
     from fastplan.spec.lower import lower
 
     optimization = optimizing.settings_of(args)
-    spec = load_target(args)
+    spec = _with_functions(load_target(args), args)
     where = False if args.no_cache else args.cache
     cache = open_cache(where, capacity_tolerance=0.01, timeout=30.0)
     try:
@@ -104,6 +112,21 @@ def _plan(job: Job, cache: PlanCache | None, settings: OptimizeSettings | None) 
 
         print("\nfastplan: interrupted; this is the best plan so far", file=stderr)
     return planned
+
+
+def _with_functions(spec: ModelSpec, args: Namespace) -> ModelSpec:
+    from dataclasses import replace
+
+    from fastplan.spec.references import is_reference
+
+    for option, field in (("cost", "shard_cost"), ("objective", "objective")):
+        name = getattr(args, option)
+        if name is None:
+            continue
+        if not is_reference(name):
+            raise CommandError(f"--{option} must be package.module:function, not {name!r}")
+        spec = replace(spec, **{field: name})
+    return spec
 
 
 def _say_written(args: Namespace) -> None:

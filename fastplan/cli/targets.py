@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -13,12 +12,12 @@ from fastplan.cli.errors import CommandError
 if TYPE_CHECKING:
     from fastplan.spec.model import ModelSpec
 
-_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
-
 
 def is_function(target: str) -> bool:
     """Whether the target is `package.module:function`."""
-    return _FUNCTION.fullmatch(target) is not None and not os.path.exists(target)
+    from fastplan.spec.references import is_reference
+
+    return is_reference(target) and not os.path.exists(target)
 
 
 def add_cluster_arguments(parser: ArgumentParser) -> None:

@@ -33,6 +33,7 @@ __all__ = [
     "Objectives",
     "OptimizeSettings",
     "Optimized",
+    "OtherObjective",
     "RulesBroken",
     "Slab",
     "check_bound",
@@ -49,6 +50,10 @@ _NO_LIMIT = 2**62
 _MOST_THREADS = 256
 # Of a budget, when something else is to be minimised after it.
 _RATING_SHARE = 0.5
+
+
+class OtherObjective(ValueError):
+    """A search that rates plans by something else than their largest rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,11 +119,11 @@ def optimize(
     tables, for objectives that name some. Unless an objective is given, the result is never worse
     than either; it keeps every rule of TorchRec's own plans and is rated as TorchRec rates it.
     Ctrl-C ends the search with the best plan so far. Raises OutOfRange like solve(),
-    RulesBroken for rules that no plan can keep, and ValueError for a search that does not rate
-    plans by their largest rank.
+    RulesBroken for rules that no plan can keep, and OtherObjective for a search that does not
+    rate plans by their largest rank.
     """
     if search.objective is not None:
-        raise ValueError(
+        raise OtherObjective(
             f"optimize improves a plan's largest rank, and {search.objective.name} rates plans "
             "otherwise: leave out the objective, or plan without optimize"
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -54,15 +55,14 @@ def disk_cache(function: FunctionType, digest: str) -> Any:
         def load_overload(self, *request: Any) -> Any:
             try:
                 return super().load_overload(*request)
-            except Exception:  # written by another numba, or damaged
+            except Exception:  # a damaged file, which the next save would stumble over too
+                with suppress(OSError):
+                    self.flush()
                 return None
 
         def save_overload(self, *result: Any) -> None:
-            try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # large arrays can't be kept
-                    super().save_overload(*result)
-            except OSError:
-                pass
+            with suppress(OSError), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # large arrays can't be kept
+                super().save_overload(*result)
 
     return DiskCache(function)

@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from contextlib import suppress
-from types import FunctionType
+from types import FunctionType, SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -83,7 +83,8 @@ class CustomFunction:
     def _raised(self, record: Any, out: Any) -> str:
         """What the function raises; compiled code can't tell, so it is asked in Python."""
         try:
-            self._function(record, out)
+            with np.errstate(divide="raise", invalid="raise"):
+                self._function(record, out)
         except Exception as error:
             trail = error.__traceback__
             line = None
@@ -111,8 +112,7 @@ class ShardCost(CustomFunction):
         record, cost = facts["record"][0], facts["cost"][0]
         kind = f"{SHARDING_TYPES[record['sharding_type']]}, {KERNELS[record['kernel']]}"
         if facts["raised"]:
-            out = facts["record"]["stock"].copy().view(np.recarray)[0]
-            what = self._raised(facts["record"].view(np.recarray)[0], out)
+            what = self._raised(_plain(record), _plain(record["stock"]))
         else:
             part = next(n for n in cost.dtype.names if not 0 <= cost[n] < np.inf)
             what = f"set `{part}` to {float(cost[part])}, which is no cost"
@@ -145,8 +145,7 @@ class PlanObjective(CustomFunction):
         ranks = facts["ranks"]
         worst = int(ranks["total"].argmax())
         if facts["raised"]:
-            out = np.full(1, np.nan, loops.RATING_DTYPE).view(np.recarray)[0]
-            what = self._raised(ranks.view(np.recarray), out)
+            what = self._raised(ranks.view(np.recarray), SimpleNamespace())
         elif np.isnan(facts["rating"]):
             what = "set `rating` to nan, or not at all"
         else:
@@ -158,6 +157,17 @@ class PlanObjective(CustomFunction):
 
     def _compile(self, digest: str | None) -> Compiled:
         return compiling.compile_objective(self._function, digest)
+
+
+def _plain(record: Any) -> SimpleNamespace:
+    """A record with Python's own numbers, which raise where compiled ones do."""
+    fields = {name: record[name] for name in record.dtype.names}
+    return SimpleNamespace(
+        **{
+            name: _plain(value) if isinstance(value, np.void) else value.tolist()
+            for name, value in fields.items()
+        }
+    )
 
 
 def _call(address: int, *arguments: int) -> int:

@@ -100,6 +100,7 @@ class Planned:
                 "torchrec": str(job.context["torchrec"]),
                 "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
                 **self._proven(),
+                **_functions(job),
                 **(notes or {}),
             },
             basis=Basis(
@@ -121,6 +122,13 @@ class Planned:
                 if math.isfinite(rating)
             }
         return notes
+
+
+def _functions(job: Job) -> dict[str, str]:
+    """The names of custom functions that took part."""
+    pricing, objective = job.request.pricing, job.search.objective
+    named = {} if pricing is None else {"cost": pricing.function.name}
+    return named if objective is None else {**named, "objective": objective.name}
 
 
 def plan_job(
@@ -209,8 +217,8 @@ def _improved(job: Job, problem: Problem, start: Solution, settings: OptimizeSet
 
 def _cached(job: Job, key: str, cache: PlanCache | None, report: CacheReport) -> Candidate | None:
     """The stored plan, verified; what came of it is told in the report."""
-    if cache is None:
-        report.reason = "no cache is configured"
+    if cache is None or job.uncacheable is not None:
+        report.reason = job.uncacheable or "no cache is configured"
         return None
     try:
         candidates, reason = cache.find(key, job.cluster)
@@ -223,7 +231,11 @@ def _cached(job: Job, key: str, cache: PlanCache | None, report: CacheReport) ->
             space = estimate(narrowed(job.request, record))
             numbers = np.arange(len(record.table), dtype=np.int32)
             complaint = verify_plan(
-                Problem(space, job.cluster), numbers, record.ranks, record.rating
+                Problem(space, job.cluster),
+                numbers,
+                record.ranks,
+                record.rating,
+                job.search.objective,
             )
         except (BadRecord, OutOfRange) as problem:
             complaint = str(problem)

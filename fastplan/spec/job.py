@@ -30,3 +30,4 @@ class Job:
     context: dict[str, Any]
     device: str
     settings: tuple[dict[str, Any], ...]  # by table, what the plan carries along
+    uncacheable: str | None = None  # why no cache can keep the plan

@@ -15,7 +15,17 @@ from fastplan.spec.hardware import Hardware, find_hardware, for_job
 from fastplan.spec.job import CannotPlan, Job
 from fastplan.spec.menus import MenuRules
 from fastplan.spec.model import CacheSpec, ModelSpec, ModuleSpec, TableSpec
-from fastplan.spec.request import Cluster, Coefficients, MenuItem, Request, Search, Table
+from fastplan.spec.request import (
+    Cluster,
+    Coefficients,
+    MenuItem,
+    ObjectiveFunction,
+    Pricing,
+    Request,
+    Search,
+    Table,
+)
+from fastplan.spec.vocabulary import SHARDING_TYPES
 
 _DEFAULT_HARDWARE = "torchrec"
 _STOCK_COEFFICIENTS = Coefficients((1.0, 1.0, 1.0, 0.0), None)
@@ -31,6 +41,13 @@ def lower(spec: ModelSpec) -> Job:
     hbm, ddr = reservation.reserve(
         spec.reservation, hardware.device, inputs, memory.hbm, memory.ddr
     )
+    search = Search(
+        proposers=spec.search.proposers,
+        partitioner=spec.search.partitioner,
+        timeout_seconds=spec.search.timeout_seconds,
+        objective=_objective(spec),
+    )
+    custom, uncacheable = _custom_parts(request, search)
     return Job(
         name=spec.name,
         request=request,
@@ -41,22 +58,48 @@ def lower(spec: ModelSpec) -> Job:
             local_world_size=shape.local_world_size,
             group_size=shape.group_size,
         ),
-        search=Search(
-            proposers=spec.search.proposers,
-            partitioner=spec.search.partitioner,
-            timeout_seconds=spec.search.timeout_seconds,
-        ),
+        search=search,
         context={
             "torchrec": version,
             "deterministic": spec.search.deterministic,
             "local_world_size": shape.local_world_size,
             "group_size": shape.group_size,
             "reservation": reservation.describe(spec.reservation, hardware.device, inputs),
-            "custom": [],
+            "custom": custom,
         },
         device=hardware.device,
         settings=tuple(_settings(table) for table in spec.tables),
+        uncacheable=uncacheable,
     )
+
+
+def _pricing(spec: ModelSpec) -> Pricing | None:
+    if spec.shard_cost is None:
+        return None
+    from fastplan.costs.named import find_cost
+
+    return Pricing(function=find_cost(spec.shard_cost), batch_size=spec.batch_size)
+
+
+def _objective(spec: ModelSpec) -> ObjectiveFunction | None:
+    if spec.objective is None:
+        return None
+    from fastplan.costs.named import find_objective
+
+    return find_objective(spec.objective)
+
+
+def _custom_parts(request: Request, search: Search) -> tuple[list[Any], str | None]:
+    """What custom functions add to the fingerprint; or that they have none, and why."""
+    if request.pricing is None and search.objective is None:
+        return [], None
+    from fastplan.costs.errors import CannotTell
+    from fastplan.costs.keys import custom_parts
+
+    try:
+        return custom_parts(request, search), None
+    except CannotTell as why:
+        return [["unknown", str(why)]], str(why)
 
 
 def torchrec_version(spec: ModelSpec) -> str:
@@ -143,11 +186,15 @@ class _Lowering:
             )
         tables = tuple(self._table(table) for table in self._spec.tables)
         types = frozenset(item.sharding_type for menu in self._items for item in menu)
+        pricing = _pricing(self._spec)
+        if pricing is not None:
+            types = frozenset(SHARDING_TYPES)  # a custom cost may read every bandwidth
         return Request(
             tables=tables,
             menus=tuple(self._items),
             coefficients=tuple(self._coefficients),
             cost=cost_model(self._hardware, self._shape, types, self._memory.main, self._spec.cost),
+            pricing=pricing,
         )
 
     def _table(self, spec: TableSpec) -> Table:

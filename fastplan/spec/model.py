@@ -134,4 +134,6 @@ class ModelSpec:
     reservation: ReservationSpec = ReservationSpec()
     search: SearchSpec = SearchSpec()
     cost: dict[str, Any] = field(default_factory=dict)  # numbers of request.CostModel, as they are
+    shard_cost: str | None = None  # package.module:function, with @fastplan.shard_cost
+    objective: str | None = None  # the same, with @fastplan.plan_objective
     source: str = ""  # the file, for messages

@@ -22,6 +22,7 @@ from fastplan.spec.model import (
     TableSpec,
     TopologySpec,
 )
+from fastplan.spec.references import is_reference
 from fastplan.spec.request import CostModel, Partitioner, Proposer, Table
 from fastplan.spec.reservation import POLICIES
 from fastplan.spec.spec_fields import (
@@ -66,7 +67,9 @@ def spec_of(document: Document) -> ModelSpec:
         topology=_topology(root.nested("topology", TOPOLOGY_FIELDS)),
         reservation=_reservation(root.nested("reservation", RESERVATION_FIELDS)),
         search=_search(root.nested("search", SEARCH_FIELDS)),
-        cost=_numbers(root.nested("cost", COST_FIELDS), CostModel),
+        cost=_numbers(_cost_fields(root), CostModel),
+        shard_cost=_shard_cost(root),
+        objective=_reference(root, "objective"),
         source=document.file,
     )
 
@@ -289,6 +292,26 @@ def _proposer(fields: Fields) -> Proposer:
         max_proposals=fields.whole("max_proposals", 10_000, most=1 << 30),
         bins_per_device=fields.whole("bins_per_device", 100, least=1, most=1 << 20),
     )
+
+
+def _cost_fields(root: Fields) -> Fields | None:
+    """Numbers of the cost model; the field may also be no more than the name of a function."""
+    node = root.node("cost")
+    if node is None or isinstance(node.value, str):
+        return None
+    return root.nested("cost", ("function", *COST_FIELDS))
+
+
+def _shard_cost(root: Fields) -> str | None:
+    fields = _cost_fields(root)
+    return _reference(root, "cost") if fields is None else _reference(fields, "function")
+
+
+def _reference(fields: Fields, name: str) -> str | None:
+    found = fields.text(name, None)
+    if found is not None and not is_reference(found):
+        raise fields.error(name, f"must be package.module:function, not {found!r}")
+    return found
 
 
 def _numbers(fields: Fields | None, owner: Any) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from fastplan.spec.reservation import POLICIES
 from fastplan.spec.vocabulary import KERNELS, PROPOSERS, SHARDING_TYPES
 
 _TEXT = {"type": "string"}
+_FUNCTION = {"type": "string", "description": "package.module:function, a custom one"}
 _FLAG = {"type": "boolean"}
 _NUMBER = {"type": "number"}
 _FRACTION = {"type": "number", "minimum": 0, "maximum": 1}
@@ -47,7 +48,15 @@ def schema() -> dict[str, Any]:
         "topology": _topology(),
         "reservation": _reservation(),
         "search": _search(),
-        "cost": _object({name: _of(CostModel, name) for name in COST_FIELDS}),
+        "cost": {
+            "anyOf": [
+                _FUNCTION,
+                _object(
+                    {"function": _FUNCTION, **{n: _of(CostModel, n) for n in COST_FIELDS}},
+                ),
+            ]
+        },
+        "objective": _FUNCTION,
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

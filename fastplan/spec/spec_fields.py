@@ -15,6 +15,7 @@ MODEL_FIELDS = (
     "reservation",
     "search",
     "cost",
+    "objective",
 )
 TABLE_FIELDS = (
     "name",

@@ -47,7 +47,8 @@ def to_plain(spec: ModelSpec) -> dict[str, Any]:
         "topology": _topology(spec.topology),
         "reservation": _given(spec.reservation),
         "search": _given(spec.search),
-        "cost": {name: _value(value) for name, value in spec.cost.items()},
+        "cost": _cost(spec),
+        "objective": spec.objective,
         "modules": {path: _given(module) for path, module in spec.modules.items()},
         "menus": {
             name: [_value(entry._asdict()) for entry in menu] for name, menu in spec.menus.items()
@@ -57,6 +58,13 @@ def to_plain(spec: ModelSpec) -> dict[str, Any]:
     one_module = next(iter(spec.modules)) if len(spec.modules) == 1 else None
     content["tables"] = [_table(table, one_module) for table in spec.tables]
     return content
+
+
+def _cost(spec: ModelSpec) -> Any:
+    numbers = {name: _value(value) for name, value in spec.cost.items()}
+    if spec.shard_cost is None:
+        return numbers
+    return {"function": spec.shard_cost, **numbers} if numbers else spec.shard_cost
 
 
 def _table(table: TableSpec, one_module: str | None) -> dict[str, Any]:
