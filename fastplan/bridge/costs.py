@@ -77,6 +77,8 @@ class Estimators:
         self.config = self.perf._config
         self._scan = _scanned(self.config)
         self._coefficients: dict[Coefficients, int] = {}
+        self._own_coefficients: dict[tuple[str, str], Coefficients] = {}
+        self._memory_bandwidths: dict[tuple[str, float | None, bool], float] = {}
         self._cost_models: dict[frozenset[str], CostModel] = {}
 
     @property
@@ -85,16 +87,24 @@ class Estimators:
 
     def coefficients_of(self, sharding_type: str, kernel: str) -> int:
         """Index of the pair's coefficients."""
-        row = self._scan.coefficients.get((sharding_type, kernel))
+        pair = (sharding_type, kernel)
+        row = self._scan.coefficients.get(pair) or self._own_coefficients.get(pair)
         if row is None:
             found = self.config.get_coefficients_for_sharding(sharding_type, kernel)
             row = Coefficients(_four(found.fwd), None if found.bwd is None else _four(found.bwd))
-            if not vars(self.config):
-                self._scan.coefficients[sharding_type, kernel] = row
+            # What a class says is known for good, what an instance says for now.
+            known = self._own_coefficients if vars(self.config) else self._scan.coefficients
+            known[pair] = row
         return self._coefficients.setdefault(row, len(self._coefficients))
 
     def bandwidth(self, kernel: str, cache_ratio: float | None, prefetch: bool) -> float:
         """Bandwidth of the memory that a kernel reads."""
+        asked = (kernel, cache_ratio, prefetch)
+        if asked not in self._memory_bandwidths:
+            self._memory_bandwidths[asked] = self._ask_bandwidth(*asked)
+        return self._memory_bandwidths[asked]
+
+    def _ask_bandwidth(self, kernel: str, cache_ratio: float | None, prefetch: bool) -> float:
         topology = self.perf._topology
         try:
             bandwidth = self.config.get_device_bw(
