@@ -93,7 +93,7 @@ class _Walk:
         elif _is_steady(value):
             self._say("steady", getattr(value, "__module__", None) or "", value.__name__)
         else:
-            raise CannotTell(f"`{name}` is a {type(value).__qualname__}")
+            raise CannotTell(f"`{name}` is a {type(value).__name__}")
 
     def _met(self, value: Any) -> bool:
         """Whether it has been walked before; then its number stands for it."""
