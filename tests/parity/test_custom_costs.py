@@ -7,13 +7,13 @@ from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.proposers import UniformProposer
 
 import fastplan
-from fastplan.bridge.custom import add_cost
 
 from .compare import assert_same, outcome
 from .custom import ListeningProposer, ReversingPartitioner, RowCountEstimator
+from .functions import assert_agree
 from .instances import Built, make_instance
 from .small import MIB, assert_engine, small, small_constraints, small_topology
-from .subject import SELF_CHECK, FastPlanner, TorchRecPlanner
+from .subject import SELF_CHECK, FastPlanner
 
 pytestmark = pytest.mark.skipif(SELF_CHECK, reason="TorchRec's planner has no such arguments")
 
@@ -63,25 +63,6 @@ def every_column(ranks: Any, out: Any) -> None:
     for i in range(len(ranks)):
         memory += 1e-15 * (ranks[i].hbm + 2.0 * ranks[i].ddr + ranks[i].ssd) * (1 + ranks[i].host)
     out.rating = compute + comms + memory + 0.125 * ranks.total.max()
-
-
-class TorchRecWithFunctions(TorchRecPlanner):
-    """TorchRec's planner, given the functions as parts of its own kinds."""
-
-    def __init__(self, *, shard_cost: Any = None, objective: Any = None, **arguments: Any) -> None:
-        super().__init__(**arguments)
-        if shard_cost is not None:
-            add_cost(self._enumerator, shard_cost, self._topology)
-        if objective is not None:
-            self._perf_model = fastplan.ObjectiveModel(objective, self._topology)
-
-
-def assert_agree(build: Any, *engines: str) -> Any:
-    expected, _ = outcome(TorchRecWithFunctions, build())
-    actual, planner = outcome(FastPlanner, build())
-    assert_same(expected, actual)
-    assert_engine(planner, *engines)
-    return planner
 
 
 def with_functions(built: Built, **functions: Any) -> Built:

@@ -1,0 +1,30 @@
+"""Both planners with the same custom functions."""
+
+from typing import Any
+
+import fastplan
+from fastplan.bridge.custom import add_cost
+
+from .compare import assert_same, outcome
+from .small import assert_engine
+from .subject import FastPlanner, TorchRecPlanner
+
+
+class TorchRecWithFunctions(TorchRecPlanner):
+    """TorchRec's planner, given the functions as parts of its own kinds."""
+
+    def __init__(self, *, shard_cost: Any = None, objective: Any = None, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        if shard_cost is not None:
+            add_cost(self._enumerator, shard_cost, self._topology)
+        if objective is not None:
+            self._perf_model = fastplan.ObjectiveModel(objective, self._topology)
+
+
+def assert_agree(build: Any, *engines: str) -> Any:
+    """The two do the same; returns fastplan's planner, whose engine is one of those named."""
+    expected, _ = outcome(TorchRecWithFunctions, build())
+    actual, planner = outcome(FastPlanner, build())
+    assert_same(expected, actual)
+    assert_engine(planner, *engines)
+    return planner
