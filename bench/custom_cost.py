@@ -1,0 +1,313 @@
+"""Times custom costs: TorchRec's formula compiled from Python beside the core's own, and the same
+change to the cost compiled beside a Python estimator in TorchRec.
+
+Plans are made in turns in one process, and compared. Compiling is timed apart, in processes of its
+own: once with nothing on disk, and then with the compiled code there.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
+from torchrec.distributed.planner.planners import EmbeddingShardingPlanner as TorchRecPlanner
+from torchrec.distributed.planner.shard_estimators import (
+    EmbeddingPerfEstimator,
+    EmbeddingStorageEstimator,
+)
+from torchrec.distributed.planner.types import Topology
+
+import fastplan
+from bench.identity import differences, rating_difference
+from bench.machine import describe
+from bench.planning import RESULTS, make_case, parse_grid
+from bench.progress import Progress
+from bench.runs import Case, quiet
+from bench.text import duration, ratio, table
+from fastplan.costs.stock import stock_cost
+
+SHARDERS = [EmbeddingBagCollectionSharder()]
+UVM_FACTOR = 1.4
+COMPILE = """
+import json, time
+from fastplan.costs.stock import stock_cost
+start = time.process_time()
+made = stock_cost.compiled()
+print(json.dumps([time.process_time() - start, made.from_disk]))
+"""
+
+
+@fastplan.shard_cost
+def slower_uvm(shard: Any, out: Any) -> None:
+    if shard.kernel == fastplan.Kernel.FUSED_UVM:
+        out.fwd_compute = shard.stock.fwd_compute * UVM_FACTOR
+
+
+class SlowerUvm(EmbeddingPerfEstimator):
+    """The same as TorchRec's users write it."""
+
+    def estimate(self, sharding_options: Any, sharder_data_map: Any) -> None:
+        super().estimate(sharding_options, sharder_data_map)
+        for option in sharding_options:
+            if option.compute_kernel == "fused_uvm":
+                for shard in option.shards:
+                    shard.perf.fwd_compute *= UVM_FACTOR
+
+
+@fastplan.plan_objective
+def largest_rank(ranks: Any, out: Any) -> None:
+    out.rating = ranks.total.max()
+
+
+@dataclass
+class Timed:
+    """One way to plan, and what it took."""
+
+    name: str
+    planner: Callable[[Case], Any]
+    seconds: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+    plan: Any = None
+    rating: float = 0.0
+    engine: str = "torchrec"
+
+    def run(self, case: Case, *, warm_up: bool = False) -> None:
+        with quiet():
+            planner = self.planner(case)
+            wall, cpu = time.perf_counter(), time.process_time()
+            self.plan = planner.plan(case.module, SHARDERS)
+            wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        if not warm_up:
+            self.seconds.append(wall)
+            self.cpu.append(cpu)
+        self.rating = float(planner._perf_model.rate(planner._best_plan))
+        if isinstance(planner, fastplan.EmbeddingShardingPlanner):
+            self.engine = planner.last_run.engine
+
+    def result(self) -> dict[str, Any]:
+        return {
+            "engine": self.engine,
+            "rating": self.rating,
+            "median_seconds": statistics.median(self.seconds),
+            "median_cpu_seconds": statistics.median(self.cpu),
+            "seconds": self.seconds,
+            "cpu_seconds": self.cpu,
+        }
+
+
+def topology(case: Case) -> Topology:
+    return Topology(
+        world_size=case.ranks,
+        compute_device="cuda",
+        hbm_cap=case.hbm_bytes,
+        local_world_size=min(case.ranks_per_host, case.ranks),
+    )
+
+
+def ours(**functions: Any) -> Callable[[Case], Any]:
+    def planner(case: Case) -> Any:
+        return fastplan.EmbeddingShardingPlanner(
+            topology=topology(case),
+            batch_size=case.batch_size,
+            constraints=case.constraints,
+            stats=[],
+            **functions,
+        )
+
+    return planner
+
+
+def with_estimator(planner_class: type[Any]) -> Callable[[Case], Any]:
+    def planner(case: Case) -> Any:
+        own = topology(case)
+        estimators = [
+            SlowerUvm(own, case.constraints),
+            EmbeddingStorageEstimator(own, case.constraints),
+        ]
+        enumerator = EmbeddingEnumerator(own, case.batch_size, case.constraints, estimators)
+        return planner_class(
+            topology=own,
+            batch_size=case.batch_size,
+            constraints=case.constraints,
+            enumerator=enumerator,
+            stats=[],
+        )
+
+    return planner
+
+
+def main() -> int:
+    arguments = _arguments()
+    [(tables, ranks)] = arguments.size
+    case = make_case(tables, ranks)
+    stock = Timed("TorchRec's cost, in the core", ours())
+    copy = Timed("TorchRec's cost, compiled from Python", ours(shard_cost=stock_cost))
+    own = Timed("a changed cost, compiled from Python", ours(shard_cost=slower_uvm))
+    objective = Timed("an objective, compiled from Python", ours(objective=largest_rank))
+    mixed = Timed(
+        "a changed cost, Python estimator in fastplan",
+        with_estimator(fastplan.EmbeddingShardingPlanner),
+    )
+    theirs = Timed("a changed cost, Python estimator in TorchRec", with_estimator(TorchRecPlanner))
+    fast = [stock, copy, own, objective]
+    slow = [mixed, theirs]
+    with Progress(f"{tables} x {ranks}: {arguments.repetitions} rounds of fastplan"):
+        for each in fast:
+            each.run(case, warm_up=True)
+        for _ in range(arguments.repetitions):
+            for each in fast:
+                each.run(case)
+    with Progress(f"{tables} x {ranks}: Python estimators"):
+        for each in slow:
+            each.run(case)
+    with Progress("compiling in processes of its own"):
+        compiling = _compile(arguments.repetitions)
+    found = _differences(stock, copy, own, objective, mixed, theirs)
+    result = {
+        **describe(),
+        "tables": tables,
+        "ranks": ranks,
+        "runs": {each.name: each.result() for each in (*fast, *slow)},
+        "compile": compiling,
+        "differences": found,
+    }
+    result["checks"] = _checks(stock, copy, own, theirs)
+    print(_report(result, (*fast, *slow)))
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    (arguments.output / "custom_cost.json").write_text(json.dumps(result, indent=2) + "\n")
+    return 1 if found or not all(check["holds"] for check in result["checks"]) else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.custom_cost",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--size",
+        type=parse_grid,
+        default=parse_grid("100x16"),
+        metavar="CELL",
+        help="tables x ranks (default 100x16)",
+    )
+    parser.add_argument(
+        "--repetitions", type=int, default=15, metavar="N", help="rounds (default 15)"
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=RESULTS,
+        metavar="DIR",
+        help="where custom_cost.json goes (default bench/results)",
+    )
+    arguments = parser.parse_args()
+    if arguments.repetitions < 1 or len(arguments.size) != 1:
+        parser.error("--repetitions must be at least 1, and --size one cell")
+    return arguments
+
+
+def _compile(repetitions: int) -> dict[str, Any]:
+    """CPU seconds to compile, and to load what another process has compiled."""
+    found: dict[bool, list[float]] = {False: [], True: []}
+    for _ in range(min(repetitions, 3)):
+        with tempfile.TemporaryDirectory() as folder:
+            for _ in range(2):
+                environment = {**os.environ, "NUMBA_CACHE_DIR": folder}
+                command = [sys.executable, "-c", COMPILE]
+                done = subprocess.run(command, env=environment, capture_output=True, check=True)
+                seconds, from_disk = json.loads(done.stdout)
+                found[from_disk].append(seconds)
+    return {
+        "compile_seconds": found[False],
+        "load_seconds": found[True],
+        "median_compile_seconds": statistics.median(found[False]),
+        "median_load_seconds": statistics.median(found[True]),
+    }
+
+
+def _differences(
+    stock: Timed, copy: Timed, own: Timed, objective: Timed, mixed: Timed, theirs: Timed
+) -> list[str]:
+    pairs = [(stock, copy), (stock, objective), (theirs, own), (theirs, mixed)]
+    return [
+        f"{other.name}: {line}"
+        for one, other in pairs
+        for line in (
+            *differences(one.plan, other.plan),
+            *rating_difference(one.rating, other.rating),
+        )
+    ]
+
+
+def _checks(stock: Timed, copy: Timed, own: Timed, theirs: Timed) -> list[dict[str, Any]]:
+    """By CPU time, which other work on the machine hardly changes."""
+    cost = statistics.median(copy.cpu) / statistics.median(stock.cpu)
+    gain = statistics.median(theirs.cpu) / statistics.median(own.cpu)
+    return [
+        {
+            "text": "compiled relative to the core's own cost, CPU time",
+            "value": cost,
+            "goal": "at most 1.5",
+            "holds": cost <= 1.5,
+        },
+        {
+            "text": "a Python estimator in TorchRec relative to compiled, CPU time",
+            "value": gain,
+            "goal": "at least 100",
+            "holds": gain >= 100,
+        },
+    ]
+
+
+def _report(result: dict[str, Any], runs: tuple[Timed, ...]) -> str:
+    base = statistics.median(runs[-1].cpu)
+    rows = []
+    for each in runs:
+        cpu = statistics.median(each.cpu)
+        rows.append(
+            [
+                each.name,
+                each.engine,
+                duration(statistics.median(each.seconds)),
+                str(len(each.seconds)),
+                duration(cpu),
+                duration(min(each.cpu)),
+                duration(max(each.cpu)),
+                ratio(base / cpu),
+            ]
+        )
+    header = ["", "engine", "median", "n", "CPU", "min", "max", "ratio"]
+    compiling = result["compile"]
+    lines = [
+        f"{result['tables']} tables x {result['ranks']} ranks",
+        table(header, rows),
+        "",
+        f"Compiling TorchRec's cost takes {duration(compiling['median_compile_seconds'])} of CPU "
+        f"time, loading it in another process {duration(compiling['median_load_seconds'])} "
+        f"(n = {len(compiling['load_seconds'])}).",
+        *map(_check_line, result["checks"]),
+        "All plans that should be are identical."
+        if not result["differences"]
+        else f"DIFFERENT: {'; '.join(result['differences'])}",
+    ]
+    return "\n".join(lines)
+
+
+def _check_line(check: dict[str, Any]) -> str:
+    verdict = "holds" if check["holds"] else "DOES NOT HOLD"
+    return f"{check['text']}: {check['value']:.3g} ({check['goal']}: {verdict})"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
