@@ -15,7 +15,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
@@ -29,13 +28,14 @@ from torchrec.distributed.planner.types import Topology
 
 import fastplan
 from bench.identity import differences, rating_difference
-from bench.machine import describe
-from bench.planning import RESULTS, make_case, parse_grid
+from bench.planning import make_case, parse_grid
 from bench.progress import Progress
+from bench.results_file import add_arguments, measured_or_shown
 from bench.runs import Case, quiet
 from bench.text import duration, ratio, table
 from fastplan.costs.stock import stock_cost
 
+FILE = "custom_cost.json"
 SHARDERS = [EmbeddingBagCollectionSharder()]
 UVM_FACTOR = 1.4
 COMPILE = """
@@ -148,6 +148,14 @@ def with_estimator(planner_class: type[Any]) -> Callable[[Case], Any]:
 
 def main() -> int:
     arguments = _arguments()
+    return measured_or_shown(arguments, FILE, lambda: _measure(arguments), _report, _failed)
+
+
+def _failed(result: dict[str, Any]) -> bool:
+    return bool(result["differences"]) or not all(check["holds"] for check in result["checks"])
+
+
+def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
     [(tables, ranks)] = arguments.size
     case = make_case(tables, ranks)
     stock = Timed("TorchRec's cost, in the core", ours())
@@ -159,8 +167,7 @@ def main() -> int:
         with_estimator(fastplan.EmbeddingShardingPlanner),
     )
     theirs = Timed("a changed cost, Python estimator in TorchRec", with_estimator(TorchRecPlanner))
-    fast = [stock, copy, own, objective]
-    slow = [mixed, theirs]
+    fast, slow = [stock, copy, own, objective], [mixed, theirs]
     with Progress(f"{tables} x {ranks}: {arguments.repetitions} rounds of fastplan"):
         for each in fast:
             each.run(case, warm_up=True)
@@ -171,21 +178,16 @@ def main() -> int:
         for each in slow:
             each.run(case)
     with Progress("compiling in processes of its own"):
-        compiling = _compile(arguments.repetitions)
-    found = _differences(stock, copy, own, objective, mixed, theirs)
-    result = {
-        **describe(),
+        compiling = _compile(min(arguments.repetitions, 3))
+    pairs = [(stock, copy), (stock, objective), (theirs, own), (theirs, mixed)]
+    return {
         "tables": tables,
         "ranks": ranks,
         "runs": {each.name: each.result() for each in (*fast, *slow)},
         "compile": compiling,
-        "differences": found,
+        "differences": [line for pair in pairs for line in _differences(*pair)],
+        "checks": _checks(stock, copy, own, theirs),
     }
-    result["checks"] = _checks(stock, copy, own, theirs)
-    print(_report(result, (*fast, *slow)))
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    (arguments.output / "custom_cost.json").write_text(json.dumps(result, indent=2) + "\n")
-    return 1 if found or not all(check["holds"] for check in result["checks"]) else 0
 
 
 def _arguments() -> argparse.Namespace:
@@ -204,13 +206,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--repetitions", type=int, default=15, metavar="N", help="rounds (default 15)"
     )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=RESULTS,
-        metavar="DIR",
-        help="where custom_cost.json goes (default bench/results)",
-    )
+    add_arguments(parser, FILE)
     arguments = parser.parse_args()
     if arguments.repetitions < 1 or len(arguments.size) != 1:
         parser.error("--repetitions must be at least 1, and --size one cell")
@@ -220,7 +216,7 @@ def _arguments() -> argparse.Namespace:
 def _compile(repetitions: int) -> dict[str, Any]:
     """CPU seconds to compile, and to load what another process has compiled."""
     found: dict[bool, list[float]] = {False: [], True: []}
-    for _ in range(min(repetitions, 3)):
+    for _ in range(repetitions):
         with tempfile.TemporaryDirectory() as folder:
             for _ in range(2):
                 environment = {**os.environ, "NUMBA_CACHE_DIR": folder}
@@ -236,18 +232,9 @@ def _compile(repetitions: int) -> dict[str, Any]:
     }
 
 
-def _differences(
-    stock: Timed, copy: Timed, own: Timed, objective: Timed, mixed: Timed, theirs: Timed
-) -> list[str]:
-    pairs = [(stock, copy), (stock, objective), (theirs, own), (theirs, mixed)]
-    return [
-        f"{other.name}: {line}"
-        for one, other in pairs
-        for line in (
-            *differences(one.plan, other.plan),
-            *rating_difference(one.rating, other.rating),
-        )
-    ]
+def _differences(one: Timed, other: Timed) -> list[str]:
+    plans = differences(one.plan, other.plan)
+    return [f"{other.name}: {line}" for line in plans + rating_difference(one.rating, other.rating)]
 
 
 def _checks(stock: Timed, copy: Timed, own: Timed, theirs: Timed) -> list[dict[str, Any]]:
@@ -270,24 +257,25 @@ def _checks(stock: Timed, copy: Timed, own: Timed, theirs: Timed) -> list[dict[s
     ]
 
 
-def _report(result: dict[str, Any], runs: tuple[Timed, ...]) -> str:
-    base = statistics.median(runs[-1].cpu)
+def _report(result: dict[str, Any]) -> str:
+    runs = result["runs"]
+    base = list(runs.values())[-1]["median_cpu_seconds"]
     rows = []
-    for each in runs:
-        cpu = statistics.median(each.cpu)
+    for name, run in runs.items():
+        cpu = run["median_cpu_seconds"]
         rows.append(
             [
-                each.name,
-                each.engine,
-                duration(statistics.median(each.seconds)),
-                str(len(each.seconds)),
+                name,
+                run["engine"],
+                duration(run["median_seconds"]),
+                str(len(run["seconds"])),
                 duration(cpu),
-                duration(min(each.cpu)),
-                duration(max(each.cpu)),
+                duration(min(run["cpu_seconds"])),
+                duration(max(run["cpu_seconds"])),
                 ratio(base / cpu),
             ]
         )
-    header = ["", "engine", "median", "n", "CPU", "min", "max", "ratio"]
+    header = ["", "engine", "time", "n", "CPU", "min", "max", "ratio"]
     compiling = result["compile"]
     lines = [
         f"{result['tables']} tables x {result['ranks']} ranks",

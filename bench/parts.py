@@ -47,6 +47,12 @@ PARTS = (
         "bench.sweep",
     ),
     Part(
+        "custom_cost",
+        "Custom costs",
+        "A cost and an objective written in Python and compiled: [custom-cost.md](custom-cost.md).",
+        "bench.custom_cost",
+    ),
+    Part(
         "ett",
         "Starts, recoveries and Effective Training Time",
         "A real job on gloo ranks, killed and started again: [ett.md](ett.md).",

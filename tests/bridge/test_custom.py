@@ -106,6 +106,16 @@ def test_a_failing_cost_is_told_alike_where_python_enumerates():
         planned(enumerator=enumerator())
 
 
+def test_optimized_plans_are_rated_by_the_cost():
+    ratings = [
+        planned(shard_cost=cost, mode=mode, time_budget=None, move_budget=500)[0].last_run.rating
+        for cost, mode in ((None, "optimize"), (slower, "optimize"), (slower, "parity"))
+    ]
+    assert ratings[0] < ratings[1] <= ratings[2]
+    with pytest.raises(ValueError, match="improves the largest rank: leave out `objective`"):
+        planned(objective=memory, mode="optimize")
+
+
 def test_one_part_rates_plans():
     with pytest.raises(ValueError, match="`objective` and `performance_model` both rate plans"):
         planned(objective=memory, performance_model=NoopPerfModel(small_topology()))

@@ -121,6 +121,14 @@ def test_the_command_takes_both(tmp_path, capsys):
     assert "not_a_number set `bwd_comms` to nan" in told and "table t1" in told
 
 
+def test_better_plans_take_a_cost_and_no_objective(tmp_path, capsys):
+    words = ("plan", str(written(tmp_path)), "--json", "--optimize", "--move-budget", "100")
+    assert main((*words, "--cost", f"{HERE}:uvm_is_slower")) == 0
+    assert json.loads(capsys.readouterr().out)["notes"]["cost"].endswith("uvm_is_slower")
+    assert main((*words, "--objective", f"{HERE}:critical_path")) == 1
+    assert "critical_path rates plans otherwise: leave out the objective" in capsys.readouterr().err
+
+
 def test_an_export_names_the_functions():
     from fastplan import EmbeddingShardingPlanner, export_spec
     from tests.parity.compare import quiet

@@ -73,8 +73,8 @@ def with_functions(built: Built, **functions: Any) -> Built:
 FUNCTIONS = {"shard_cost": every_field, "objective": every_column}
 
 
-# A model of every family, but for one that takes TorchRec as long as all others together.
-@pytest.mark.parametrize("seed", [*range(31), 32, 33])
+# A model of every family, but for those that take TorchRec longer than all others together.
+@pytest.mark.parametrize("seed", [*sorted({*range(34)} - {0, 8, 26, 30, 31}), 34])
 def test_random_models_are_planned_alike(seed: int) -> None:
     assert_agree(lambda: with_functions(make_instance(seed).build(), **FUNCTIONS), "native")
 
