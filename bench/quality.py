@@ -156,7 +156,7 @@ def main() -> int:
     if not rows:
         print(f"no instance has {arguments.only!r} in its name", file=sys.stderr)
         return 1
-    settings = {name: getattr(arguments, name) for name in ("threads", "seed", "cpu")}
+    settings = {"threads": arguments.threads, "seed": arguments.seed, "cpu_time": arguments.cpu}
     result = {**describe(), **settings, "rows": rows}
     print(_report(rows))
     arguments.output.mkdir(parents=True, exist_ok=True)
