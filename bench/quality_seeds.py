@@ -27,13 +27,8 @@ def main() -> int:
     arguments = parser.parse_args()
     clock = Clock(cpu=arguments.cpu)
     rows = [_measure(instance, arguments.seeds, clock) for instance in INSTANCES]
-    cells = [
-        [
-            row["name"],
-            *(f"{100 * part(row['gaps']):.2f} %" for part in (min, statistics.median, max)),
-        ]
-        for row in rows
-    ]
+    parts = (min, statistics.median, max)
+    cells = [[row["name"], *(f"{100 * part(row['gaps']):.2f} %" for part in parts)] for row in rows]
     print(table(["tables x ranks", "least gap", "median", "largest"], cells))
     print(f"\nn = {arguments.seeds} seeds, {SECONDS:g} s each on one thread.")
     result = {**describe(), "cpu_time": arguments.cpu, "seconds": SECONDS, "rows": rows}

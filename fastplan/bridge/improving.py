@@ -66,6 +66,8 @@ def _why_not(run: Run, search: Any) -> str:
         return f"a part of the search is Python: {run.reason}"
     if search.listening:
         return "the scale-up proposer resizes caches, which the optimizer does not"
+    if search.search.objective is not None:
+        return f"{search.search.objective.name} rates plans, and not their largest rank"
     return ""
 
 

@@ -23,6 +23,7 @@ from torchrec.distributed.types import CacheParams
 
 from fastplan import (
     EmbeddingShardingPlanner,
+    ObjectiveModel,
     Objectives,
     PlanCache,
     RulesBroken,
@@ -33,6 +34,7 @@ from fastplan import (
 from fastplan.bridge import improving
 from fastplan.cache.stores import MemoryStore
 from fastplan.plans.file import read_plan
+from tests.costs.samples import critical_path
 
 MIB = 1 << 20
 SHARDERS = [EmbeddingBagCollectionSharder()]
@@ -221,6 +223,12 @@ def test_python_parts_are_named_as_the_reason():
     assert run.engine == "mixed"
     assert run.not_optimized == f"a part of the search is Python: {run.reason}"
     assert "Halving" in run.not_optimized
+
+
+def test_another_objective_is_named_as_the_reason():
+    cluster = arguments()["topology"]
+    _, planner = planned(performance_model=ObjectiveModel(critical_path, cluster), **MOVES)
+    assert "critical_path" in planner.last_run.not_optimized
 
 
 def test_the_scale_up_proposer_is_named_as_the_reason():
