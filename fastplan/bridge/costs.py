@@ -21,7 +21,6 @@ from torchrec.distributed.planner.estimator.types import (
 from torchrec.distributed.planner.types import CollectiveType
 from torchrec.distributed.types import PipelineType
 
-from fastplan.bridge import custom
 from fastplan.bridge.fallback import NotNative, describe
 from fastplan.spec.request import Coefficients, CostModel, Pricing
 from fastplan.spec.vocabulary import SHARDING_TYPES
@@ -65,7 +64,7 @@ class Estimators:
     def __init__(self, enumerator: Any) -> None:
         self._enumerator = enumerator
         perf, storage, self.custom = _tell_apart(enumerator._estimators)
-        self.pricing = self._read_pricing(perf, storage)
+        self.pricing: Pricing | None = None  # set where a custom cost needs no Python
         self.has_perf, self.has_storage = perf is not None, storage is not None
         known = perf or storage
         self.perf = perf or perf_estimators.EmbeddingPerfEstimatorFactory.create(
@@ -178,18 +177,6 @@ class Estimators:
             layout_rank_memory=tuple(enumerator._device_memory_sizes or ()),
         )
 
-    def _read_pricing(self, perf: Any, storage: Any) -> Pricing | None:
-        """A custom cost that comes right after the stock estimators needs no Python."""
-        if perf is None or storage is None or len(self.custom) != 1:
-            return None
-        [cost] = self.custom
-        if type(cost) is not custom.CostEstimator or _stock_estimator(cost.perf) is not perf:
-            return None
-        if "estimate" in vars(cost):
-            return None
-        self.custom = []
-        return Pricing(function=cost.cost, batch_size=int(self._enumerator._batch_size))
-
     def scalars(self) -> dict[str, dict[str, Any]]:
         """The numbers that all shards share, by their names in a cost function's records."""
         model = self._read_cost_model(frozenset())
@@ -239,7 +226,7 @@ def _tell_apart(estimators: list[Any]) -> tuple[Any, Any, list[Any]]:
     perf = storage = None
     custom: list[Any] = []
     for part in estimators:
-        stock = _stock_estimator(part)
+        stock = stock_estimator(part)
         if stock is None:
             custom.append(part)
             continue
@@ -256,10 +243,10 @@ def _tell_apart(estimators: list[Any]) -> tuple[Any, Any, list[Any]]:
 
 def is_stock_perf_estimator(part: Any) -> bool:
     """Whether TorchRec's own perf estimator does the work."""
-    return type(_stock_estimator(part)) is perf_estimators.EmbeddingPerfEstimator
+    return type(stock_estimator(part)) is perf_estimators.EmbeddingPerfEstimator
 
 
-def _stock_estimator(part: Any) -> Any:
+def stock_estimator(part: Any) -> Any:
     """The estimator that does the work, if it is TorchRec's own; None for a custom one."""
     wrapped = type(part) is shard_estimators.EmbeddingPerfEstimator
     working = part._estimator if wrapped else part

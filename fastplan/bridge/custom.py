@@ -22,11 +22,12 @@ from torchrec.distributed.planner.types import (
     Topology,
 )
 
-from fastplan.bridge import costs
+from fastplan.bridge.costs import Estimators, is_stock_perf_estimator, stock_estimator
 from fastplan.bridge.fallback import NotNative
 from fastplan.core import _native
 from fastplan.costs.errors import CostError
 from fastplan.costs.functions import PlanObjective, ShardCost
+from fastplan.spec.request import Pricing
 from fastplan.spec.vocabulary import KERNEL_INDEX, SHARDING_TYPE_INDEX
 
 _NAN = float("nan")
@@ -65,9 +66,9 @@ class CostEstimator(ShardEstimator):
         reader = _OptionReader(self.perf)
         for option in sharding_options:
             records = reader.records(option, sharder_data_map[option.module_type_key])
-            costs = records["stock"].copy()
-            priced = self.cost.price(records, costs)
-            for number, cost in enumerate(costs):
+            prices = records["stock"].copy()
+            priced = self.cost.price(records, prices)
+            for number, cost in enumerate(prices):
                 parts = {name: float(cost[name]) for name in cost.dtype.names}
                 raised = number >= priced
                 if raised or not all(0 <= part < np.inf for part in parts.values()):
@@ -75,7 +76,7 @@ class CostEstimator(ShardEstimator):
                         "raised": raised,
                         "shard": number,
                         "record": records[number : number + 1],
-                        "cost": costs[number : number + 1],
+                        "cost": prices[number : number + 1],
                     }
                     raise self.cost.failure(facts, option.name)
                 option.shards[number].perf = Perf(**parts)
@@ -92,7 +93,7 @@ class _OptionReader:
             _estimators=[perf], _world_size=1, _local_world_size=1, _device_memory_sizes=None
         )
         try:
-            self._estimators = costs.Estimators(enumerator)
+            self._estimators = Estimators(enumerator)
         except NotNative as why:
             raise CostError(f"a shard_cost needs TorchRec's own perf estimator: {why}") from why
         self._perf = self._estimators.perf
@@ -198,6 +199,37 @@ class ObjectiveModel(PerfModel):
         return self.objective.fingerprint()
 
 
+def take_over(estimators: Estimators, enumerator: Any) -> None:
+    """Lets the core price shards, where a cost comes right after TorchRec's own estimators."""
+    if not (estimators.has_perf and estimators.has_storage and len(estimators.custom) == 1):
+        return
+    [last] = estimators.custom
+    if type(last) is not CostEstimator or "estimate" in vars(last):
+        return
+    if stock_estimator(last.perf) is estimators.perf:
+        estimators.custom = []
+        batch_size = int(enumerator._batch_size)
+        estimators.pricing = Pricing(function=last.cost, batch_size=batch_size)
+
+
+def check_rating(objective: Any, performance_model: Any, mode: str) -> None:
+    """Raises ValueError where an objective is not the one part that rates plans."""
+    if objective is None:
+        return
+    if performance_model is not None:
+        raise ValueError("`objective` and `performance_model` both rate plans: give one")
+    if mode == "optimize":
+        raise ValueError('`mode="optimize"` improves the largest rank: leave out `objective`')
+
+
+def install(planner: Any, cost: ShardCost | None, objective: PlanObjective | None) -> None:
+    """Makes functions parts of a planner."""
+    if cost is not None:
+        add_cost(planner._enumerator, cost, planner._topology)
+    if objective is not None:
+        planner._perf_model = ObjectiveModel(objective, planner._topology)
+
+
 def add_cost(enumerator: Any, cost: ShardCost, topology: Topology) -> None:
     """Lets a cost have the last word among an enumerator's estimators."""
     estimators = getattr(enumerator, "_estimators", None)
@@ -211,7 +243,7 @@ def add_cost(enumerator: Any, cost: ShardCost, topology: Topology) -> None:
         return
     if known:
         raise ValueError(f"the enumerator has a cost already, {known[-1].cost.name}")
-    perf = next((p for p in estimators if costs.is_stock_perf_estimator(p)), None)
+    perf = next((p for p in estimators if is_stock_perf_estimator(p)), None)
     constraints = getattr(enumerator, "_constraints", None)
     made = CostEstimator(cost, topology, constraints, perf=perf)
     enumerator._estimators = [*estimators, made]

@@ -31,7 +31,7 @@ from torchrec.modules.embedding_modules import (
 )
 from torchrec.modules.embedding_tower import EmbeddingTower, EmbeddingTowerCollection
 
-from fastplan.bridge import versions
+from fastplan.bridge import custom, versions
 from fastplan.bridge.costs import Estimators
 from fastplan.bridge.fallback import NotNative
 from fastplan.bridge.sharders import AskedSharder
@@ -118,6 +118,7 @@ class Extraction:
         self._enumerator = enumerator
         self._deterministic = deterministic
         self.estimators = Estimators(enumerator)
+        custom.take_over(self.estimators, enumerator)
         self._constraints = enumerator._constraints or {}
         self._perf_constraints = self.estimators.perf._constraints or {}
         self._storage_constraints = self.estimators.storage._constraints or {}

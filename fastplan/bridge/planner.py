@@ -30,7 +30,7 @@ from torchrec.distributed.types import ShardingPlan
 from fastplan.bridge import collective, collector, hooks, improving, replay, stats, versions
 from fastplan.bridge.caching import CacheUse
 from fastplan.bridge.cluster import read_cluster, reserve
-from fastplan.bridge.custom import ObjectiveModel, add_cost
+from fastplan.bridge.custom import check_rating, install
 from fastplan.bridge.enumeration import Enumeration
 from fastplan.bridge.fallback import NotNative
 from fastplan.bridge.mixed_search import MixedSearch
@@ -71,10 +71,8 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         seed, threads: of the improvement.
         objectives: what to minimise within some part of the best rating, and where tables must
             lie; see Objectives. RulesBroken is raised rather than a plan that does not keep them.
-        shard_cost: a function with @fastplan.shard_cost, which has the last word on what a shard
-            costs; compiled, and called by the core.
-        objective: a function with @fastplan.plan_objective, which rates plans in place of their
-            largest rank.
+        shard_cost: a function with @fastplan.shard_cost: what a shard costs.
+        objective: a function with @fastplan.plan_objective: rates plans, not their largest rank.
 
     After `plan()`, `last_run` tells which engine planned and why, the rating, seconds by phase,
     proposals and plans, and what the cache did; of an optimized plan also `lower_bound`, which no
@@ -110,10 +108,7 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         shard_cost: ShardCost | None = None,
         objective: PlanObjective | None = None,
     ) -> None:
-        if objective is not None and performance_model is not None:
-            raise ValueError("`objective` and `performance_model` both rate plans: give one")
-        if objective is not None and mode == "optimize":
-            raise ValueError('`mode="optimize"` improves the largest rank: leave out `objective`')
+        check_rating(objective, performance_model, mode)
         self.last_run: Run | None = None
         self._last_record: Callable[[], PlanRecord] | None = None
         self._last_basis: BasisDraft | None = None
@@ -144,10 +139,7 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
             timeout_seconds=timeout_seconds,
             plan_loader=plan_loader,
         )
-        if shard_cost is not None:
-            add_cost(self._enumerator, shard_cost, self._topology)
-        if objective is not None:
-            self._perf_model = ObjectiveModel(objective, self._topology)
+        install(self, shard_cost, objective)
 
     # TorchRec's users read these; they cost nothing until somebody does.
 

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-import fastplan
-from fastplan.bridge.custom import add_cost
+from fastplan.bridge.custom import install
 
 from .compare import assert_same, outcome
 from .small import assert_engine
@@ -15,10 +14,7 @@ class TorchRecWithFunctions(TorchRecPlanner):
 
     def __init__(self, *, shard_cost: Any = None, objective: Any = None, **arguments: Any) -> None:
         super().__init__(**arguments)
-        if shard_cost is not None:
-            add_cost(self._enumerator, shard_cost, self._topology)
-        if objective is not None:
-            self._perf_model = fastplan.ObjectiveModel(objective, self._topology)
+        install(self, shard_cost, objective)
 
 
 def assert_agree(build: Any, *engines: str) -> Any:
