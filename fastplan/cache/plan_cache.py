@@ -73,8 +73,8 @@ class PlanCache:
                 if entry.key != key:
                     raise BadEntry("it belongs to another request")
                 self._check_capacities(entry.capacities, capacities_of(cluster))
-                record, bound = PlanRecord.unpack(entry.payload), _lower_bound(entry, cluster)
-                candidates.append(Candidate(name, record, bound))
+                record = PlanRecord.unpack(entry.payload)
+                candidates.append(Candidate(name, record, _lower_bound(entry, record, cluster)))
             except (BadEntry, BadRecord) as problem:
                 reasons.append(f"entry {name}: {problem}")
         return candidates, "; ".join(reasons) or "no entry for this request"
@@ -111,11 +111,16 @@ class PlanCache:
                     )
 
 
-def _lower_bound(entry: Entry, cluster: Cluster) -> float | None:
-    """What was proven for the capacities that the plan was solved for; others may allow more."""
+def _lower_bound(entry: Entry, record: PlanRecord, cluster: Cluster) -> float | None:
+    """What was proven for the capacities that the plan was solved for; others may allow more.
+
+    It is as good as its entry's writer: its proof is not kept, so it can't be checked again.
+    """
     bound = entry.provenance.get("lower_bound")
     same = entry.capacities == capacities_of(cluster)
-    return bound if same and isinstance(bound, float) else None
+    if not same or not isinstance(bound, float):
+        return None
+    return bound if 0 <= bound <= record.rating else None
 
 
 def capacities_of(cluster: Cluster) -> Capacities:
