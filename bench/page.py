@@ -46,13 +46,8 @@ def _is_there(part: Part) -> bool:
 
 
 def _section(part: Part) -> str:
-    shown = subprocess.run(
-        [*command(part), "--show"],
-        env=environment(part),
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
+    show = [*command(part), "--show"]
+    shown = subprocess.run(show, env=environment(part), check=True, capture_output=True).stdout
     lines = [line.rstrip() for line in shown.decode().strip().splitlines()]
     picture = _file(part, "svg")
     drawn = f"\n![{part.title}](../{picture.relative_to(ROOT)})\n" if picture.exists() else ""
