@@ -15,7 +15,12 @@ from fastplan.core.solve import verify_plan
 
 
 def settings_of(
-    mode: str, objectives: Objectives | None, **settings: Any
+    mode: str,
+    time_budget: float | None,
+    move_budget: int | None,
+    seed: int,
+    threads: int,
+    objectives: Objectives | None,
 ) -> OptimizeSettings | None:
     """The settings of a planner whose mode is to improve plans; None for TorchRec's plans."""
     if mode not in ("parity", "optimize"):
@@ -24,7 +29,13 @@ def settings_of(
         if objectives is not None:
             raise ValueError('`objectives` need `mode="optimize"`: TorchRec\'s plans have none')
         return None
-    return OptimizeSettings(objectives=objectives or NO_OBJECTIVES, **settings)
+    return OptimizeSettings(
+        time_budget=time_budget,
+        move_budget=move_budget,
+        seed=seed,
+        threads=threads,
+        objectives=objectives or NO_OBJECTIVES,
+    )
 
 
 def leave(run: Run, reason: str, settings: OptimizeSettings) -> None:

@@ -114,12 +114,7 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         self._last_basis: BasisDraft | None = None
         self._deterministic = deterministic
         self._optimization = improving.settings_of(
-            mode,
-            objectives,
-            time_budget=time_budget,
-            move_budget=move_budget,
-            seed=seed,
-            threads=threads,
+            mode, time_budget, move_budget, seed, threads, objectives
         )
         self._cache = open_cache(
             cache, capacity_tolerance=capacity_tolerance, timeout=cache_timeout

@@ -143,24 +143,16 @@ def plan_job(
     if optimization is not None:
         context = {**job.context, "optimize": optimization.describe()}
         job = replace(job, context=context)
-    seconds: dict[str, float] = {}
-    clock = time.perf_counter()
-
-    def lap(phase: str) -> None:
-        nonlocal clock
-        now = time.perf_counter()
-        seconds[phase] = seconds.get(phase, 0.0) + now - clock
-        clock = now
-
+    laps = _Laps()
     cluster = job.cluster
     canonical = canonical_request(
         job.request, job.search, ranks=len(cluster.rank_hbm), context=job.context
     )
     key = fingerprint(canonical)
     report = CacheReport(status="off", fingerprint=key, request=canonical)
-    lap("request")
+    laps.end("request")
     known = _cached(job, key, cache, report)
-    lap("cache")
+    laps.end("cache")
     if known is not None:
         return Planned(
             job=job,
@@ -168,21 +160,10 @@ def plan_job(
             key=key,
             cache=report,
             record=known.record,
-            seconds=seconds,
+            seconds=laps.seconds,
             lower_bound=known.lower_bound,
         )
-    optimized = None
-    try:
-        space = estimate(job.request)
-        lap("estimate")
-        problem = Problem(space, cluster)
-        solution = solve(problem, job.search)
-        lap("search")
-        if optimization is not None:
-            optimized = _improved(job, problem, solution, optimization)
-            lap("optimize")
-    except OutOfRange as error:
-        raise CannotPlan(str(error)) from error
+    space, solution, optimized = _searched(job, optimization, laps)
     best = solution if optimized is None or not optimized.found else optimized
     bound = None if optimized is None else optimized.lower_bound
     record = shortage = None
@@ -192,7 +173,7 @@ def plan_job(
             _keep(job, key, record, canonical, cache, report, bound)
     else:
         shortage = _shortage(job, space, solution.lowest)
-    lap("cache")
+    laps.end("cache")
     return Planned(
         job=job,
         canonical=canonical,
@@ -201,10 +182,42 @@ def plan_job(
         record=record,
         shortage=shortage,
         proposals=solution.proposals,
-        seconds=seconds,
+        seconds=laps.seconds,
         lower_bound=bound if best.found else None,
         optimized=optimized,
     )
+
+
+class _Laps:
+    """Seconds by phase, from the end of one to the end of the next."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._clock = time.perf_counter()
+
+    def end(self, phase: str) -> None:
+        now = time.perf_counter()
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + now - self._clock
+        self._clock = now
+
+
+def _searched(
+    job: Job, optimization: OptimizeSettings | None, laps: _Laps
+) -> tuple[SearchSpace, Solution, Optimized | None]:
+    """The search space, TorchRec's plan, and a better one where that is asked for."""
+    optimized = None
+    try:
+        space = estimate(job.request)
+        laps.end("estimate")
+        problem = Problem(space, job.cluster)
+        solution = solve(problem, job.search)
+        laps.end("search")
+        if optimization is not None:
+            optimized = _improved(job, problem, solution, optimization)
+            laps.end("optimize")
+    except OutOfRange as error:
+        raise CannotPlan(str(error)) from error
+    return space, solution, optimized
 
 
 def _improved(job: Job, problem: Problem, start: Solution, settings: OptimizeSettings) -> Optimized:
