@@ -83,4 +83,16 @@ PARTS = (
         "Seven plans of one model on CPU ranks: [measure.md](measure.md).",
         "bench.measure",
     ),
+    Part(
+        "quality",
+        "Better plans",
+        "Ratings, and how far they are above a proven bound: [optimize.md](optimize.md).",
+        "bench.quality",
+    ),
+    Part(
+        "quality_seeds",
+        "Better plans, by seed",
+        "The gap that one second proves.",
+        "bench.quality_seeds",
+    ),
 )

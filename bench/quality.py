@@ -7,25 +7,23 @@ solver of integer programs, as a check of both.
 
 import argparse
 import contextlib
-import json
 import math
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from torch import nn
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner.types import PlannerError
 
-from bench.machine import describe
 from bench.models import Constraints, criteo, synthetic
 from bench.progress import Progress
 from bench.quality_baselines import WEIGHTS, greedy_rating
 from bench.quality_exact import solve_exactly
 from bench.quality_plot import draw
+from bench.results_file import add_arguments, measured_or_shown
 from bench.runs import GIB, Case, quiet
 from bench.text import duration, table
 from fastplan import EmbeddingShardingPlanner as FastPlanner
@@ -35,7 +33,7 @@ from fastplan.core.problem import Problem
 from fastplan.core.solve import solve, verify_plan
 from fastplan.spec.request import Partitioner, Proposer, Search
 
-RESULTS = Path(__file__).parent / "results"
+FILE = "quality.json"
 BUDGETS = "0.1,1,10"
 SYNTHETIC_BATCH = 512
 # Tables x ranks that an integer program is tried on, and for how long.
@@ -146,6 +144,14 @@ class Clock:
 
 def main() -> int:
     arguments = _arguments()
+    return measured_or_shown(arguments, FILE, lambda: _measure_all(arguments), _report, _failed)
+
+
+def _failed(result: dict[str, Any]) -> bool:
+    return any(row["wrong"] for row in result["rows"])
+
+
+def _measure_all(arguments: argparse.Namespace) -> dict[str, Any]:
     clock = Clock(cpu=arguments.cpu)
     rows = []
     for instance in INSTANCES:
@@ -154,15 +160,11 @@ def main() -> int:
         rows.append(_measure(instance, arguments, clock))
         print(_progress_line(rows[-1]), file=sys.stderr)
     if not rows:
-        print(f"no instance has {arguments.only!r} in its name", file=sys.stderr)
-        return 1
-    settings = {"threads": arguments.threads, "seed": arguments.seed, "cpu_time": arguments.cpu}
-    result = {**describe(), **settings, "rows": rows}
-    print(_report(rows))
+        sys.exit(f"no instance has {arguments.only!r} in its name")
     arguments.output.mkdir(parents=True, exist_ok=True)
-    (arguments.output / "quality.json").write_text(json.dumps(result, indent=2) + "\n")
     draw(rows, arguments.output / "quality.svg")
-    return 1 if any(row["wrong"] for row in rows) else 0
+    settings = {"threads": arguments.threads, "seed": arguments.seed, "cpu_time": arguments.cpu}
+    return {**settings, "rows": rows}
 
 
 def _arguments() -> argparse.Namespace:
@@ -186,13 +188,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--only", default="", metavar="TEXT", help="instances that have this in their name"
     )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=RESULTS,
-        metavar="DIR",
-        help="where quality.json and quality.svg go (default bench/results)",
-    )
+    add_arguments(parser, FILE)
     return parser.parse_args()
 
 
@@ -310,7 +306,8 @@ def _program(exact: dict[str, Any] | None) -> str:
     return f"{exact['bound']:.4f}{' (best)' if exact['optimal'] else ''}"
 
 
-def _report(rows: list[dict[str, Any]]) -> str:
+def _report(result: dict[str, Any]) -> str:
+    rows = result["rows"]
     budgets = [duration(entry["budget_seconds"]) for entry in rows[0]["fastplan"]]
     searches = list(rows[0]["torchrec"])
     header = ["tables x ranks", *searches, "greedy", *(f"fastplan {text}" for text in budgets)]

@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import json
 import statistics
 import sys
 from typing import Any
@@ -10,13 +9,14 @@ from typing import Any
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner.types import PlannerError
 
-from bench.machine import describe
 from bench.progress import Progress
-from bench.quality import INSTANCES, RESULTS, Clock, Instance, Taker
+from bench.quality import INSTANCES, Clock, Instance, Taker
+from bench.results_file import add_arguments, measured_or_shown
 from bench.runs import quiet
 from bench.text import table
 from fastplan.core.optimize import OptimizeSettings
 
+FILE = "quality_seeds.json"
 SECONDS = 1.0
 
 
@@ -24,17 +24,29 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.quality_seeds", description=__doc__)
     parser.add_argument("--seeds", type=int, default=5, help="how many (default 5)")
     parser.add_argument("--cpu", action="store_true", help="count seconds of CPU time")
+    add_arguments(parser, FILE)
     arguments = parser.parse_args()
+    return measured_or_shown(arguments, FILE, lambda: _measure_all(arguments), _report)
+
+
+def _measure_all(arguments: argparse.Namespace) -> dict[str, Any]:
     clock = Clock(cpu=arguments.cpu)
     rows = [_measure(instance, arguments.seeds, clock) for instance in INSTANCES]
+    return {"cpu_time": arguments.cpu, "seconds": SECONDS, "rows": rows}
+
+
+def _report(result: dict[str, Any]) -> str:
     parts = (min, statistics.median, max)
-    cells = [[row["name"], *(f"{100 * part(row['gaps']):.2f} %" for part in parts)] for row in rows]
-    print(table(["tables x ranks", "least gap", "median", "largest"], cells))
-    print(f"\nn = {arguments.seeds} seeds, {SECONDS:g} s each on one thread.")
-    result = {**describe(), "cpu_time": arguments.cpu, "seconds": SECONDS, "rows": rows}
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / "quality_seeds.json").write_text(json.dumps(result, indent=2) + "\n")
-    return 0
+    cells = [
+        [row["name"], *(f"{100 * part(row['gaps']):.2f} %" for part in parts)]
+        for row in result["rows"]
+    ]
+    seeds = len(result["rows"][0]["gaps"])
+    clock = "CPU time" if result["cpu_time"] else "time"
+    return (
+        f"{table(['tables x ranks', 'least gap', 'median', 'largest'], cells)}\n\n"
+        f"n = {seeds} seeds, {result['seconds']:g} s of {clock} each on one thread."
+    )
 
 
 def _measure(instance: Instance, seeds: int, clock: Clock) -> dict[str, Any]:
