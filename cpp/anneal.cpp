@@ -12,6 +12,9 @@ constexpr std::int64_t kCheckEvery = 256;
 constexpr std::int32_t kSamples = 3;
 constexpr std::int32_t kAll = 0;
 constexpr std::int32_t kAnyHost = -1;
+// One move in so many is a way home, where there is a home.
+constexpr std::size_t kHomeward = 8;
+constexpr std::int32_t kRivals = 3;
 
 }  // namespace
 
@@ -20,6 +23,15 @@ Annealer::Annealer(const Choices& choices, std::uint64_t seed)
       problem_(choices.problem()),
       group_size_(static_cast<std::int32_t>(problem_.group_size)),
       state_(choices),
+      random_(seed) {}
+
+Annealer::Annealer(const Choices& choices, std::uint64_t seed, const MoveBytes& bytes,
+                   const Draft& home)
+    : choices_(choices),
+      problem_(choices.problem()),
+      group_size_(static_cast<std::int32_t>(problem_.group_size)),
+      home_(&home),
+      state_(choices, &bytes),
       random_(seed) {}
 
 void Annealer::start_from(const Draft& draft) {
@@ -100,12 +112,26 @@ std::int64_t Annealer::run(const Cooling& cooling, std::int64_t target, const Al
   state_.set_target(target);
   return anneal(cooling, stopped, [&] {
     if (!state_.within_limits()) return false;
-    const auto cost = state_.largest_cost();
-    if (best_.empty() || cost < best_.cost) best_ = state_.draft();
-    const double lower = static_cast<double>(cost) * (1 - cooling.step);
-    state_.set_target(std::min(state_.target() - 1, static_cast<std::int64_t>(lower)));
+    note_plan(cooling);
     return state_.within_limits();  // nothing costs anything
   });
+}
+
+// Keeps the present plan if it is the best, and asks for a better one.
+void Annealer::note_plan(const Cooling& cooling) {
+  const auto lower = [&](std::int64_t value) {
+    return static_cast<std::int64_t>(static_cast<double>(value) * (1 - cooling.step));
+  };
+  if (cooling.lowers == Lowers::bytes) {
+    const auto moved = state_.moved();
+    if (best_.empty() || moved < best_.moved) best_ = state_.draft();
+    state_.set_move_budget(std::max<std::int64_t>(std::min(moved - 1, lower(moved)), 0),
+                           byte_price_);
+    return;
+  }
+  const auto cost = state_.largest_cost();
+  if (best_.empty() || cost < best_.cost) best_ = state_.draft();
+  state_.set_target(std::min(state_.target() - 1, lower(cost)));
 }
 
 std::int64_t Annealer::refine(const Cooling& cooling, std::int64_t limit, std::int64_t value,
@@ -153,6 +179,9 @@ std::int32_t Annealer::pick_slot(std::int32_t rank) {
 }
 
 void Annealer::move() {
+  if (home_ != nullptr && random_.below(kHomeward) == 0) {
+    return go_home(static_cast<std::size_t>(random_.below(choices_.tables())));
+  }
   const std::int32_t slot = pick_slot(pick_rank());
   if (slot < 0) return;
   const std::int32_t table = state_.slot_table(slot);
@@ -178,6 +207,22 @@ void Annealer::move() {
   }
 }
 
+// Puts a table back to where it was, if it had a place and is elsewhere now.
+void Annealer::go_home(std::size_t table) {
+  const auto number = home_->choice[table];
+  const auto& places = home_->places[table];
+  if (number < 0 || choices_.tower(table) >= 0 || std::ranges::count(places, -1) > 0) return;
+  if (number == state_.choice(table) && std::ranges::equal(places, state_.places(table))) return;
+  const auto& choice = choices_[number];
+  state_.begin_trial();
+  state_.try_without(table);
+  if (choice.spread == Spread::everywhere) state_.try_everywhere(choice, true);
+  for (std::int32_t piece = 0; piece < choice.pieces; ++piece) {
+    state_.try_piece(choice, piece, places[piece], true);
+  }
+  if (accept()) state_.set_choice(table, number, places);
+}
+
 // A place for a piece of the choice that is at `near`.
 std::int32_t Annealer::random_place(const Choice& choice, std::int32_t near) {
   switch (choice.spread) {
@@ -186,8 +231,16 @@ std::int32_t Annealer::random_place(const Choice& choice, std::int32_t near) {
     case Spread::hosts:
       return random_.below(problem_.hosts);
     default:
-      return random_.below(problem_.ranks());
+      break;
   }
+  auto rank = random_.below(problem_.ranks());
+  if (home_ == nullptr) return rank;
+  // Most ranks of a plan that is nearly good are full: the emptier of some is worth more than any.
+  for (std::int32_t i = 0; i < kRivals; ++i) {
+    const auto other = random_.below(problem_.ranks());
+    if (state_.cost(other) < state_.cost(rank)) rank = other;
+  }
+  return rank;
 }
 
 void Annealer::move_piece(std::int32_t slot) {

@@ -13,13 +13,17 @@
 
 namespace fastplan {
 
+// What each plan that is found lowers.
+enum class Lowers : std::uint8_t { cost, bytes };
+
 // From hot to cold over so many moves; temperatures are parts of the target. Each plan found lowers
-// the target by `step`, a part too.
+// the target, or the bytes it may move, by `step`, a part too.
 struct Cooling {
   double hot = 0;
   double cold = 0;
   std::int64_t moves = 0;
   double step = 0;
+  Lowers lowers = Lowers::cost;
 };
 
 // By table: the choices that may still be part of a better plan.
@@ -28,11 +32,18 @@ using Allowed = std::vector<std::vector<std::int32_t>>;
 class Annealer {
  public:
   Annealer(const Choices& choices, std::uint64_t seed);
+  // Counts the bytes that move; now and then a table tries to go back to where `home` has it.
+  Annealer(const Choices& choices, std::uint64_t seed, const MoveBytes& bytes, const Draft& home);
 
   // Starts from a plan, or from choices alone, which are placed longest first. `noise` is how much
   // of a shard's length is left to chance.
   void start_from(const Draft& draft);
   void start_from(std::span<const std::int32_t> chosen, double noise);
+
+  void set_move_budget(std::int64_t budget, double price) {
+    byte_price_ = price;
+    state_.set_move_budget(budget, price);
+  }
 
   // Looks for plans that cost at most `target`, and returns the moves made.
   std::int64_t run(const Cooling& cooling, std::int64_t target, const Allowed& allowed,
@@ -51,10 +62,12 @@ class Annealer {
   Draft present() const { return state_.draft(); }
 
  private:
+  void note_plan(const Cooling& cooling);
   template <typename Settled>
   std::int64_t anneal(const Cooling& cooling, const std::function<bool()>& stopped,
                       const Settled& settled);
   void move();
+  void go_home(std::size_t table);
   void move_piece(std::int32_t slot);
   void swap_pieces(std::int32_t slot);
   void move_tower(std::size_t tower);
@@ -74,8 +87,10 @@ class Annealer {
   const Problem& problem_;
   const std::int32_t group_size_;
   const Allowed* allowed_ = nullptr;
+  const Draft* home_ = nullptr;
   Assignment state_;
   Random random_;
+  double byte_price_ = 0;
   double temperature_ = 0;
   Draft best_;
   std::vector<std::int32_t> places_;

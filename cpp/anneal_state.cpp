@@ -4,9 +4,10 @@
 
 namespace fastplan {
 
-Assignment::Assignment(const Choices& choices)
+Assignment::Assignment(const Choices& choices, const MoveBytes* bytes)
     : choices_(choices),
       problem_(choices.problem()),
+      bytes_(bytes),
       ranks_(static_cast<std::int32_t>(problem_.ranks())),
       group_size_(static_cast<std::int32_t>(problem_.group_size)),
       limits_(problem_, 0),
@@ -34,8 +35,14 @@ void Assignment::clear() {
   std::fill(load_.begin(), load_.end(), Load{});
   std::fill(table_choice_.begin(), table_choice_.end(), -1);
   for (auto& list : lists_) list.clear();
+  moved_ = 0;
   if (tally_) tally_->clear();
   set_target(target());
+}
+
+void Assignment::set_move_budget(std::int64_t budget, double price) {
+  move_budget_ = budget;
+  byte_price_ = price;
 }
 
 void Assignment::set_target(std::int64_t target) {
@@ -76,6 +83,7 @@ Draft Assignment::draft() const {
     draft.places.emplace_back(own.begin(), own.end());
   }
   draft.cost = largest_cost();
+  draft.moved = moved_;
   draft.goal = goal();
   return draft;
 }
@@ -87,6 +95,7 @@ std::span<const std::int32_t> Assignment::places(std::size_t table) const {
 
 void Assignment::begin_trial() {
   touched_.clear();
+  trial_moved_ = moved_;
   ++trial_;
   if (tally_) tally_->begin_trial();
 }
@@ -114,6 +123,10 @@ void Assignment::try_piece(const Choice& choice, std::int32_t piece, std::int32_
   for (std::int32_t i = 0; i < count; ++i) {
     change(choices_.shard_run(choice, piece * count + i), place * count + i, add);
   }
+  if (bytes_ != nullptr) {
+    const auto moved = bytes_->of_piece(choice.option, piece, place);
+    trial_moved_ += add ? moved : -moved;
+  }
 }
 
 void Assignment::try_everywhere(const Choice& choice, bool add) {
@@ -122,6 +135,10 @@ void Assignment::try_everywhere(const Choice& choice, bool add) {
   std::int32_t rank = 0;
   for (auto r = option.run_begin; r < option.run_end; ++r) {
     for (std::int64_t i = 0; i < problem_.runs[r].count; ++i, ++rank) change(r, rank, add);
+  }
+  if (bytes_ != nullptr) {
+    const auto moved = bytes_->everywhere(choice.option);
+    trial_moved_ += add ? moved : -moved;
   }
 }
 
@@ -135,7 +152,7 @@ void Assignment::try_without(std::size_t table) {
 }
 
 double Assignment::trial_change() {
-  double change = 0;
+  double change = excess(trial_moved_) - excess(moved_);
   for (const auto rank : touched_) {
     change += limits_.energy(rank, trial_load_[rank]) - rank_energy_[rank];
   }
@@ -157,6 +174,10 @@ Assignment::Fit Assignment::fit(const Choice& choice, std::int32_t piece,
     result.energy += limits_.energy(rank, load) - before;
     result.cost = std::max(result.cost, load.cost);
   }
+  if (bytes_ != nullptr) {
+    const auto moved = trial_moved_ + bytes_->of_piece(choice.option, piece, place);
+    result.energy += excess(moved) - excess(trial_moved_);
+  }
   return result;
 }
 
@@ -165,6 +186,7 @@ void Assignment::commit() {
     load_[rank] = trial_load_[rank];
     set_energy(rank, limits_.energy(rank, load_[rank]));
   }
+  moved_ = trial_moved_;
   if (tally_) tally_->commit();
   begin_trial();
 }

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
 #include "anneal_energy.h"
 #include "goal.h"
 #include "optimize_choices.h"
+#include "replan_bytes.h"
 
 namespace fastplan {
 
@@ -16,13 +18,15 @@ struct Draft {
   std::vector<std::int32_t> choice;               // by table
   std::vector<std::vector<std::int32_t>> places;  // by table: of its pieces
   std::int64_t cost = 0;                          // of the dearest rank
+  std::int64_t moved = 0;                         // bytes, where they are counted
   std::int64_t goal = 0;                          // what it comes to, where there is a goal
   bool empty() const { return choice.empty(); }
 };
 
 class Assignment {
  public:
-  explicit Assignment(const Choices& choices);
+  // With `bytes`, what the placement moves is counted too.
+  explicit Assignment(const Choices& choices, const MoveBytes* bytes = nullptr);
 
   // What there is beside limits: a goal, and how much it counts as energy.
   void watch(Tally& tally) { tally_ = &tally; }
@@ -35,9 +39,14 @@ class Assignment {
   void set_target(std::int64_t target);
   std::int64_t target() const { return limits_.target(); }
 
-  bool within_limits() const { return over_.empty(); }
+  // Each byte that moves beyond the budget costs so much energy.
+  void set_move_budget(std::int64_t budget, double price);
+  std::int64_t moved() const { return moved_; }
+
+  bool within_limits() const { return over_.empty() && moved_ <= move_budget_; }
   std::span<const std::int32_t> ranks_over() const { return over_; }
   std::int64_t largest_cost() const;
+  std::int64_t cost(std::int32_t rank) const { return load_[rank].cost; }
   Draft draft() const;
 
   std::int32_t choice(std::size_t table) const { return table_choice_[table]; }
@@ -79,12 +88,16 @@ class Assignment {
   Load& touched(std::int32_t rank);
   void change(std::int64_t run, std::int32_t rank, bool add);
   void set_energy(std::int32_t rank, double energy);
+  double excess(std::int64_t moved) const {
+    return moved > move_budget_ ? byte_price_ * static_cast<double>(moved - move_budget_) : 0;
+  }
   std::int32_t list_of(const Choice& choice, std::int32_t place) const;
   void add_to_list(std::int32_t list, std::int32_t slot);
   void remove_from_list(std::int32_t list, std::int32_t slot);
 
   const Choices& choices_;
   const Problem& problem_;
+  const MoveBytes* bytes_;
   std::int32_t ranks_;
   std::int32_t group_size_;
   Limits limits_;
@@ -96,6 +109,9 @@ class Assignment {
   std::vector<std::uint64_t> stamp_;  // the trial that touched a rank last
   std::uint64_t trial_ = 1;
   std::vector<std::int32_t> touched_;
+  std::int64_t moved_ = 0, trial_moved_ = 0;
+  std::int64_t move_budget_ = std::numeric_limits<std::int64_t>::max();
+  double byte_price_ = 0;
 
   std::vector<std::int32_t> table_choice_, tower_host_;
   std::vector<std::int32_t> slot_begin_;  // by table; as many slots as its choices have pieces

@@ -394,5 +394,6 @@ PYBIND11_MODULE(_native, m) {
            py::arg("partitioner"), py::arg("objective") = 0)
       .def("place", &Placer::place, py::arg("options"));
   bind_optimize(m);
+  bind_replan(m);
   bind_custom(m);
 }

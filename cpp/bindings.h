@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "optimize_plan.h"
 #include "problem.h"
 
 namespace py = pybind11;
@@ -17,7 +18,13 @@ namespace py = pybind11;
 fastplan::Columns read_problem(const py::dict& c);
 // Whether a Python signal handler has raised. Takes the GIL for a moment.
 bool signal_is_pending();
+// Ctrl-C ends a search and keeps its plan; what other signal handlers raise goes on.
+void settle_signal();
+// A plan of the problem, rated; nothing in it points outside. TypeError otherwise.
+fastplan::Plan read_plan(const fastplan::Problem& problem, std::span<const std::int32_t> options,
+                         std::span<const std::int32_t> ranks);
 void bind_optimize(py::module_& m);
+void bind_replan(py::module_& m);
 void bind_custom(py::module_& m);
 
 inline py::object item(const py::dict& from, const char* name) {

@@ -37,9 +37,15 @@ py::dict write_certificate(Certificate&& certificate) {
   return out;
 }
 
-using Numbers = std::span<const std::int32_t>;
+}  // namespace
 
-Plan read_plan(const Problem& problem, Numbers options, Numbers ranks) {
+void settle_signal() {
+  if (!PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) throw py::error_already_set();
+  PyErr_Clear();
+}
+
+Plan read_plan(const Problem& problem, std::span<const std::int32_t> options,
+               std::span<const std::int32_t> ranks) {
   Plan plan;
   if (options.empty()) return plan;
   // Whether it is a good plan is the caller's to verify; here it must only not point outside.
@@ -60,11 +66,7 @@ Plan read_plan(const Problem& problem, Numbers options, Numbers ranks) {
   return plan;
 }
 
-// Ctrl-C ends the search and keeps its plan; what other signal handlers raise goes on.
-void settle_signal() {
-  if (!PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) throw py::error_already_set();
-  PyErr_Clear();
-}
+namespace {
 
 OptimizeSettings read_settings(const py::dict& columns) {
   OptimizeSettings settings;

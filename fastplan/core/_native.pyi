@@ -26,6 +26,10 @@ def verify(
 def optimize(
     problem: dict[str, Any], settings: dict[str, Any], start: dict[str, Any]
 ) -> dict[str, Any]: ...
+def moved_bytes(problem: dict[str, Any], held: dict[str, Any], plan: dict[str, Any]) -> int: ...
+def replan(
+    problem: dict[str, Any], held: dict[str, Any], settings: dict[str, Any]
+) -> dict[str, Any]: ...
 def refine(
     problem: dict[str, Any],
     settings: dict[str, Any],

@@ -45,7 +45,7 @@ __all__ = [
 
 StoppedBy = Literal["optimal", "time", "moves", "interrupted"]
 # In the order of the native core's numbers.
-_STOPS: tuple[StoppedBy, ...] = ("optimal", "time", "moves", "interrupted")
+STOPS: tuple[StoppedBy, ...] = ("optimal", "time", "moves", "interrupted")
 _NO_LIMIT = 2**62
 _MOST_THREADS = 256
 # Of a budget, when something else is to be minimised after it.
@@ -185,7 +185,7 @@ def _improve(
         ranks=result["ranks"],
         lower_bound=certificate.value,
         gap=gap_above(certificate.value, result["rating"]),
-        stopped_by=_STOPS[result["stopped_by"]],
+        stopped_by=STOPS[result["stopped_by"]],
         moves=result["moves"],
         restarts=result["restarts"],
         trace=tuple((spent + at, rating) for at, rating in result["trace"]),
@@ -219,7 +219,7 @@ def _refine(
         options=result["options"],
         ranks=result["ranks"],
         gap=gap_above(found.lower_bound, result["rating"]),
-        stopped_by=_STOPS[result["stopped_by"]],
+        stopped_by=STOPS[result["stopped_by"]],
         moves=found.moves + result["moves"],
         objective=result["value"] / goal.scale,
         objective_before=result["value_before"] / goal.scale,

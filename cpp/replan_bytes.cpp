@@ -1,0 +1,97 @@
+#include "replan_bytes.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include "replan_cells.h"
+
+namespace fastplan {
+
+MoveBytes::MoveBytes(const Choices& choices, const HeldColumns& held)
+    : problem_(choices.problem()),
+      everywhere_(problem_.options.size(), 0),
+      piece_begin_(problem_.options.size(), 0) {
+  for (std::size_t t = 0; t < choices.tables(); ++t) {
+    std::int64_t least = std::numeric_limits<std::int64_t>::max();
+    const TableCells cells(held, static_cast<std::int32_t>(t));
+    for (auto c = choices.first(t); c < choices.first(t + 1); ++c) {
+      add(choices[c], cells);
+      least = std::min(least, least_of(choices[c]));
+    }
+    if (choices.first(t) < choices.first(t + 1)) least_ += least;
+    held_ += cells.held();
+  }
+}
+
+void MoveBytes::add(const Choice& choice, const TableCells& cells) {
+  const auto& option = problem_.options[choice.option];
+  if (option.type == ShardingType::data_parallel) {
+    everywhere_[choice.option] = cells.to_copies(static_cast<std::int64_t>(problem_.ranks()));
+    return;
+  }
+  const auto sources = cells.sources(problem_, option);
+  if (choice.spread == Spread::everywhere) {
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+      everywhere_[choice.option] +=
+          sources[i].all - sources[i].held_by(static_cast<std::int64_t>(i));
+    }
+    return;
+  }
+  piece_begin_[choice.option] = static_cast<std::int32_t>(pieces_.size());
+  const auto size = choice.spread == Spread::hosts ? problem_.group_size : 1;
+  const auto places = static_cast<std::int64_t>(problem_.ranks()) / size;
+  std::map<std::int32_t, std::int64_t> kept;
+  for (std::int32_t piece = 0; piece < choice.pieces; ++piece) {
+    Piece entry;
+    kept.clear();
+    for (std::int64_t i = 0; i < size; ++i) {
+      const auto& source = sources[piece * size + i];
+      entry.all += source.all;
+      for (const auto& [rank, bytes] : source.by_rank) {
+        // Shard i of a block goes to rank i of a host; what others hold of it is no help.
+        if (rank % size == i && rank / size < places) {
+          kept[static_cast<std::int32_t>(rank / size)] += bytes;
+        }
+      }
+    }
+    entry.begin = static_cast<std::int32_t>(kept_.size());
+    kept_.insert(kept_.end(), kept.begin(), kept.end());
+    entry.end = static_cast<std::int32_t>(kept_.size());
+    pieces_.push_back(entry);
+  }
+}
+
+std::int64_t MoveBytes::least_of(const Choice& choice) const {
+  if (choice.spread == Spread::everywhere) return everywhere_[choice.option];
+  std::int64_t sum = 0;
+  for (std::int32_t piece = 0; piece < choice.pieces; ++piece) {
+    const auto& entry = pieces_[piece_begin_[choice.option] + piece];
+    std::int64_t most = 0;
+    for (auto i = entry.begin; i < entry.end; ++i) most = std::max(most, kept_[i].second);
+    sum += entry.all - most;
+  }
+  return sum;
+}
+
+std::int64_t moved_bytes(const Problem& problem, const HeldColumns& held,
+                         std::span<const std::int32_t> options,
+                         std::span<const std::int32_t> ranks) {
+  std::int64_t moved = 0;
+  std::size_t next = 0;
+  for (const auto o : options) {
+    const auto& option = problem.options[o];
+    const TableCells cells(held, option.table);
+    if (option.type == ShardingType::data_parallel) {
+      moved += cells.to_copies(static_cast<std::int64_t>(problem.ranks()));
+      continue;
+    }
+    std::int64_t rank = 0;
+    for (const auto& source : cells.sources(problem, option)) {
+      moved += source.all - source.held_by(option.reach == Reach::uniform ? rank++ : ranks[next++]);
+    }
+  }
+  return moved;
+}
+
+}  // namespace fastplan
