@@ -22,6 +22,7 @@ _HOMES = {
     "PlanCache": "fastplan.cache.plan_cache",
     "PlanFileError": "fastplan.plans.checks",
     "PlanMismatch": "fastplan.bridge.plan_files",
+    "ReplanPolicy": "fastplan.replan.policy",
     "RulesBroken": "fastplan.core.objectives",
     "ShardingType": "fastplan.costs.names",
     "StoredPlanLoader": "fastplan.bridge.loader",
@@ -31,6 +32,7 @@ _HOMES = {
     "load_plan": "fastplan.bridge.plan_files",
     "patch": "fastplan.bridge.patch",
     "plan_objective": "fastplan.costs.functions",
+    "reshard_arguments": "fastplan.bridge.resharding",
     "save_plan": "fastplan.bridge.plan_files",
     "shard_cost": "fastplan.costs.functions",
 }
@@ -45,6 +47,7 @@ __all__ = [
     "PlanCache",
     "PlanFileError",
     "PlanMismatch",
+    "ReplanPolicy",
     "RulesBroken",
     "ShardingType",
     "StoredPlanLoader",
@@ -55,6 +58,7 @@ __all__ = [
     "load_plan",
     "patch",
     "plan_objective",
+    "reshard_arguments",
     "save_plan",
     "shard_cost",
 ]
@@ -66,6 +70,7 @@ if TYPE_CHECKING:
     from fastplan.bridge.patch import patch
     from fastplan.bridge.plan_files import PlanMismatch, load_plan, save_plan
     from fastplan.bridge.planner import EmbeddingShardingPlanner
+    from fastplan.bridge.resharding import reshard_arguments
     from fastplan.cache.plan_cache import PlanCache
     from fastplan.cache.why_miss import explain_miss
     from fastplan.core.objectives import Objectives, RulesBroken
@@ -73,6 +78,7 @@ if TYPE_CHECKING:
     from fastplan.costs.functions import plan_objective, shard_cost
     from fastplan.costs.names import Kernel, ShardingType
     from fastplan.plans.checks import PlanFileError
+    from fastplan.replan.policy import ReplanPolicy
 
 
 def __getattr__(name: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +14,25 @@ Ints = NDArray[np.int64]
 _NOBODY = -1
 
 
-class Flows:
-    """Sums over tables, by rank: received from its own host and from others, sent, created."""
+class Transfers(NamedTuple):
+    """What is sent for one table: number of the new shard, ranks from and to, bytes."""
 
-    def __init__(self, ranks: int, ranks_per_host: int | None) -> None:
+    shard: Ints
+    source: Ints
+    target: Ints
+    bytes: Ints
+
+
+class Flows:
+    """Sums over tables, by rank: received from its own host and from others, sent, created.
+
+    `transfers` gets what is sent of each table that is added, if it is a list.
+    """
+
+    def __init__(
+        self, ranks: int, ranks_per_host: int | None, transfers: list[Transfers] | None = None
+    ) -> None:
+        self.transfers = transfers
         self.near = np.zeros(ranks, np.int64)
         self.far = np.zeros(ranks, np.int64)
         self.sent = np.zeros(ranks, np.int64)
@@ -59,10 +74,11 @@ class Flows:
         """Cell by cell of the grid that all shard borders make."""
         rows, columns = (_edges(held, needed, at) for at in ((ROW, ROWS), (COLUMN, COLUMNS)))
         cells = np.outer(np.diff(rows), np.diff(columns)).ravel()
-        source = _owners(held, rows, columns)
-        target = _owners(needed, rows, columns)
+        holder, shard = _owners(held, rows, columns), _owners(needed, rows, columns)
+        source = np.append(held[:, RANK], _NOBODY)[holder]
+        target = np.append(needed[:, RANK], _NOBODY)[shard]
         missing = (target != _NOBODY) & (target != source)
-        return self._receive(source[missing], target[missing], size(cells[missing]))
+        return self._receive(source[missing], target[missing], size(cells[missing]), shard[missing])
 
     def _from_copies(self, held: Shards, needed: Shards, size: Any) -> int:
         """Every holder has all of the table, so a rank fetches what it needs from one of them."""
@@ -73,7 +89,8 @@ class Flows:
         lacking = ~np.isin(target, holders)
         count = self._create(target, size(cells - there))
         source = self._nearest(holders, target[lacking])
-        return count + self._receive(source, target[lacking], size(there[lacking]))
+        shard = np.flatnonzero(lacking)
+        return count + self._receive(source, target[lacking], size(there[lacking]), shard)
 
     def _to_copies(self, held: Shards, needed: Shards, size: Any) -> int:
         """Every rank of `needed` fetches all of the table, but for what it has."""
@@ -90,10 +107,15 @@ class Flows:
         self.far[targets] += far
         self.sent += own * len(targets)
         self.sent[targets] -= own[targets]
+        if self.transfers is not None:
+            copy, source = (each.ravel() for each in np.indices((len(targets), len(own))))
+            sent = (source != targets[copy]) & (own[source] > 0)
+            copy, source = copy[sent], source[sent]
+            self.transfers.append(Transfers(copy, source, targets[copy], own[source]))
         created = np.full(len(targets), size(shape[0] * shape[1] - cells.sum()))
         return int(near.sum() + far.sum()) + self._create(targets, created)
 
-    def _receive(self, source: Ints, target: Ints, amount: Ints) -> int:
+    def _receive(self, source: Ints, target: Ints, amount: Ints, shard: Ints) -> int:
         nowhere = source == _NOBODY
         self._create(target[nowhere], amount[nowhere])
         here = ~nowhere
@@ -102,6 +124,10 @@ class Flows:
         np.add.at(self.near, target[is_near], amount[is_near])
         np.add.at(self.far, target[is_far], amount[is_far])
         np.add.at(self.sent, source[here], amount[here])
+        if self.transfers is not None:
+            self.transfers.append(
+                Transfers(*(each[here] for each in (shard, source, target, amount)))
+            )
         return int(amount.sum())
 
     def _create(self, target: Ints, amount: Ints) -> int:
@@ -131,7 +157,7 @@ def _edges(held: Shards, needed: Shards, at: tuple[int, int]) -> Ints:
 
 
 def _owners(shards: Shards, rows: Ints, columns: Ints) -> Ints:
-    """The rank that has each cell of a grid, row by row."""
+    """The shard that has each cell of a grid, row by row."""
     top = np.searchsorted(rows, shards[:, ROW])
     left = np.searchsorted(columns, shards[:, COLUMN])
     height = np.searchsorted(rows, shards[:, ROW] + shards[:, ROWS]) - top
@@ -143,7 +169,7 @@ def _owners(shards: Shards, rows: Ints, columns: Ints) -> Ints:
     row = top[shard] + number // across
     column = left[shard] + number % across
     owners = np.full((len(rows) - 1) * (len(columns) - 1), _NOBODY, np.int64)
-    owners[row * (len(columns) - 1) + column] = shards[shard, RANK]
+    owners[row * (len(columns) - 1) + column] = shard
     return owners
 
 

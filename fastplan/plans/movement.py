@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastplan.plans.flows import Flows
+from fastplan.plans.flows import Flows, Transfers
 from fastplan.plans.plan import RANK, Plan, Shards, TableLayout
 from fastplan.plans.shards import copy_shards
 from fastplan.spec.request import CostModel, Table
@@ -73,19 +73,24 @@ class Movement:
         return sum(table.change == change for table in self.tables)
 
 
-def movement(before: Plan, after: Plan) -> Movement:
+def movement(
+    before: Plan, after: Plan, transfers: dict[tuple[str, str], Transfers] | None = None
+) -> Movement:
     """What changes from `before` to `after`, tables compared by module and name.
 
     Rank for rank: rank 3 of one plan is rank 3 of the other. Of several copies, a rank takes one
-    on its own host if there is one.
+    on its own host if there is one. `transfers` gets, by table, what is sent from rank to rank.
     """
     basis = after.basis or before.basis
     cost = None if basis is None else basis.request.cost
-    flows = Flows(max(before.ranks, after.ranks), _ranks_per_host(before, after))
+    log: list[Transfers] | None = None if transfers is None else []
+    flows = Flows(max(before.ranks, after.ranks), _ranks_per_host(before, after), log)
     facts = _facts(before) | _facts(after)
-    tables = [
-        _table(old, new, facts.get(key), flows) for key, (old, new) in _pairs(before, after).items()
-    ]
+    tables = []
+    for key, (old, new) in _pairs(before, after).items():
+        tables.append(_table(old, new, facts.get(key), flows))
+        if transfers is not None and log:
+            transfers[key] = log.pop()
     moved = [table for table in tables if table.change != REMOVED and table.bytes != 0]
     return Movement(
         tables=tuple(sorted(tables, key=_largest_first)),
