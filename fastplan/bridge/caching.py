@@ -29,26 +29,27 @@ logger = logging.getLogger(__name__)
 class CacheUse:
     """One planner's use of its cache for one plan."""
 
-    def __init__(self, planner: Any, cache: PlanCache | None, space: Space | None) -> None:
+    def __init__(
+        self,
+        planner: Any,
+        cache: PlanCache | None,
+        space: Space | None,
+        context: dict[str, Any] | None = None,  # what else belongs to the key
+    ) -> None:
         self._planner = planner
-        self._cache = cache
-        self._space = space
+        self._context = context or {}
+        self.plans = cache
+        self.space = space
         self.report = CacheReport(status="off")
 
     def find(self, cluster: Cluster) -> Outcome | None:
         """The cached plan, verified against the devices at hand; None with a reason otherwise."""
-        if self._cache is None:
-            self.report.reason = "no cache is configured"
+        if not self.expect(cluster):
             return None
+        assert self.plans is not None
+        assert self.report.fingerprint is not None
         try:
-            request = self._request(cluster)
-        except NotNative as why:
-            self.report.reason = str(why)
-            return None
-        self.report.request = request
-        key = self.report.fingerprint = fingerprint(request)
-        try:
-            candidates, reason = self._cache.find(key, cluster)
+            candidates, reason = self.plans.find(self.report.fingerprint, cluster)
             for candidate in candidates:
                 try:
                     outcome = self._outcome(candidate.record, cluster)
@@ -64,10 +65,24 @@ class CacheUse:
         self.report.status, self.report.reason = "miss", reason
         return None
 
+    def expect(self, cluster: Cluster) -> bool:
+        """Works out the key without looking it up, so that a plan can be kept; False without."""
+        if self.plans is None:
+            self.report.reason = "no cache is configured"
+            return False
+        try:
+            self.report.request = self._request(cluster)
+        except NotNative as why:
+            self.report.reason = str(why)
+            return False
+        self.report.fingerprint = fingerprint(self.report.request)
+        self.report.status, self.report.reason = "miss", "it was not looked up"
+        return True
+
     def keep(self, outcome: Outcome, cluster: Cluster) -> None:
         """Stores a plan that was searched for after a miss."""
         report = self.report
-        if self._cache is None or report.status != "miss":
+        if self.plans is None or report.status != "miss":
             return
         if not outcome.found or outcome.record is None or outcome.cut_short:
             return
@@ -82,7 +97,7 @@ class CacheUse:
         if outcome.lower_bound is not None:
             facts["lower_bound"] = outcome.lower_bound
         try:
-            self._cache.put(report.fingerprint, outcome.record(), cluster, report.request, facts)
+            self.plans.put(report.fingerprint, outcome.record(), cluster, report.request, facts)
         except StoreError as problem:
             self._failed(problem)
 
@@ -92,7 +107,7 @@ class CacheUse:
 
     def _request(self, cluster: Cluster) -> bytes:
         """What decides the plan. Raises NotNative when a part can't be fingerprinted."""
-        space, planner = self._space, self._planner
+        space, planner = self.space, self._planner
         if not isinstance(space, EstimatedSpace):
             raise NotNative("the search space is enumerated in Python")
         if planner.plan_loader is not None:
@@ -116,14 +131,15 @@ class CacheUse:
                 "reservation": _describe_reservation(planner._storage_reservation),
                 "custom": custom,
                 **({} if optimization is None else {"optimize": optimization.describe()}),
+                **self._context,
             },
         )
 
     def _outcome(self, record: PlanRecord, cluster: Cluster) -> Outcome:
         """The stored plan as an outcome; raises when it is not a legal plan here and now."""
-        assert isinstance(self._space, EstimatedSpace)
-        chosen = rebuild(self._space, record)
-        custom = self._space.extraction.estimators.custom
+        assert isinstance(self.space, EstimatedSpace)
+        chosen = rebuild(self.space, record)
+        custom = self.space.extraction.estimators.custom
         space: Space = chosen
         if custom:
             options = chosen.all_options()

@@ -37,6 +37,7 @@ from fastplan.bridge.mixed_search import MixedSearch
 from fastplan.bridge.native_search import NativeSearch
 from fastplan.bridge.outcome import Outcome
 from fastplan.bridge.plan_basis import BasisDraft
+from fastplan.bridge.replanning import Following, Policy, Replanning
 from fastplan.bridge.run import Run
 from fastplan.bridge.sharders import AskedSharder
 from fastplan.bridge.space import EstimatedSpace, Space
@@ -69,6 +70,7 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
             improvement with the best plan so far.
         move_budget: how much to try. With this alone, seed and threads decide the plan.
         seed, threads: of the improvement.
+        previous, replan: a plan, file or planner to follow, and the policy; see docs/replan.md.
         objectives: what to minimise within some part of the best rating, and where tables must
             lie; see Objectives. RulesBroken is raised rather than a plan that does not keep them.
         shard_cost: a function with @fastplan.shard_cost: what a shard costs.
@@ -76,7 +78,8 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
 
     After `plan()`, `last_run` tells which engine planned and why, the rating, seconds by phase,
     proposals and plans, and what the cache did; of an optimized plan also `lower_bound`, which no
-    plan is rated below, `gap`, `stopped_by` and `start_ratings`, or why it is `not_optimized`.
+    plan is rated below, `gap`, `stopped_by` and `start_ratings`, or why it is `not_optimized`; and
+    `replan` and `moves` of a plan that follows another, or why it is `not_followed`.
     """
 
     def __init__(
@@ -104,6 +107,8 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         move_budget: int | None = None,
         seed: int = 0,
         threads: int = 1,
+        previous: Any = None,
+        replan: Policy = None,
         objectives: Objectives | None = None,
         shard_cost: ShardCost | None = None,
         objective: PlanObjective | None = None,
@@ -116,6 +121,7 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         self._optimization = improving.settings_of(
             mode, time_budget, move_budget, seed, threads, objectives
         )
+        self._replanning = Replanning(previous, replan)
         self._cache = open_cache(
             cache, capacity_tolerance=capacity_tolerance, timeout=cache_timeout
         )
@@ -233,17 +239,17 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         cache = CacheUse(self, self._cache, space)
         run.cache = cache.report
         self._last_basis = BasisDraft(self, space, cluster)
-        with run.phase("cache"):
-            outcome = cache.find(cluster)
+        following = Following(self._replanning, self, run, cache)
+        outcome = following.start(space, cluster)
         if outcome is not None:
             enumeration.leave(space)
         else:
             space = enumeration.finish(space)
-            outcome = self._loaded(space) or self._search(run, space, reserved, cluster)
+            outcome = self._loaded(space) or self._search(run, space, reserved, cluster, following)
             if outcome.loaded:
                 self._leave_as_it_is(run, "the plan is the plan loader's")
-            with run.phase("cache"):
-                cache.keep(outcome, cluster)
+        with run.phase("cache"):
+            following.keep(outcome, cluster)
         self._last_record = outcome.record
         self._num_proposals = run.proposals = outcome.proposals
         run.count_plans(outcome.plans)
@@ -294,7 +300,9 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
             run.rating = float(self._perf_model.rate(plan=self._best_plan))
         return plan
 
-    def _search(self, run: Run, space: Space, reserved: Any, cluster: Cluster) -> Outcome:
+    def _search(
+        self, run: Run, space: Space, reserved: Any, cluster: Cluster, following: Following
+    ) -> Outcome:
         problem = Problem(space.columns, cluster)
         with run.phase("search"):
             try:
@@ -307,6 +315,7 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         if self._optimization is not None:
             with run.phase("optimize"):
                 improving.improve(run, search, outcome, self._optimization)
+        following.follow(search, outcome)
         return outcome
 
     def _loaded(self, space: Space) -> Outcome | None:

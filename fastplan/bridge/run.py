@@ -8,6 +8,8 @@ from time import perf_counter
 
 from fastplan.cache.plan_cache import CacheReport
 from fastplan.core.optimize import Optimized, gap_above
+from fastplan.replan.moves import Moves
+from fastplan.replan.replan import ReplanReport
 
 
 class Run:
@@ -23,6 +25,8 @@ class Run:
         self.objective: float | None = None  # what was minimised in place of the rating
         self.objective_before: float | None = None  # of the plan with the best rating
         self.not_optimized: str | None = None  # why a plan that was to be improved was not
+        self.replan: ReplanReport | None = None  # what came of an older plan
+        self.not_followed: str | None = None  # why the plan does not follow it
         self.proposals = 0
         self.evaluated = 0  # proposals actually placed; fewer than `proposals` when pruned
         self.seconds: dict[str, float] = {}
@@ -43,6 +47,11 @@ class Run:
         if self.rating is None or self.lower_bound is None:
             return None
         return gap_above(self.lower_bound, self.rating)
+
+    @property
+    def moves(self) -> Moves | None:
+        """What moves from the older plan to this one; None where there is no older one."""
+        return None if self.replan is None else self.replan.moves
 
     def count_plans(self, plans: int | Callable[[], int]) -> None:
         """The number of plans, or how to find out."""

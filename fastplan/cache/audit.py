@@ -26,7 +26,7 @@ class Verdict(NamedTuple):
     reason: str | None = None
 
 
-class _Unknown(Exception):
+class Unknown(Exception):
     """Something that follows from objects which a request does not hold."""
 
 
@@ -39,12 +39,12 @@ def audit(entry: Entry) -> Verdict:
             raise BadRecord(f"its plan is rated {record.rating}, its header says {entry.rating}")
         canonical = request_bytes(entry)
         if not canonical:
-            raise _Unknown("it keeps no request")
+            raise Unknown("it keeps no request")
         if fingerprint(canonical) != entry.key:
             raise BadEntry("its request has another key")
         request, document = _read(canonical)
-        complaint = _verify(request, _cluster(entry, document), record)
-    except _Unknown as why:
+        complaint = _verify(request, cluster_of(entry, document), record)
+    except Unknown as why:
         return Verdict(PARTLY, str(why))
     except (BadEntry, BadRecord) as problem:
         return Verdict(BAD, str(problem))
@@ -55,10 +55,10 @@ def _read(canonical: bytes) -> tuple[Request, dict[str, Any]]:
     try:
         request, document = parse_canonical(canonical)
     except ValueError as error:
-        raise _Unknown(f"its request can't be read back: {error}") from None
+        raise Unknown(f"its request can't be read back: {error}") from None
     custom = document["context"].get("custom")
     if not isinstance(custom, list) or not all(map(_only_proposes, custom)):
-        raise _Unknown("custom parts have a say in its costs")
+        raise Unknown("custom parts have a say in its costs")
     return request, document
 
 
@@ -67,14 +67,15 @@ def _only_proposes(part: Any) -> bool:
     return isinstance(part, list) and bool(part) and (part[0] == "scaleup" or type(part[0]) is int)
 
 
-def _cluster(entry: Entry, document: dict[str, Any]) -> Cluster:
+def cluster_of(entry: Entry, document: dict[str, Any]) -> Cluster:
+    """The ranks that an entry was solved for, by its request. Raises BadEntry or Unknown."""
     ranks = sum(run[0] for run in entry.capacities)
     if ranks != document["ranks"]:
         raise BadEntry(f"it was solved for {ranks} ranks, its request has {document['ranks']}")
     by_rank = [run[1:] for run in entry.capacities for _ in range(run[0])]
     sizes = [document["context"].get(name) for name in ("local_world_size", "group_size")]
     if not all(type(size) is int and size > 0 for size in sizes):
-        raise _Unknown("its request does not tell which ranks share a host")
+        raise Unknown("its request does not tell which ranks share a host")
     hbm, ddr, ssd = zip(*by_rank, strict=True)
     return Cluster(
         rank_hbm=hbm, rank_ddr=ddr, rank_ssd=ssd, local_world_size=sizes[0], group_size=sizes[1]
@@ -84,10 +85,10 @@ def _cluster(entry: Entry, document: dict[str, Any]) -> Cluster:
 def _verify(request: Request, cluster: Cluster, record: PlanRecord) -> str:
     """What is wrong with the plan; empty when nothing is."""
     if not np.isnan(record.load_factor).all():
-        raise _Unknown("the search resized caches, and their costs are not part of the request")
+        raise Unknown("the search resized caches, and their costs are not part of the request")
     try:
         space = estimate(narrowed(request, record))
     except OutOfRange as error:
-        raise _Unknown(f"its costs can't be computed again: {error}") from None
+        raise Unknown(f"its costs can't be computed again: {error}") from None
     numbers = np.arange(len(record.table), dtype=np.int32)
     return verify_plan(Problem(space, cluster), numbers, record.ranks, record.rating)

@@ -7,12 +7,10 @@ from itertools import islice
 from typing import Any
 
 from fastplan.cache.differences import Difference, differences
-from fastplan.cache.entry import BadEntry, decode, request_bytes
+from fastplan.cache.entry import BadEntry, decode
 from fastplan.cache.fingerprint import fingerprint
+from fastplan.cache.nearest import MOST_KEYS, stored_requests
 from fastplan.cache.plan_cache import CacheReport, PlanCache, open_cache
-
-# Comparing is cheap, but a store may hold a hundred thousand entries.
-_MOST_KEYS = 5000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +49,10 @@ def explain_miss(request: str | bytes | CacheReport, cache: Any) -> MissExplanat
         raise ValueError("there is no cache to look into")
     key, canonical = _read(request, plans)
     found: tuple[int, str, list[Difference]] | None = None
-    for other in islice(plans.store.keys(), _MOST_KEYS):
+    for other in islice(plans.store.keys(), MOST_KEYS):
         if other == key:
             continue
-        for stored in _requests(plans, other):
+        for _, stored in stored_requests(plans, other):
             try:
                 changed = differences(stored, canonical)
             except (ValueError, LookupError, TypeError, AttributeError):
@@ -76,20 +74,9 @@ def _read(request: str | bytes | CacheReport, plans: PlanCache) -> tuple[str, by
         request = request.request
     if isinstance(request, bytes):
         return fingerprint(request), request
-    for stored in _requests(plans, request):
+    for _, stored in stored_requests(plans, request):
         return request, stored
     raise ValueError(f"no entry has the key {request}; give the request itself")
-
-
-def _requests(plans: PlanCache, key: str) -> list[bytes]:
-    """The requests of a key's entries, as far as they can be read."""
-    found = []
-    for _, data in plans.store.read(key):
-        try:
-            found.append(request_bytes(decode(data)))
-        except BadEntry:
-            continue
-    return found
 
 
 def _same_key(plans: PlanCache, key: str) -> list[str]:

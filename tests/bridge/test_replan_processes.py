@@ -1,0 +1,61 @@
+"""Re-plans on real gloo processes: tables that move while a job trains, and restarts on others."""
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def starts(tmp_path_factory: Any) -> dict[int, list[Any]]:
+    """What each rank saw of a job that starts on two ranks, then on one, then on three."""
+    folder = tmp_path_factory.mktemp("job")
+    return {world: _run(world, str(folder)) for world in (2, 1, 3)}
+
+
+def _run(world: int, folder: str) -> list[Any]:
+    # TorchRec tags what it sends by Python's hash of the table's name.
+    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path), "PYTHONHASHSEED": "0"}
+    environment["OMP_NUM_THREADS"] = "1"
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.bridge.replan_worker", str(rank), str(world), folder],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        for rank in range(world)
+    ]
+    results = []
+    for process in processes:
+        output, errors = process.communicate(timeout=240)
+        assert process.returncode == 0, errors
+        results.append(json.loads(output.splitlines()[-1]))
+    return results
+
+
+@pytest.mark.parametrize("kind", ["table_wise", "column_wise"])
+def test_tables_move_while_a_job_trains_and_weights_stay_equal(kind, starts):
+    first, second = (rank[kind] for rank in starts[2])
+    moved, needs_restart, equal = first
+    assert moved == second[0]
+    assert moved
+    assert needs_restart == {}
+    assert equal
+
+
+@pytest.mark.parametrize("world", [1, 3], ids=["fewer ranks", "more ranks"])
+def test_a_restart_on_other_ranks_follows_the_plan_in_the_cache(world, starts):
+    assert starts[2][0]["restarted"][0][1:] == ["miss", None]
+    first, again = starts[world][0]["restarted"]
+    status, (followed, moved, least, scratch_moved, listed) = first[1:]
+    assert status == "miss"
+    assert followed
+    assert least <= moved <= scratch_moved
+    assert listed == moved
+    assert again[:2] == [first[0], "hit"]
+    assert len({rank["restarted"][0][0] for rank in starts[world]}) == 1
