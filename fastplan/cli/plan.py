@@ -25,6 +25,7 @@ HELP = (
 EXAMPLES = """
 fastplan plan model.yaml --sku h100 --world-size 64
 fastplan plan model.yaml --sku a100-80 --world-size 16 -o plan.json --html plan.html
+fastplan plan model.yaml --sku h100 --world-size 56 --previous plan.json --max-moved 5%
 fastplan plan model.yaml --sku h100 --world-size 64 --optimize --time-budget 10 --threads 2
 fastplan plan mypkg.models:build --sku h100 --world-size 64 --cache /shared/plans
 fastplan plan model.yaml --sku h100 --world-size 64 --cost mypkg.costs:my_cost
@@ -46,6 +47,17 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--cache", metavar="WHERE", help="directory or URL of a plan cache; default: FASTPLAN_CACHE"
     )
     parser.add_argument("--no-cache", action="store_true", help="use no cache")
+    parser.add_argument(
+        "--previous", metavar="FILE", help="a plan file to follow: few bytes move from there"
+    )
+    parser.add_argument(
+        "--max-moved",
+        metavar="PART",
+        help="bytes that may move beyond what must; default 5%%",
+    )
+    parser.add_argument(
+        "--slack", metavar="PART", help="how far the rating may be above a new plan's; default 1%%"
+    )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
     optimizing.add_arguments(parser, rules=True)
@@ -65,7 +77,12 @@ def run(args: Namespace) -> int:
     except DoesNotFit as why:
         _say(args, spec.name, {"fits": False, "model": spec.name, "reason": str(why)}, str(why))
         return NO
-    planned = _plan(job, cache, optimization)
+    if args.previous:
+        planned = _follow(job, args)
+    elif args.max_moved or args.slack:
+        raise CommandError("--max-moved and --slack need --previous")
+    else:
+        planned = _plan(job, cache, optimization)
     if planned.cache.status == "failed":
         from sys import stderr
 
@@ -88,7 +105,12 @@ def run(args: Namespace) -> int:
 
         from fastplan.report.inspect_text import inspect_json
 
-        print(dumps({"fits": True, **inspect_json(plan)}, indent=2))
+        facts = {"fits": True, **inspect_json(plan)}
+        if planned.replan is not None:
+            from fastplan.report.replan_text import replan_json
+
+            facts["replan"] = replan_json(planned.replan)
+        print(dumps(facts, indent=2))
     elif not args.quiet:
         from sys import stdout
 
@@ -96,8 +118,40 @@ def run(args: Namespace) -> int:
         from fastplan.report.terminal import Style
 
         print(inspect_text(plan, style=Style.of(stdout)), end="")
+        if planned.replan is not None:
+            from fastplan.report.replan_text import replan_lines
+
+            print("", *replan_lines(planned.replan), sep="\n")
         _say_written(args)
     return OK
+
+
+def _follow(job: Job, args: Namespace) -> Planned:
+    """The plan that follows the one of a file."""
+    from fastplan.offline.plan import replan_job
+    from fastplan.plans.file import read_plan
+    from fastplan.replan.difference import WrongModel
+    from fastplan.replan.policy import ReplanPolicy
+
+    policy = ReplanPolicy(
+        max_moved=_part("--max-moved", args.max_moved or "5%"),
+        slack=_part("--slack", args.slack or "1%"),
+    )
+    try:
+        return replan_job(job, read_plan(args.previous), policy)
+    except WrongModel as why:
+        raise CommandError(str(why)) from why
+
+
+def _part(option: str, text: str) -> float:
+    """A part such as `5%` or `0.05`."""
+    try:
+        value = float(text.rstrip("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise CommandError(f"{option} must be a part such as 5% or 0.05, not {text!r}")
+    return value
 
 
 def _plan(job: Job, cache: PlanCache | None, settings: OptimizeSettings | None) -> Planned:

@@ -21,6 +21,8 @@ from fastplan.core.solution import Solution
 from fastplan.core.solve import OutOfRange, estimate, solve, verify_plan
 from fastplan.plans.plan import Basis, Plan
 from fastplan.plans.shards import layout_of
+from fastplan.replan.policy import ReplanPolicy
+from fastplan.replan.replan import Replan, ReplanReport, Scratch
 from fastplan.spec.job import CannotPlan, Job
 
 
@@ -69,6 +71,7 @@ class Planned:
     shortage: Shortage | None = None
     proposals: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
+    replan: ReplanReport | None = None  # what came of a previous plan
     lower_bound: float | None = None  # no plan is rated below, where that was proven
     optimized: Optimized | None = None  # what came of improving TorchRec's plan
 
@@ -186,6 +189,25 @@ def plan_job(
         lower_bound=bound if best.found else None,
         optimized=optimized,
     )
+
+
+def replan_job(job: Job, previous: Plan, policy: ReplanPolicy) -> Planned:
+    """Plans a job so that it follows a previous plan as far as the policy allows.
+
+    Raises WrongModel for a plan of another model, and CannotPlan as `plan_job` does.
+    """
+    planned = plan_job(job)
+    space, solution, _ = _searched(job, None, _Laps())
+    scratch = None
+    if solution.found:
+        scratch = Scratch(solution.options, solution.ranks, solution.rating)
+    replan = Replan(job.request, job.cluster, previous, policy)
+    found = replan.after(Problem(space, job.cluster), scratch)
+    if isinstance(found, str):
+        return planned
+    point, report = found
+    record = PlanRecord.of(space, point.options, point.ranks, point.rating)
+    return replace(planned, record=record, shortage=None, replan=report)
 
 
 class _Laps:

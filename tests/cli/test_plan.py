@@ -215,3 +215,40 @@ def test_specs_and_plans_need_no_torch(spec, tmp_path):
         [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True
     )
     assert result.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_previous_plan_is_followed_and_its_moves_are_shown(spec, tmp_path, capsys):
+    file = str(tmp_path / "old.json")
+    assert plan(spec, "--world-size", "16", "-o", file, "--quiet") == 0
+    words = ("--world-size", "8", "--previous", file, "--max-moved", "50%", "--slack", "50%")
+    assert plan(spec, *words) == 0
+    out = capsys.readouterr().out
+    assert "8 ranks lost" in out
+    assert "plan: follows the previous plan" in out
+    assert "moves: " in out
+    assert "> " in out
+    assert plan(spec, *words, "--json") == 0
+    found = json.loads(capsys.readouterr().out)["replan"]
+    assert found["moved"] == sum(move["bytes"] for move in found["moves"])
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("--slack", "1%"), "--previous"),
+        (("--previous", "{file}", "--max-moved", "much"), "--max-moved"),
+    ],
+)
+def test_wrong_limits_of_a_previous_plan_are_refused(words, named, spec, tmp_path, capsys):
+    file = str(tmp_path / "old.json")
+    assert plan(spec, "--world-size", "8", "-o", file, "--quiet") == 0
+    assert plan(spec, "--world-size", "8", *(word.format(file=file) for word in words)) != 0
+    assert named in told(capsys)
+
+
+def test_the_plan_of_another_model_is_refused_as_previous(spec, tmp_path, capsys):
+    file, other = str(tmp_path / "old.json"), tmp_path / "other.yaml"
+    assert plan(spec, "--world-size", "8", "-o", file, "--quiet") == 0
+    other.write_text(SPEC.replace("t0", "x0").replace("t1", "x1"))
+    assert plan(str(other), "--world-size", "8", "--previous", file) != 0
+    assert "x0" in told(capsys)
