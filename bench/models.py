@@ -48,6 +48,11 @@ def criteo() -> tuple[nn.Module, Constraints]:
 
 def synthetic(tables: int, seed: int = 0) -> tuple[nn.Module, Constraints]:
     """`tables` random tables, few of them large: the same seed gives the same model anywhere."""
+    return _model(*synthetic_sizes(tables, seed))
+
+
+def synthetic_sizes(tables: int, seed: int = 0) -> tuple[list[int], list[int], list[float]]:
+    """Rows, columns and pooling factors of a synthetic model."""
     generator = random.Random(seed)
     rows, dims, pooling = [], [], []
     for _ in range(tables):
@@ -56,7 +61,7 @@ def synthetic(tables: int, seed: int = 0) -> tuple[nn.Module, Constraints]:
         pooling.append(round(_log_uniform(generator, SYNTHETIC_POOLING), 1))
     weight_bytes = sum(map(math.prod, zip(rows, dims, strict=True))) * BYTES_PER_WEIGHT
     scale = min(1.0, SYNTHETIC_BYTES / weight_bytes)
-    return _model([max(1, round(count * scale)) for count in rows], dims, pooling)
+    return [max(1, round(count * scale)) for count in rows], dims, pooling
 
 
 def _log_uniform(generator: random.Random, limits: tuple[float, float]) -> float:
@@ -67,6 +72,13 @@ def _log_uniform(generator: random.Random, limits: tuple[float, float]) -> float
 def _model(rows: list[int], dims: list[int], pooling: list[float]) -> tuple[nn.Module, Constraints]:
     width = len(str(len(rows) - 1))
     names = [f"table_{index:0{width}}" for index in range(len(rows))]
+    return build(names, rows, dims, pooling)
+
+
+def build(
+    names: list[str], rows: list[int], dims: list[int], pooling: list[float]
+) -> tuple[nn.Module, Constraints]:
+    """A model of tables given by their sizes."""
     configs = [
         EmbeddingBagConfig(
             name=name,

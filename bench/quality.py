@@ -24,10 +24,8 @@ from bench.quality_baselines import WEIGHTS, greedy_rating
 from bench.quality_exact import solve_exactly
 from bench.quality_plot import draw
 from bench.results_file import add_arguments, measured_or_shown
-from bench.runs import GIB, Case, quiet
+from bench.runs import GIB, Case, Taker, quiet
 from bench.text import duration, table
-from fastplan import EmbeddingShardingPlanner as FastPlanner
-from fastplan.bridge.native_search import NativeSearch
 from fastplan.core.optimize import Optimized, OptimizeSettings, check_bound, optimize
 from fastplan.core.problem import Problem
 from fastplan.core.solve import solve, verify_plan
@@ -100,15 +98,6 @@ INSTANCES = (
     Instance(name="random 500 x 64, seed 0", model=random_model(500, 0), ranks=64),
     Instance(name="random 1000 x 128, seed 0", model=random_model(1000, 0), ranks=128),
 )
-
-
-class Taker(FastPlanner):
-    """A planner that leaves its problem behind."""
-
-    def _search(self, run: Any, space: Any, reserved: Any, cluster: Any) -> Any:
-        self.space, self.problem = space, Problem(space.columns, cluster)
-        self.search = NativeSearch(self, space, reserved, self.problem).search
-        return super()._search(run, space, reserved, cluster)
 
 
 class Clock:

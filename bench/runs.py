@@ -18,6 +18,8 @@ from torchrec.distributed.types import ShardingPlan
 
 from bench.models import Constraints
 from fastplan import EmbeddingShardingPlanner as FastPlanner
+from fastplan.bridge.native_search import NativeSearch
+from fastplan.core.problem import Problem
 
 GIB = 1024**3
 
@@ -33,7 +35,7 @@ class Case:
     hbm_bytes: int = 80 * GIB
     ranks_per_host: int = 8
 
-    def planner(self, planner_class: type[Any]) -> Any:
+    def planner(self, planner_class: type[Any], **more: Any) -> Any:
         """A fresh planner on a fresh topology: nothing carries over from one run to the next."""
         with quiet():
             topology = Topology(
@@ -47,7 +49,17 @@ class Case:
                 batch_size=self.batch_size,
                 constraints=self.constraints,
                 stats=[],
+                **more,
             )
+
+
+class Taker(FastPlanner):
+    """A planner that leaves its problem behind."""
+
+    def _search(self, run: Any, space: Any, reserved: Any, cluster: Any, following: Any) -> Any:
+        self.space, self.problem = space, Problem(space.columns, cluster)
+        self.search = NativeSearch(self, space, reserved, self.problem).search
+        return super()._search(run, space, reserved, cluster, following)
 
 
 @dataclass(frozen=True, kw_only=True)

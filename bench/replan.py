@@ -1,0 +1,240 @@
+"""What changes cost: plans from scratch against plans that follow the one before.
+
+TorchRec's plans are fastplan's parity plans, which are the same to the bit; they may renumber their
+ranks as suits them best before bytes are counted. Bytes are those that ranks need and do not hold.
+"""
+
+import argparse
+import json
+import random
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.machine import describe
+from bench.progress import Progress
+from bench.replan_models import CHANGES, HOST_LOST, Asked, State, ask, criteo_state, random_state
+from bench.replan_plot import draw
+from bench.replan_timing import timing
+from bench.text import table
+from fastplan.core.optimize import OptimizeSettings, optimize
+from fastplan.core.record import PlanRecord
+from fastplan.core.solve import solve, verify_plan
+from fastplan.plans.movement import movement
+from fastplan.plans.plan import Basis, Plan
+from fastplan.plans.shards import layout_of
+from fastplan.replan.policy import ReplanPolicy
+from fastplan.replan.ranks import best_renumbering, renumbered
+from fastplan.replan.replan import Replan, Scratch
+
+RESULTS = Path(__file__).parent / "results"
+INSTANCES = {
+    "random 50 x 8": random_state(50, 2, 4),
+    "random 50 x 16": random_state(50, 2, 8),
+    "Criteo 26 x 16": criteo_state(2, 8),
+    "random 200 x 32": random_state(200, 4, 8),
+}
+# Where a host is lost, what must move may grow by this part of itself.
+MOST_OVER = 0.3
+OPTIMIZE = OptimizeSettings(time_budget=None, move_budget=1_000_000)
+DAY = ("1 table added", "2 added, 1 removed", "a tenth grows by 10 %", "all pooling +-10 %")
+DAY_POLICY = ReplanPolicy(objective="rating", slack=0.03, reference="scratch")
+
+
+def plan_of(asked: Asked, options: Any, ranks: Any, rating: float) -> Plan:
+    record = PlanRecord.of(asked.problem.space, options, ranks, rating)
+    return Plan(
+        name="model",
+        layout=layout_of(asked.request, asked.cluster, record),
+        basis=Basis(canonical=b"", request=asked.request, cluster=asked.cluster, record=record),
+    )
+
+
+def followed(asked: Asked, previous: Plan, policy: ReplanPolicy, scratch: Scratch) -> Any:
+    """The plan that follows another one, its report, and what it took in CPU seconds."""
+    began = time.process_time()
+    replan = Replan(asked.request, asked.cluster, previous, policy)
+    found = replan.after(asked.problem, scratch)
+    seconds = time.process_time() - began
+    assert not isinstance(found, str), found
+    point, report = found
+    assert not verify_plan(asked.problem, point.options, point.ranks, point.rating)
+    return plan_of(asked, point.options, point.ranks, point.rating), report, seconds
+
+
+def moved(previous: Plan, plan: Plan) -> int:
+    """Bytes that move if the new plan's ranks are numbered as suits it best."""
+    ranks = best_renumbering(plan, previous)
+    return min(
+        movement(previous, plan).bytes,
+        movement(previous, renumbered(plan, ranks, plan.ranks)).bytes,
+    )
+
+
+def measure(name: str, state: State) -> list[dict[str, Any]]:
+    asked = ask(state)
+    first = solve(asked.problem, asked.search)
+    previous = plan_of(asked, first.options, first.ranks, first.rating)
+    rows = []
+    for change, apply in CHANGES.items():
+        with Progress(f"{name}: {change}"):
+            rows.append(
+                {"instance": name, "change": change, **_row(previous, state, change, apply)}
+            )
+    return rows
+
+
+def _row(previous: Plan, state: State, change: str, apply: Any) -> dict[str, Any]:
+    asked = ask(apply(state, random.Random(change)))
+    began = time.process_time()
+    scratch = solve(asked.problem, asked.search)
+    torchrec_seconds = time.process_time() - began
+    torchrec = Scratch(scratch.options, scratch.ranks, scratch.rating)
+    began = time.process_time()
+    best = optimize(asked.problem, asked.search, OPTIMIZE, start=scratch)
+    optimize_seconds = time.process_time() - began
+    lost = change in HOST_LOST
+    policy = ReplanPolicy(reference="scratch", slack=0.0)
+    if lost:
+        probe = followed(asked, previous, ReplanPolicy(slack=9.0, max_moved=1.0), torchrec)[1]
+        policy = ReplanPolicy(
+            reference="scratch", slack=0.0, max_moved=MOST_OVER * probe.least / probe.held
+        )
+    plan, report, seconds = followed(asked, previous, policy, torchrec)
+    assert movement(previous, plan).bytes == report.moved
+    made = {
+        "torchrec": (torchrec.options, torchrec.ranks, torchrec.rating, torchrec_seconds),
+        "optimize": (best.options, best.ranks, best.rating, optimize_seconds),
+    }
+    row: dict[str, Any] = {
+        "bytes": report.held,
+        "least": report.least,
+        "host_lost": lost,
+        "replan": {"rating": report.rating, "moved": report.moved, "seconds": seconds},
+        "followed": report.followed,
+        "reason": report.reason,
+    }
+    for who, (options, ranks, rating, spent) in made.items():
+        bytes_moved = moved(previous, plan_of(asked, options, ranks, rating))
+        row[who] = {"rating": rating, "moved": bytes_moved, "seconds": spent}
+    return row
+
+
+def day(state: State, steps: int) -> list[dict[str, Any]]:
+    """Small changes one after another, each way of planning going on from its own last plan."""
+    asked = ask(state)
+    first = solve(asked.problem, asked.search)
+    start = optimize(asked.problem, asked.search, OPTIMIZE, start=first)
+    plans = dict.fromkeys(
+        ("torchrec", "optimize"), plan_of(asked, first.options, first.ranks, first.rating)
+    )
+    plans["replan"] = plan_of(asked, start.options, start.ranks, start.rating)
+    rng, rows = random.Random(0), []
+    for step in range(steps):
+        change = DAY[step % len(DAY)]
+        if len(state.tables) > 55:
+            change = "3 removed"
+        state = CHANGES[change](state, rng)
+        asked = ask(state)
+        scratch = solve(asked.problem, asked.search)
+        torchrec = Scratch(scratch.options, scratch.ranks, scratch.rating)
+        best = optimize(asked.problem, asked.search, OPTIMIZE, start=scratch)
+        reference = Scratch(best.options, best.ranks, best.rating)
+        following, report, _ = followed(asked, plans["replan"], DAY_POLICY, reference)
+        made = {
+            "torchrec": plan_of(asked, *torchrec),
+            "optimize": plan_of(asked, best.options, best.ranks, best.rating),
+        }
+        row: dict[str, Any] = {"change": change, "bytes": report.held, "followed": report.followed}
+        for who, plan in made.items():
+            assert plan.basis is not None
+            rating = plan.basis.record.rating
+            row[who] = {"rating": rating, "moved": moved(plans[who], plan)}
+        row["replan"] = {"rating": report.rating, "moved": report.moved}
+        plans = {**made, "replan": following}
+        rows.append(row)
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.replan", description=__doc__)
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help="instances with this in the name"
+    )
+    parser.add_argument("--steps", type=int, default=50, help="changes of a day (default 50)")
+    parser.add_argument("--output", type=Path, default=RESULTS, metavar="DIR")
+    arguments = parser.parse_args()
+    rows = []
+    for name, state in INSTANCES.items():
+        if arguments.only in name:
+            rows += measure(name, state)
+    with Progress("a day of small changes"):
+        days = day(INSTANCES["random 50 x 16"], arguments.steps)
+    with Progress("1000 x 64"):
+        timed = timing()
+    result = {**describe(), "changes": rows, "day": days, "timing": timed}
+    print(report_text(rows, days, timed))
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    (arguments.output / "replan.json").write_text(json.dumps(result, indent=2) + "\n")
+    draw(rows, days, arguments.output / "replan.svg")
+    return 0
+
+
+def _part(row: dict[str, Any], who: str) -> str:
+    return f"{100 * row[who]['moved'] / row['bytes']:.2f} %"
+
+
+def _above(rating: float, reference: float) -> str:
+    return f"{100 * (rating / reference - 1):+.1f} %"
+
+
+def report_text(
+    rows: list[dict[str, Any]], days: list[dict[str, Any]], timed: dict[str, Any]
+) -> str:
+    header = ["tables x ranks", "change", "TorchRec moves", "optimize moves", "replan moves"]
+    header += ["must move", "optimize rating", "replan rating", "replan CPU"]
+    cells = [
+        [
+            row["instance"],
+            row["change"],
+            *(_part(row, who) for who in ("torchrec", "optimize", "replan")),
+            f"{100 * row['least'] / row['bytes']:.2f} %",
+            *(
+                _above(row[who]["rating"], row["torchrec"]["rating"])
+                for who in ("optimize", "replan")
+            ),
+            f"{1000 * row['replan']['seconds']:.0f} ms",
+        ]
+        for row in rows
+    ]
+    lines = [table(header, cells), "", "Ratings are compared with TorchRec's; lower is better."]
+    lines += [
+        f"{row['instance']}, {row['change']}: planned from scratch, {row['reason']}"
+        for row in rows
+        if not row["followed"]
+    ]
+    scratch = sum(not row["followed"] for row in days)
+    lines += [
+        "",
+        f"A day of {len(days)} small changes on random 50 x 16; replan is to stay within 3 % of",
+        f"optimize, and was planned from scratch {scratch} times:",
+    ]
+    for who in ("torchrec", "optimize", "replan"):
+        part = statistics.mean(row[who]["moved"] / row["bytes"] for row in days)
+        last = days[-1][who]["rating"] / days[-1]["optimize"]["rating"]
+        worst = max(row[who]["rating"] / row["optimize"]["rating"] for row in days)
+        lines.append(
+            f"  {who}: moves {100 * part:.2f} % a change, rating against optimize "
+            f"{100 * (last - 1):+.2f} % at the end, {100 * (worst - 1):+.2f} % at worst"
+        )
+    lines += ["", "1000 x 64, 1 % of tables changed, CPU ms (median of {n}):".format(**timed)]
+    for what in ("whole plan()", "estimate and search"):
+        cold, warm = timed[what]["cold"], timed[what]["replan"]
+        lines.append(f"  {what}: cold {cold:.1f}, replan {warm:.1f}, ratio {warm / cold:.2f}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
