@@ -50,7 +50,8 @@ ett.checkpoint(4)
     assert who.process is not None
     assert who.process <= record.t
     assert record.end is not None
-    assert [phase.name for phase in record.phases] == ["plan"]
+    # Imports that take long on a busy machine are recorded, too.
+    assert [phase.name for phase in record.phases if phase.name != "imports"] == ["plan"]
     assert record.steps[-1].last == 4
     assert record.checkpoints[0][0] == 4
 

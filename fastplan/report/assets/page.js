@@ -35,7 +35,8 @@ function changeList() {
     column("After", "word", (change) => change.after),
     column("To move", "num", (change) => change.bytes, (change) => orDash(change.bytes, ofBytes)),
   ];
-  if (data.plans.length > 2) columns.splice(1, 0, column("In", "word plan", (change) => change.plan));
+  const plan = column("In", "word plan", (change) => change.plan);
+  if (data.plans.length > 2) columns.splice(1, 0, plan);
   const sort = [columns.length - 1, true];
   const list = new List(byId("change-list"), columns, data.changes, sort, FIRST_CHANGES);
   byId("filter-change").oninput = (event) => {
