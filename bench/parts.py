@@ -95,4 +95,10 @@ PARTS = (
         "The gap that one second proves.",
         "bench.quality_seeds",
     ),
+    Part(
+        "replan",
+        "Re-planning",
+        "Bytes moved and ratings when a model or a cluster changes: [replan.md](replan.md).",
+        "bench.replan",
+    ),
 )

@@ -5,19 +5,17 @@ ranks as suits them best before bytes are counted. Bytes are those that ranks ne
 """
 
 import argparse
-import json
 import random
 import statistics
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
-from bench.machine import describe
 from bench.progress import Progress
 from bench.replan_models import CHANGES, HOST_LOST, Asked, State, ask, criteo_state, random_state
 from bench.replan_plot import draw
 from bench.replan_timing import timing
+from bench.results_file import add_arguments, measured_or_shown
 from bench.text import table
 from fastplan.core.optimize import OptimizeSettings, optimize
 from fastplan.core.record import PlanRecord
@@ -29,7 +27,7 @@ from fastplan.replan.policy import ReplanPolicy
 from fastplan.replan.ranks import best_renumbering, renumbered
 from fastplan.replan.replan import Replan, Scratch
 
-RESULTS = Path(__file__).parent / "results"
+FILE = "replan.json"
 INSTANCES = {
     "random 50 x 8": random_state(50, 2, 4),
     "random 50 x 16": random_state(50, 2, 8),
@@ -164,8 +162,12 @@ def main() -> int:
         "--only", default="", metavar="TEXT", help="instances with this in the name"
     )
     parser.add_argument("--steps", type=int, default=50, help="changes of a day (default 50)")
-    parser.add_argument("--output", type=Path, default=RESULTS, metavar="DIR")
+    add_arguments(parser, FILE)
     arguments = parser.parse_args()
+    return measured_or_shown(arguments, FILE, lambda: _measure_all(arguments), report_text)
+
+
+def _measure_all(arguments: argparse.Namespace) -> dict[str, Any]:
     rows = []
     for name, state in INSTANCES.items():
         if arguments.only in name:
@@ -174,12 +176,9 @@ def main() -> int:
         days = day(INSTANCES["random 50 x 16"], arguments.steps)
     with Progress("1000 x 64"):
         timed = timing()
-    result = {**describe(), "changes": rows, "day": days, "timing": timed}
-    print(report_text(rows, days, timed))
     arguments.output.mkdir(parents=True, exist_ok=True)
-    (arguments.output / "replan.json").write_text(json.dumps(result, indent=2) + "\n")
     draw(rows, days, arguments.output / "replan.svg")
-    return 0
+    return {"changes": rows, "day": days, "timing": timed}
 
 
 def _part(row: dict[str, Any], who: str) -> str:
@@ -190,9 +189,8 @@ def _above(rating: float, reference: float) -> str:
     return f"{100 * (rating / reference - 1):+.1f} %"
 
 
-def report_text(
-    rows: list[dict[str, Any]], days: list[dict[str, Any]], timed: dict[str, Any]
-) -> str:
+def report_text(result: dict[str, Any]) -> str:
+    rows, days, timed = result["changes"], result["day"], result["timing"]
     header = ["tables x ranks", "change", "TorchRec moves", "optimize moves", "replan moves"]
     header += ["must move", "optimize rating", "replan rating", "replan CPU"]
     cells = [

@@ -78,7 +78,7 @@ def run(args: Namespace) -> int:
         _say(args, spec.name, {"fits": False, "model": spec.name, "reason": str(why)}, str(why))
         return NO
     if args.previous:
-        planned = _follow(job, args)
+        planned = _follow(job, args, optimization)
     elif args.max_moved or args.slack:
         raise CommandError("--max-moved and --slack need --previous")
     else:
@@ -126,9 +126,9 @@ def run(args: Namespace) -> int:
     return OK
 
 
-def _follow(job: Job, args: Namespace) -> Planned:
+def _follow(job: Job, args: Namespace, settings: OptimizeSettings | None) -> Planned:
     """The plan that follows the one of a file."""
-    from fastplan.offline.plan import replan_job
+    from fastplan.offline.replan import replan_job
     from fastplan.plans.file import read_plan
     from fastplan.replan.difference import WrongModel
     from fastplan.replan.policy import ReplanPolicy
@@ -138,7 +138,7 @@ def _follow(job: Job, args: Namespace) -> Planned:
         slack=_part("--slack", args.slack or "1%"),
     )
     try:
-        return replan_job(job, read_plan(args.previous), policy)
+        return replan_job(job, read_plan(args.previous), policy, settings)
     except WrongModel as why:
         raise CommandError(str(why)) from why
 

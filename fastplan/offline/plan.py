@@ -21,8 +21,7 @@ from fastplan.core.solution import Solution
 from fastplan.core.solve import OutOfRange, estimate, solve, verify_plan
 from fastplan.plans.plan import Basis, Plan
 from fastplan.plans.shards import layout_of
-from fastplan.replan.policy import ReplanPolicy
-from fastplan.replan.replan import Replan, ReplanReport, Scratch
+from fastplan.replan.replan import ReplanReport
 from fastplan.spec.job import CannotPlan, Job
 
 
@@ -143,10 +142,8 @@ def plan_job(
     which is not cached. Raises CannotPlan for numbers beyond exact arithmetic, and RulesBroken for
     pins and the like that are not kept.
     """
-    if optimization is not None:
-        context = {**job.context, "optimize": optimization.describe()}
-        job = replace(job, context=context)
-    laps = _Laps()
+    job = keyed(job, optimization)
+    laps = Laps()
     cluster = job.cluster
     canonical = canonical_request(
         job.request, job.search, ranks=len(cluster.rank_hbm), context=job.context
@@ -166,7 +163,7 @@ def plan_job(
             seconds=laps.seconds,
             lower_bound=known.lower_bound,
         )
-    space, solution, optimized = _searched(job, optimization, laps)
+    space, solution, optimized = searched(job, optimization, laps)
     best = solution if optimized is None or not optimized.found else optimized
     bound = None if optimized is None else optimized.lower_bound
     record = shortage = None
@@ -175,7 +172,7 @@ def plan_job(
         if optimized is None or optimized.stopped_by != "interrupted":
             _keep(job, key, record, canonical, cache, report, bound)
     else:
-        shortage = _shortage(job, space, solution.lowest)
+        shortage = shortage_of(job, space, solution.lowest)
     laps.end("cache")
     return Planned(
         job=job,
@@ -191,26 +188,14 @@ def plan_job(
     )
 
 
-def replan_job(job: Job, previous: Plan, policy: ReplanPolicy) -> Planned:
-    """Plans a job so that it follows a previous plan as far as the policy allows.
-
-    Raises WrongModel for a plan of another model, and CannotPlan as `plan_job` does.
-    """
-    planned = plan_job(job)
-    space, solution, _ = _searched(job, None, _Laps())
-    scratch = None
-    if solution.found:
-        scratch = Scratch(solution.options, solution.ranks, solution.rating)
-    replan = Replan(job.request, job.cluster, previous, policy)
-    found = replan.after(Problem(space, job.cluster), scratch)
-    if isinstance(found, str):
-        return planned
-    point, report = found
-    record = PlanRecord.of(space, point.options, point.ranks, point.rating)
-    return replace(planned, record=record, shortage=None, replan=report)
+def keyed(job: Job, optimization: OptimizeSettings | None) -> Job:
+    """The job as a cache key has it: better plans are not TorchRec's."""
+    if optimization is None:
+        return job
+    return replace(job, context={**job.context, "optimize": optimization.describe()})
 
 
-class _Laps:
+class Laps:
     """Seconds by phase, from the end of one to the end of the next."""
 
     def __init__(self) -> None:
@@ -223,8 +208,8 @@ class _Laps:
         self._clock = now
 
 
-def _searched(
-    job: Job, optimization: OptimizeSettings | None, laps: _Laps
+def searched(
+    job: Job, optimization: OptimizeSettings | None, laps: Laps
 ) -> tuple[SearchSpace, Solution, Optimized | None]:
     """The search space, TorchRec's plan, and a better one where that is asked for."""
     optimized = None
@@ -308,7 +293,7 @@ def _keep(
         report.status, report.reason = "failed", str(problem)
 
 
-def _shortage(job: Job, space: SearchSpace, options: Any) -> Shortage:
+def shortage_of(job: Job, space: SearchSpace, options: Any) -> Shortage:
     """What the proposal that needs least storage lacks."""
     cluster = job.cluster
     ranks = {"hbm": cluster.rank_hbm, "ddr": cluster.rank_ddr, "ssd": cluster.rank_ssd}

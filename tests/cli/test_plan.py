@@ -232,9 +232,23 @@ def test_a_previous_plan_is_followed_and_its_moves_are_shown(spec, tmp_path, cap
     assert found["moved"] == sum(move["bytes"] for move in found["moves"])
 
 
+def test_a_better_plan_is_the_reference_of_one_that_follows(spec, tmp_path, capsys):
+    file, better = str(tmp_path / "old.json"), str(tmp_path / "better.json")
+    effort = ("--optimize", "--move-budget", "20000")
+    assert plan(spec, "--world-size", "8", "-o", file, "--quiet") == 0
+    assert plan(spec, "--world-size", "8", *effort, "-o", better, "--json") == 0
+    reference = json.loads(capsys.readouterr().out)
+    assert plan(spec, "--world-size", "8", "--previous", file, *effort, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["replan"]["scratch_rating"] == reference["rating"]
+    assert found["lower_bound"] == reference["lower_bound"]
+    assert found["fingerprint"] != reference["fingerprint"]
+
+
 @pytest.mark.parametrize(
     ("words", "named"),
     [
+        (("--previous", "{file}", "--optimize", "--pin", "t0=1"), "pins"),
         (("--slack", "1%"), "--previous"),
         (("--previous", "{file}", "--max-moved", "much"), "--max-moved"),
     ],

@@ -1,0 +1,65 @@
+"""Plans one job so that it follows a previous plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fastplan.cache.fingerprint import canonical_request, fingerprint
+from fastplan.cache.plan_cache import CacheReport
+from fastplan.core.objectives import NO_OBJECTIVES
+from fastplan.core.optimize import OptimizeSettings
+from fastplan.core.problem import Problem
+from fastplan.core.record import PlanRecord
+from fastplan.offline.plan import Laps, Planned, keyed, searched, shortage_of
+from fastplan.plans.plan import Plan
+from fastplan.replan.policy import ReplanPolicy
+from fastplan.replan.replan import Replan, Scratch
+from fastplan.spec.job import CannotPlan, Job
+
+
+def replan_job(
+    job: Job,
+    previous: Plan,
+    policy: ReplanPolicy,
+    optimization: OptimizeSettings | None = None,
+) -> Planned:
+    """Plans a job so that it follows a previous plan as far as the policy allows.
+
+    The reference is TorchRec's plan from scratch, or the better one that `optimization` finds. The
+    plan is neither taken from a cache nor kept in one: it depends on the previous plan. Raises
+    WrongModel for a plan of another model, and CannotPlan as `plan_job` does or for an objective
+    that plans can't follow others by.
+    """
+    if job.search.objective is not None:
+        raise CannotPlan("an objective of your own rates plans, and no plan can follow another")
+    if optimization is not None and optimization.objectives != NO_OBJECTIVES:
+        raise CannotPlan("a plan can't follow another and keep other objectives, pins or groups")
+    laps = Laps()
+    replan = Replan(job.request, job.cluster, previous, policy)
+    job = keyed(replace(job, context={**job.context, "replan": policy.describe()}), optimization)
+    canonical = canonical_request(
+        job.request, job.search, ranks=len(job.cluster.rank_hbm), context=job.context
+    )
+    key = fingerprint(canonical)
+    laps.end("request")
+    space, solution, optimized = searched(job, optimization, laps)
+    best = solution if optimized is None or not optimized.found else optimized
+    scratch = Scratch(best.options, best.ranks, best.rating) if best.found else None
+    found = replan.after(Problem(space, job.cluster), scratch)
+    laps.end("replan")
+    planned = Planned(
+        job=job,
+        canonical=canonical,
+        key=key,
+        cache=CacheReport(status="off", fingerprint=key, reason="the plan follows another one"),
+        record=None,
+        proposals=solution.proposals,
+        seconds=laps.seconds,
+        lower_bound=None if optimized is None else optimized.lower_bound,
+        optimized=optimized,
+    )
+    if isinstance(found, str):
+        return replace(planned, shortage=shortage_of(job, space, solution.lowest))
+    point, report = found
+    record = PlanRecord.of(space, point.options, point.ranks, point.rating)
+    return replace(planned, record=record, replan=report)
