@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
+# What results of other benchmarks and pages about them are no part of.
+_CODE = ("--", "fastplan", "cpp", "setup.py", "bench/*.py")
 PACKAGES = ("fastplan", "torchrec", "torch", "fbgemm-gpu-cpu", "numpy")
 
 
@@ -49,17 +51,19 @@ def _version(name: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """The checkout's commit, with "+" behind it when files differ; None outside a checkout."""
+    """The checkout's commit, with "+" behind it when code differs; None outside a checkout."""
 
     def git(*arguments: str) -> str:
         command = ["git", *arguments]
-        here = Path(__file__).parent
+        here = Path(__file__).parents[1]
         return subprocess.run(
             command, cwd=here, check=True, capture_output=True, text=True
         ).stdout.strip()
 
     try:
-        return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--short") else "")
+        return git("rev-parse", "--short=12", "HEAD") + (
+            "+" if git("status", "--short", *_CODE) else ""
+        )
     except (OSError, subprocess.CalledProcessError):
         return None
 

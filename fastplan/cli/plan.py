@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from fastplan.cache.plan_cache import PlanCache
     from fastplan.core.optimize import OptimizeSettings
     from fastplan.offline.plan import Planned
+    from fastplan.plans.plan import Plan
     from fastplan.spec.job import Job
     from fastplan.spec.model import ModelSpec
 
@@ -100,6 +101,11 @@ def run(args: Namespace) -> int:
         from fastplan.cli.pages import write_page
 
         write_page([plan], args.html)
+    _show(args, plan, planned)
+    return OK
+
+
+def _show(args: Namespace, plan: Plan, planned: Planned) -> None:
     if args.json:
         from json import dumps
 
@@ -123,7 +129,6 @@ def run(args: Namespace) -> int:
 
             print("", *replan_lines(planned.replan), sep="\n")
         _say_written(args)
-    return OK
 
 
 def _follow(job: Job, args: Namespace, settings: OptimizeSettings | None) -> Planned:
