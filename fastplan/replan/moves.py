@@ -70,20 +70,25 @@ def list_moves(before: Plan, after: Plan, *, pays_back_after: float | None = Non
         # The copies that take part were sorted by rank.
         copies = layouts[path, name].sharding_type == "data_parallel"
         order = np.unique(shards[:, RANK], return_index=True)[1] if copies else None
-        sums: dict[tuple[int, int, int], int] = {}
+        sums: dict[tuple[int, int | None, int], int] = {}
         for shard, source, target, size in zip(*(each.tolist() for each in sent), strict=True):
             number = shard if order is None else int(order[shard])
-            key = number, source, target
+            # What several lost ranks held is one piece of what was stored.
+            key = number, source if source < ranks else None, target
             sums[key] = sums.get(key, 0) + size
         found += [
-            Move(path, name, number, source if source < ranks else None, target, size)
+            Move(path, name, number, source, target, size)
             for (number, source, target), size in sums.items()
         ]
     return Moves(
-        moves=tuple(sorted(found, key=lambda move: (-move.bytes, move))),
+        moves=tuple(sorted(found, key=_largest_first)),
         movement=moved,
         removed=tuple(
             table_name(table.path, table.name) for table in moved.tables if table.after is None
         ),
         pays_back_after=pays_back_after,
     )
+
+
+def _largest_first(move: Move) -> tuple[int, Move]:
+    return -move.bytes, move._replace(source=-1) if move.source is None else move
