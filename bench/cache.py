@@ -14,7 +14,7 @@ from bench.cache_entries import measure_entries
 from bench.cache_hits import Limits, measure_hits
 from bench.cache_report import all_differences, derived, report
 from bench.estimate import Estimate
-from bench.planning import make_case, parse_grid
+from bench.planning import add_grid_argument, make_case, parse_grid
 from bench.results_file import add_arguments, measured_or_shown
 
 FILE = "cache.json"
@@ -53,13 +53,7 @@ def _arguments() -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "--grid",
-        type=parse_grid,
-        default=parse_grid(GRID),
-        metavar="CELLS",
-        help=f"tables x ranks of plans and hits (default {GRID}); 26 tables are Criteo's",
-    )
+    add_grid_argument(parser, GRID, " of plans and hits; 26 tables are Criteo's")
     parser.add_argument(
         "--broadcast-grid",
         type=parse_grid,

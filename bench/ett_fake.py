@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from bench.ett_report import SHOWN, shown
-from bench.planning import parse_grid
+from bench.planning import add_grid_argument
 from bench.progress import Progress
 from bench.results_file import add_arguments, measured_or_shown
 from bench.text import duration, ratio, table
@@ -48,13 +48,7 @@ def _arguments() -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
-    parser.add_argument(
-        "--grid",
-        type=parse_grid,
-        default=parse_grid(GRID),
-        metavar="CELLS",
-        help=f"tables x ranks (default {GRID})",
-    )
+    add_grid_argument(parser, GRID)
     parser.add_argument(
         "--variants", nargs="+", choices=VARIANTS, default=VARIANTS, help="default: all"
     )

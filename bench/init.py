@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from bench.init_start import WAYS, Received, in_a_fork, send, start
-from bench.planning import parse_grid
+from bench.planning import add_grid_argument
 from bench.progress import Progress
 from bench.results_file import add_arguments, measured_or_shown
 from bench.text import duration, ratio, table
@@ -45,13 +45,7 @@ def _arguments() -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "--grid",
-        type=parse_grid,
-        default=parse_grid(GRID),
-        metavar="CELLS",
-        help=f"tables x ranks (default {GRID})",
-    )
+    add_grid_argument(parser, GRID)
     parser.add_argument(
         "--repetitions",
         type=int,

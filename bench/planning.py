@@ -55,13 +55,7 @@ def _arguments() -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "--grid",
-        type=parse_grid,
-        default=parse_grid(GRID),
-        metavar="CELLS",
-        help=f"tables x ranks, e.g. 26x8,100x16 (default {GRID}); 26 tables are Criteo's",
-    )
+    add_grid_argument(parser, GRID, "; 26 tables are Criteo's")
     parser.add_argument(
         "--torchrec-limit",
         type=float,
@@ -80,6 +74,16 @@ def _arguments() -> argparse.Namespace:
     if arguments.repetitions < 1:
         parser.error("--repetitions must be at least 1")
     return arguments
+
+
+def add_grid_argument(parser: argparse.ArgumentParser, default: str, remark: str = "") -> None:
+    parser.add_argument(
+        "--grid",
+        type=parse_grid,
+        default=parse_grid(default),
+        metavar="CELLS",
+        help=f"tables x ranks, e.g. 26x8,100x16 (default {default}){remark}",
+    )
 
 
 def parse_grid(text: str) -> list[tuple[int, int]]:

@@ -1,9 +1,5 @@
 """Collective starts on real gloo processes."""
 
-import json
-import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -11,30 +7,17 @@ import torch
 from torchrec.distributed.planner import Topology
 
 from fastplan import EmbeddingShardingPlanner
+from tests.bridge.processes import run_ranks
 
 
 @pytest.fixture(scope="module", params=[2, 4], ids=["2 ranks", "4 ranks"])
 def ranks(request: Any, tmp_path_factory: Any) -> list[dict[str, Any]]:
     """What every rank saw of every case."""
     folder = tmp_path_factory.mktemp("ranks")
-    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"}
-    arguments = [sys.executable, "-m", "tests.bridge.collective_worker"]
-    processes = [
-        subprocess.Popen(
-            [*arguments, str(rank), str(request.param), str(folder)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
-        for rank in range(request.param)
-    ]
-    results = []
-    for process in processes:
-        output, errors = process.communicate(timeout=240)
-        assert process.returncode == 0, errors
-        results.append(json.loads(output.splitlines()[-1]))
-    return results
+    return run_ranks(
+        "tests.bridge.collective_worker",
+        [(rank, request.param, folder) for rank in range(request.param)],
+    )
 
 
 def seen(ranks: list[dict[str, Any]], case: str) -> list[Any]:

@@ -1,13 +1,10 @@
 """A start is the same with TorchRec's plan objects, with fastplan's, and with the start patched."""
 
-import json
-import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
+from tests.bridge.processes import run_ranks
 from tests.bridge.start_worker import ROWS, STEPS
 
 # Backend, ranks that are started, ranks there are, ranks per host.
@@ -22,29 +19,11 @@ def ranks(request: Any, tmp_path_factory: Any) -> list[dict[str, Any]]:
     """What every rank saw of every way to start."""
     backend, started, world, per_host = request.param
     folder = tmp_path_factory.mktemp("start")
-    environment = {
-        **os.environ,
-        "PYTHONPATH": ":".join(sys.path),
-        "OMP_NUM_THREADS": "1",
-        "LOCAL_WORLD_SIZE": str(per_host),
-    }
-    command = [sys.executable, "-m", "tests.bridge.start_worker", backend]
-    processes = [
-        subprocess.Popen(
-            [*command, str(rank), str(world), str(per_host), str(folder)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
-        for rank in started
-    ]
-    results = []
-    for process in processes:
-        output, errors = process.communicate(timeout=240)
-        assert process.returncode == 0, errors
-        results.append(json.loads(output.splitlines()[-1]))
-    return results
+    return run_ranks(
+        "tests.bridge.start_worker",
+        [(backend, rank, world, per_host, folder) for rank in started],
+        LOCAL_WORLD_SIZE=str(per_host),
+    )
 
 
 @pytest.mark.parametrize("way", ["fastplan", "patched"])

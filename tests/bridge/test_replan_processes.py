@@ -1,12 +1,10 @@
 """Re-plans on real gloo processes: tables that move while a job trains, and restarts on others."""
 
-import json
-import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
+
+from tests.bridge.processes import run_ranks
 
 
 @pytest.fixture(scope="module")
@@ -18,24 +16,11 @@ def starts(tmp_path_factory: Any) -> dict[int, list[Any]]:
 
 def _run(world: int, folder: str) -> list[Any]:
     # TorchRec tags what it sends by Python's hash of the table's name.
-    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path), "PYTHONHASHSEED": "0"}
-    environment["OMP_NUM_THREADS"] = "1"
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.bridge.replan_worker", str(rank), str(world), folder],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
-        for rank in range(world)
-    ]
-    results = []
-    for process in processes:
-        output, errors = process.communicate(timeout=240)
-        assert process.returncode == 0, errors
-        results.append(json.loads(output.splitlines()[-1]))
-    return results
+    return run_ranks(
+        "tests.bridge.replan_worker",
+        [(rank, world, folder) for rank in range(world)],
+        PYTHONHASHSEED="0",
+    )
 
 
 @pytest.mark.parametrize("kind", ["table_wise", "column_wise"])

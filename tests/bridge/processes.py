@@ -1,0 +1,41 @@
+"""Ranks as real processes, each of which prints what it found as its last line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+_SECONDS = 240
+
+
+def run_ranks(worker: str, arguments: Sequence[Sequence[Any]], **environment: str) -> list[Any]:
+    """What each rank found; `arguments` has a line per rank. No process outlives the call."""
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", worker, *map(str, own)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={
+                **os.environ,
+                "PYTHONPATH": ":".join(sys.path),
+                "OMP_NUM_THREADS": "1",
+                **environment,
+            },
+        )
+        for own in arguments
+    ]
+    results = []
+    try:
+        for process in processes:
+            output, errors = process.communicate(timeout=_SECONDS)
+            assert process.returncode == 0, errors
+            results.append(json.loads(output.splitlines()[-1]))
+    finally:
+        for process in processes:
+            process.kill()
+    return results
