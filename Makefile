@@ -8,6 +8,8 @@ JOBS ?= 2
 TORCH_PIP_ARGS ?=
 # What runs under the sanitizers; tests/parity works there too, in some five minutes.
 SANITIZE_TESTS ?= tests/core tests/property
+# How long each parser is fuzzed.
+FUZZ_SECONDS ?= 60
 # Some benchmarks only, e.g. BENCH_ARGS="planning cache".
 BENCH_ARGS ?=
 
@@ -23,7 +25,7 @@ export FASTPLAN_JOBS ?= $(JOBS)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format bench sanitize clean distclean
+.PHONY: help demo test lint format bench fuzz sanitize clean distclean
 
 help:
 	@echo "make demo      the tour: the Criteo model planned, cached, compared, written as a report"
@@ -32,6 +34,7 @@ help:
 	@echo "make format    let ruff and clang-format rewrite the files"
 	@echo "make bench     times of both planners, of a real job's starts (BENCH_ARGS=\"--grid 26x8,100x16\")"
 	@echo "make sanitize  core and property tests under the address and UB sanitizers"
+	@echo "make fuzz      random bytes for every parser, a minute each (FUZZ_SECONDS=600)"
 	@echo "make clean     remove what was built; make distclean: and the environment"
 	@echo
 	@echo "The first run creates $(VENV) with $(PYTHON) (PYTHON=... chooses another)."
@@ -76,6 +79,9 @@ sanitize: $(STAMPS)/native
 		"import os, fastplan.core._native as n; assert n.__file__.startswith(os.getcwd()), n.__file__"
 	@cd $(SANITIZED) && $(SANITIZE_ENV) $(CURDIR)/$(BIN)/pytest -n $(JOBS) --dist worksteal \
 		$(SANITIZE_TESTS)
+
+fuzz: $(STAMPS)/native
+	@$(BIN)/python -m tests.fuzzing --seconds $(FUZZ_SECONDS)
 
 clean:
 	rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -24,14 +24,7 @@ from fastplan.spec.request import (
     Search,
     Table,
 )
-from fastplan.spec.vocabulary import (
-    DEVICE_KINDS,
-    KERNELS,
-    PIPELINES,
-    PROPOSERS,
-    SHARDING_TYPES,
-    STORAGE_USAGES,
-)
+from fastplan.spec.vocabulary import FIELD_CHOICES, KERNELS, SHARDING_TYPES, SIZE_FIELDS
 
 # Raise this when the same request may lead to another plan than before.
 PLAN_VERSION = 1
@@ -43,13 +36,6 @@ _LARGEST = (1 << 63) - 1
 _MOST_TABLES = 1 << 22
 _MOST_RANKS = 1 << 24
 _NOT_FINITE = {repr(value): value for value in (math.nan, math.inf, -math.inf)}
-_CHOICES = {
-    "usage": STORAGE_USAGES,
-    "device_kind": DEVICE_KINDS,
-    "pipeline": PIPELINES,
-    "kind": PROPOSERS,
-}
-_SIZES = ("_world_size", "_group_size")
 _PARTS = (
     "context",
     "cost",
@@ -268,7 +254,7 @@ def _parse_column(value: Any, name: str, count: int) -> list[Any]:
 
 def _is_fine(values: list[Any], kind: Any, name: str) -> bool:
     """Whether a column is what it should be; to ask value by value takes ten times as long."""
-    if {*map(type, values)} != {kind} or name in _CHOICES:
+    if {*map(type, values)} != {kind} or name in FIELD_CHOICES:
         return False
     if kind is int:
         return bool(max(map(abs, values)) <= _LARGEST)
@@ -287,12 +273,12 @@ def _parse_record(owner: Any, value: Any, place: str) -> Any:
 
 
 def _parse_value(value: Any, declared: Any, name: str, place: str) -> Any:
-    if name in _CHOICES:
-        return _one_of(_CHOICES[name], value, place)
+    if name in FIELD_CHOICES:
+        return _one_of(FIELD_CHOICES[name], value, place)
     if declared is float:
         return _number(value, place)
     if declared is int:
-        least, most = (1, _MOST_RANKS) if name.endswith(_SIZES) else (-_LARGEST, _LARGEST)
+        least, most = (1, _MOST_RANKS) if name.endswith(SIZE_FIELDS) else (-_LARGEST, _LARGEST)
         return _whole(value, place, least, most)
     if declared in (bool, str):
         if type(value) is not declared:

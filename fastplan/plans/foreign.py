@@ -40,7 +40,11 @@ def read_any(
         head = stream.read(4)
     if format == "pickle" or (format is None and head.startswith(_PICKLES)):
         return _unpickled(name, trust=trust_pickle)
-    data = read_bytes(path)
+    return parse_any(read_bytes(path), name, format=format)
+
+
+def parse_any(data: bytes, name: str, *, format: str | None = None) -> Plan:
+    """What `read_any` reads, other than a pickle. `name` stands for the file in errors."""
     try:
         return plan_of(_document(data, format), name)
     except BadValue as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from fastplan.spec import stock
 from fastplan.spec.cost_model import COST_FIELDS
@@ -41,9 +41,10 @@ from fastplan.spec.spec_fields import (
     TABLE_FIELDS,
     TOPOLOGY_FIELDS,
 )
-from fastplan.spec.vocabulary import KERNELS, PROPOSERS, SHARDING_TYPES
+from fastplan.spec.vocabulary import FIELD_CHOICES, KERNELS, PROPOSERS, SHARDING_TYPES, SIZE_FIELDS
 
 _MOST_RANKS = 1 << 20
+_CACHE_STATISTICS = ("expected_lookups", "miss_rate")
 
 
 def read_spec(path: str | os.PathLike[str]) -> ModelSpec:
@@ -130,22 +131,25 @@ def _table(
     if modules and module not in modules:
         raise fields.error("module", f"{module!r} is none of `modules`: {', '.join(modules)}")
     pooling = fields.numbers("pooling", (stock.POOLING_FACTOR,), least=0)
-    for name in ("poolings", "batch_sizes", "features"):
-        given = fields.node(name)
-        if given is not None and isinstance(given.value, list):
-            count = len(given.value)
-            if count != len(pooling) and (name != "features" or len(pooling) > 1):
-                raise fields.error(name, f"has {count} entries, and `pooling` has {len(pooling)}")
+    features = fields.texts("features", ())
+    poolings = fields.numbers("poolings", None, least=0)
+    batch_sizes = fields.wholes("batch_sizes", None, least=1)
+    counted = {"poolings": poolings, "batch_sizes": batch_sizes, "features": features}
+    for name, given in counted.items():
+        if fields.node(name) is None or given is None or len(given) == len(pooling):
+            continue
+        if name != "features" or len(pooling) > 1:
+            raise fields.error(name, f"has {len(given)} entries, and `pooling` has {len(pooling)}")
     return TableSpec(
         name=fields.text("name"),
         rows=fields.whole("rows", least=1),
         dim=fields.whole("dim", least=1),
         module=module,
         dtype=fields.text("dtype", "fp32", choices=stock.DTYPE_SIZES),
-        features=fields.texts("features", ()),
+        features=features,
         pooling=pooling,
-        poolings=fields.numbers("poolings", None, least=0),
-        batch_sizes=fields.wholes("batch_sizes", None, least=1),
+        poolings=poolings,
+        batch_sizes=batch_sizes,
         weighted=fields.flag("weighted", None),
         sharding_types=fields.texts("sharding_types", None, choices=SHARDING_TYPES),
         compute_kernels=fields.texts("compute_kernels", None, choices=KERNELS),
@@ -166,14 +170,15 @@ def _table(
 def _cache(fields: Fields | None) -> CacheSpec | None:
     if fields is None:
         return None
-    if ("expected_lookups" in fields) != ("miss_rate" in fields):
+    lookups, misses = (fields.number(name, None, least=0) for name in _CACHE_STATISTICS)
+    if (lookups is None) != (misses is None):
         raise fields.error(None, "needs both `expected_lookups` and `miss_rate`, or none")
     return CacheSpec(
         load_factor=fields.number("load_factor", None, least=0, most=1),
         prefetch=fields.flag("prefetch", None),
         passes=fields.whole("passes", None),
-        expected_lookups=fields.number("expected_lookups", None, least=0),
-        miss_rate=fields.number("miss_rate", None, least=0),
+        expected_lookups=lookups,
+        miss_rate=misses,
     )
 
 
@@ -325,15 +330,20 @@ def _numbers(fields: Fields | None, owner: Any) -> dict[str, Any]:
         if kind is float:
             values[name] = fields.number(name, allow_nonfinite=True)
         elif kind is int:
-            values[name] = fields.whole(name)
+            is_size = name.endswith(SIZE_FIELDS)
+            values[name] = (
+                fields.whole(name, least=1, most=_MOST_RANKS) if is_size else fields.whole(name)
+            )
         elif kind is bool:
             values[name] = fields.flag(name)
         elif kind is str:
-            values[name] = fields.text(name)
+            values[name] = fields.text(name, choices=FIELD_CHOICES[name])
         elif kind == tuple[int, ...]:
             values[name] = fields.wholes(name)
         else:
             values[name] = fields.numbers(name)
+            if len(values[name]) != len(get_args(kind)):
+                raise fields.error(name, f"must be {len(get_args(kind))} numbers")
     return values
 
 

@@ -12,7 +12,7 @@ from fastplan.spec import spec_fields, stock
 from fastplan.spec.cost_model import COST_FIELDS
 from fastplan.spec.request import CostModel, Table
 from fastplan.spec.reservation import POLICIES
-from fastplan.spec.vocabulary import KERNELS, PROPOSERS, SHARDING_TYPES
+from fastplan.spec.vocabulary import FIELD_CHOICES, KERNELS, PROPOSERS, SHARDING_TYPES
 
 _TEXT = {"type": "string"}
 _FUNCTION = {"type": "string", "description": "package.module:function, a custom one"}
@@ -85,8 +85,10 @@ def _one_or_more(item: dict[str, Any]) -> dict[str, Any]:
 
 def _of(owner: Any, name: str) -> dict[str, Any]:
     """The schema of a field of the request, by its declared type."""
+    if name in FIELD_CHOICES:
+        return {"enum": list(FIELD_CHOICES[name])}
     kind = get_type_hints(owner)[name]
-    known = {float: _NUMBER, int: {"type": "integer"}, bool: _FLAG, str: _TEXT}
+    known = {float: _NUMBER, int: {"type": "integer"}, bool: _FLAG}
     return known.get(kind) or {"type": "array", "items": _NUMBER}
 
 

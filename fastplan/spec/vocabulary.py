@@ -38,6 +38,16 @@ DEVICE_KINDS = ("hbm", "cpu", "other")
 PIPELINES = ("none", "train_sparse_dist", "train_prefetch_sparse_dist")
 STORAGE_USAGES = ("base_quant", "base", "plain")
 
+# What a request's fields of that name may hold.
+FIELD_CHOICES = {
+    "usage": STORAGE_USAGES,
+    "device_kind": DEVICE_KINDS,
+    "pipeline": PIPELINES,
+    "kind": PROPOSERS,
+}
+# How those fields of a cost model end that count ranks.
+SIZE_FIELDS = ("_world_size", "_group_size")
+
 SHARDING_TYPE_INDEX = {name: i for i, name in enumerate(SHARDING_TYPES)}
 KERNEL_INDEX = {name: i for i, name in enumerate(KERNELS)}
 PROPOSER_INDEX = {name: i for i, name in enumerate(PROPOSERS)}

@@ -17,7 +17,6 @@ from fastplan.bundle.format import (
     encode_start,
     is_kernel_path,
 )
-from tests.bundle.fuzz_bundle import loop
 from tests.bundle.samples import FACTS, KERNEL, NAMES, data, sealed
 
 PLAN = {"kind": "plan", "key": "0" * 16, "name": "a", "size": 0, "checksum": checksum(b"")}
@@ -211,7 +210,3 @@ def test_the_header_is_plain_json():
     text = data()[len(MAGIC) + 6 :]
     told, _ = json.JSONDecoder().raw_decode(text.decode("latin-1"))
     assert [part["kind"] for part in told["parts"]] == ["plan", "plan", "artifacts", "kernel"]
-
-
-def test_no_input_breaks_the_parser():
-    assert loop(lambda tried: tried < 3000, seed=1) == 3000

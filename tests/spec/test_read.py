@@ -125,3 +125,30 @@ def test_json_mistakes_have_lines_too() -> None:
         broken(text, "model.json")
         == "model.json:9: tables[0]: unknown field `rovs`; did you mean `rows`?"
     )
+
+
+TABLE = "tables: [{name: t, rows: 9, dim: 8, pooling: [3, 2]}]"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("cost: {pipeline: train_sparse}", "did you mean `train_sparse_dist`?"),
+        ("cost: {device_kind: gpu}", "must be one of hbm, cpu, other, not 'gpu'"),
+        ("cost: {perf_world_size: 0}", "perf_world_size: must be a whole number from 1"),
+        ("cost: {prefetch_coefficients: [1, 2]}", "prefetch_coefficients: must be 3 numbers"),
+        (
+            TABLE.replace("]}", "], exact: {usage: large}}"),
+            "usage: must be one of base_quant, base, plain",
+        ),
+        (TABLE.replace("]}", "], features: f}"), "features: has 1 entries, and `pooling` has 2"),
+        (TABLE.replace("]}", "], batch_sizes: 7}"), "batch_sizes: has 1 entries"),
+        (
+            TABLE.replace("]}", "], cache: {expected_lookups: 3, miss_rate: null}}"),
+            "cache: needs both `expected_lookups` and `miss_rate`, or none",
+        ),
+    ],
+)
+def test_values_that_no_plan_can_be_made_with(text, problem) -> None:
+    rest = "" if text.startswith("tables") else TABLE + "\n"
+    assert problem in broken(f"model: m\nbatch_size: 8\n{rest}{text}\n")

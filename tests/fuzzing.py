@@ -1,0 +1,114 @@
+"""Fuzz targets: random changes to good inputs, which no parser may answer in a way of its own.
+
+    python -m tests.fuzzing                              all targets, a minute each
+    python -m tests.fuzzing specs entries --seconds 600  some of them, for longer
+
+The first input that breaks a rule is printed as hex and ends the run with an error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import importlib
+import random
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+# Every module has a TARGET.
+TARGETS = {
+    "entries": "tests.cache.fuzz_entry",
+    "bundles": "tests.bundle.fuzz_bundle",
+    "specs": "tests.spec.fuzz_spec",
+    "plans": "tests.plans.fuzz_plan",
+}
+# What formats made of JSON stumble over.
+TOKENS = [b"{", b"}", b"[", b"]", b'"', b",", b":", b"NaN", b"1e999", b"1.5", b"-0", b"-1"]
+TOKENS += [b"\\ud800", b"0x1p+0", b"null", b"true", b"9" * 30, b"\x00", b"\xff", b"[" * 2000]
+VALUES = [None, True, 0, 1, -1, 7, 1 << 40, 1 << 64, 0.5, -1.5, 1e300, "", "a", "\ud800"]
+VALUES += ["0" * 32, "../a", [], {}, [0], [-1], [1 << 40], ["a"], {"a": []}, {"a": ["b"]}, {"": 0}]
+
+
+class Target(NamedTuple):
+    """One parser: inputs to try, and what must hold for any of them."""
+
+    draw: Callable[[random.Random], bytes]
+    check: Callable[[bytes], object]
+
+
+def changed_bytes(draw: random.Random, good: bytes, tokens: Sequence[bytes]) -> bytes:
+    """A few places overwritten, cut or torn apart."""
+    made = bytearray(good)
+    for _ in range(draw.randint(1, 6)):
+        at = draw.randint(0, len(made))
+        end = at + draw.choice([0, 1, 1, 2, 4, 30])
+        made[at:end] = draw.choice([*tokens, draw.randbytes(draw.randint(0, 8))])
+    return bytes(made)
+
+
+def changed_data(draw: random.Random, good: Any, values: Sequence[Any]) -> Any:
+    """Plain data with up to three values replaced, removed or moved elsewhere."""
+    made = copy.deepcopy(good)
+    for _ in range(draw.randint(1, 3)):
+        _change(draw, made, values)
+    return made
+
+
+def _change(draw: random.Random, place: Any, values: Sequence[Any]) -> None:
+    names = list(place) if isinstance(place, dict) else list(range(len(place)))
+    if not names:
+        return
+    name = draw.choice(names)
+    if isinstance(place[name], dict | list) and place[name] and draw.random() < 0.8:
+        _change(draw, place[name], values)
+    elif draw.random() < 0.2:
+        del place[name]
+    elif draw.random() < 0.2:
+        place[name] = copy.deepcopy(place[draw.choice(names)])
+    else:
+        # One of the same type gets past the first check.
+        same = [value for value in values if type(value) is type(place[name])]
+        alike = same and draw.random() < 0.5
+        place[name] = copy.deepcopy(draw.choice(same if alike else values))
+
+
+def fuzz(target: Target, goes_on: Callable[[int], bool], seed: int) -> int:
+    """Tries as long as it is told to, and returns how many inputs that were."""
+    draw = random.Random(seed)
+    tried = 0
+    while goes_on(tried):
+        one = target.draw(draw)
+        try:
+            target.check(one)
+        except BaseException:
+            print(f"breaks the parser: {one.hex()}", file=sys.stderr)
+            raise
+        tried += 1
+    return tried
+
+
+def target_of(name: str) -> Target:
+    found: Target = importlib.import_module(TARGETS[name]).TARGET
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", metavar="TARGET", help=f"of {', '.join(TARGETS)}")
+    parser.add_argument("--seconds", type=float, default=60.0, help="for each (default: 60)")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    if unknown := [name for name in options.names if name not in TARGETS]:
+        parser.error(f"there is no target {unknown[0]}; there are {', '.join(TARGETS)}")
+    for name in options.names or TARGETS:
+        end = time.monotonic() + options.seconds
+        count = fuzz(target_of(name), lambda _, end=end: time.monotonic() < end, options.seed)
+        print(f"{name}: {count:,} inputs, none breaks the parser", flush=True)
+
+
+if __name__ == "__main__":
+    main()
