@@ -136,15 +136,15 @@ def _start(cells: list[Cell], number: int) -> str:
     rows = []
     for title in [*_ROWS, _OTHERS]:
         times = [
-            statistics.median(_of(cells, variant, lambda job, t=title: _row(job, number, t)))
+            statistics.median(_of(cells, variant, lambda job, t=title: phase_seconds(job, number, t)))
             for variant in variants
         ]
         if any(times):
             rows.append([title, *(duration(took) if took else "-" for took in times)])
     whole = [_of(cells, variant, lambda job: _whole(job, number)) for variant in variants]
-    inside = [_of(cells, variant, lambda job: _inside(job, number)) for variant in variants]
+    own = [_of(cells, variant, lambda job: inside(job, number)) for variant in variants]
     rows.append(["in all", *map(shown, whole)])
-    rows.append(["without launch and imports", *map(shown, inside)])
+    rows.append(["without launch and imports", *map(shown, own)])
     titles = [f"{_STARTS[number]}, to the first step", *(SHOWN[variant] for variant in variants)]
     return table(titles, rows)
 
@@ -167,7 +167,8 @@ def shown(values: list[float], unit: Callable[[float], str] = duration) -> str:
     return middle if len(values) == 1 else f"{middle} ({unit(min(values))} - {unit(max(values))})"
 
 
-def _row(job: Job, number: int, title: str) -> float:
+def phase_seconds(job: Job, number: int, title: str) -> float:
+    """Seconds of a row of a start."""
     start = job["starts"][number]["until_first_step"]
     if title in _ROWS:
         return float(sum(start.get(name, 0.0) for name in _ROWS[title]))
@@ -179,7 +180,8 @@ def _whole(job: Job, number: int) -> float:
     return float(sum(job["starts"][number]["until_first_step"].values()))
 
 
-def _inside(job: Job, number: int, besides: tuple[str, ...] = ()) -> float:
+def inside(job: Job, number: int, besides: tuple[str, ...] = ()) -> float:
+    """Seconds of a start without launch, imports and some more."""
     start = job["starts"][number]["until_first_step"]
     outside = (*_OUTSIDE, *besides)
     return float(sum(seconds for name, seconds in start.items() if name not in outside))
@@ -190,7 +192,7 @@ def _share(names: tuple[str, ...], besides: tuple[str, ...] = ()) -> Figure:
 
     def figure(job: Job) -> float:
         start = job["starts"][-1]["until_first_step"]
-        return sum(start.get(name, 0.0) for name in names) / _inside(job, -1, besides)
+        return sum(start.get(name, 0.0) for name in names) / inside(job, -1, besides)
 
     return figure
 

@@ -1,4 +1,4 @@
-"""Writes docs/results.md: what every benchmark shows of its own result file."""
+"""Writes docs/results.md, where every benchmark shows its result file, and other pages' figures."""
 
 import json
 import os
@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from bench.figures import blocks
 from bench.machine import RESULTS
 from bench.parts import PARTS, ROOT, Part
 
@@ -23,9 +24,11 @@ whether it holds.
 
 
 def write() -> None:
-    """The page of all results that are there."""
+    """The page of all results that are there, and their figures in other pages."""
     PAGE.write_text(HEAD + "".join(map(_section, filter(_is_there, PARTS))))
     print(f"written: {PAGE.relative_to(ROOT)}")
+    for page in blocks.PAGES:
+        blocks.update(page)
 
 
 def command(part: Part) -> list[str]:

@@ -24,6 +24,7 @@ PARTS = (
         "Planning",
         "A whole `plan()` with `stats=[]` by both planners. Plans and ratings are compared.",
         "bench.planning",
+        ("--torchrec-limit", "120"),
     ),
     Part(
         "planning-next",
@@ -88,12 +89,20 @@ PARTS = (
         "Better plans",
         "Ratings, and how far they are above a proven bound: [optimize.md](optimize.md).",
         "bench.quality",
+        ("--cpu",),
     ),
     Part(
         "quality_seeds",
         "Better plans, by seed",
         "The gap that one second proves.",
         "bench.quality_seeds",
+        ("--cpu",),
+    ),
+    Part(
+        "quality_counts",
+        "Better plans, counted",
+        "What must hold of every optimized plan, and what mostly does, over random instances.",
+        "bench.quality_counts",
     ),
     Part(
         "replan",

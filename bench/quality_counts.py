@@ -4,7 +4,10 @@ import argparse
 import math
 import sys
 from collections import Counter
+from typing import Any
 
+from bench.progress import Progress
+from bench.results_file import add_arguments, measured_or_shown
 from bench.text import table
 from fastplan.core.optimize import Optimized, OptimizeSettings, check_bound, optimize
 from fastplan.core.problem import Problem
@@ -13,6 +16,12 @@ from fastplan.spec.request import Search
 from tests.exact import Exact, packing_problem, tiny_problem
 from tests.problems import DEFAULT_SEARCH, random_problem
 
+FILE = "quality_counts.json"
+SHOWN = {
+    "random": "random",
+    "small": "small, solved exactly",
+    "full": "nearly full, solved exactly",
+}
 MOVES = 4_000
 # Sums in another order differ by less.
 NEARLY = 1 + 1e-12
@@ -22,16 +31,33 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.quality_counts", description=__doc__)
     parser.add_argument("--random", type=int, default=1000, help="instances against TorchRec")
     parser.add_argument("--small", type=int, default=500, help="instances solved exactly")
-    parser.add_argument("--packing", type=int, default=500, help="instances that are nearly full")
+    parser.add_argument("--full", type=int, default=500, help="instances that are nearly full")
+    add_arguments(parser, FILE)
     arguments = parser.parse_args()
-    counts = {
-        "random": _random(range(arguments.random)),
-        "small, solved exactly": _exact(map(tiny_problem, range(arguments.small))),
-        "nearly full, solved exactly": _exact(map(packing_problem, range(arguments.packing))),
-    }
-    rows = [[name, what, str(n)] for name, own in counts.items() for what, n in own.items()]
-    print(table(["instances", "", "count"], rows))
-    return 1 if any(what.startswith("WRONG") for own in counts.values() for what in own) else 0
+    return measured_or_shown(arguments, FILE, lambda: _count(arguments), _report, _failed)
+
+
+def _count(arguments: argparse.Namespace) -> dict[str, Any]:
+    with Progress(f"{arguments.random} random instances"):
+        drawn = _random(range(arguments.random))
+    with Progress(f"{arguments.small} small instances"):
+        small = _exact(map(tiny_problem, range(arguments.small)))
+    with Progress(f"{arguments.full} nearly full instances"):
+        full = _exact(map(packing_problem, range(arguments.full)))
+    return {"counts": {"random": drawn, "small": small, "full": full}}
+
+
+def _report(result: dict[str, Any]) -> str:
+    rows = [
+        [SHOWN[name], what, str(count)]
+        for name, own in result["counts"].items()
+        for what, count in own.items()
+    ]
+    return table(["instances", "", "count"], rows, left=(0, 1))
+
+
+def _failed(result: dict[str, Any]) -> bool:
+    return any(what.startswith("WRONG") for own in result["counts"].values() for what in own)
 
 
 def _optimized(problem: Problem, search: Search, seed: int, counts: Counter[str]) -> Optimized:

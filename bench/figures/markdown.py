@@ -1,0 +1,27 @@
+"""Tables, lists and units as pages have them."""
+
+from collections.abc import Iterable, Sequence
+
+from bench.text import duration
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---" for _ in header], *rows]
+    return "\n".join(
+        "|" + "".join(f" {cell} |" if cell else " |" for cell in line) for line in lines
+    )
+
+
+def size(count: int) -> str:
+    """Bytes in the unit a reader would choose: 2.8 kB, 1.10 MB."""
+    return f"{count / 1e6:.3g} MB" if count >= 1e6 else f"{count / 1e3:.1f} kB"
+
+
+def spread(seconds: Sequence[float]) -> str:
+    return f"{duration(min(seconds))} - {duration(max(seconds))}"
+
+
+def part(value: float) -> str:
+    """A part of one in per cent, with as many places as it needs."""
+    percent = 100 * value
+    return f"{percent:.0f} %" if percent >= 10 else f"{percent:.2g} %"

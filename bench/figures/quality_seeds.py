@@ -1,0 +1,20 @@
+"""Gaps that one second proves, over several seeds."""
+
+import statistics
+from typing import Any
+
+GOAL = 0.01
+
+
+def goal(result: dict[str, Any]) -> str:
+    """Which instances miss the goal."""
+    over = {
+        row["name"]: sum(gap > GOAL for gap in row["gaps"])
+        for row in result["rows"]
+        if statistics.median(row["gaps"]) > GOAL
+    }
+    seconds, count = result["seconds"], len(result["rows"][0]["gaps"])
+    if not over:
+        return f"All medians are within {GOAL:.0%} in {seconds:g} s."
+    named = ", ".join(f"{name} by {missed}" for name, missed in over.items())
+    return f"The goal of {GOAL:.0%} in {seconds:g} s is missed (seeds of {count}): {named}."

@@ -1,0 +1,23 @@
+"""Measured figures of README and docs are those of the result files."""
+
+import json
+
+import pytest
+
+from bench.figures.blocks import PAGES, with_figures
+from bench.machine import RESULTS
+
+ORIGIN = ("date", "commit", "packages", "python", "cpu", "cpu_count", "memory_bytes")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_has_the_figures_of_the_results(page):
+    text = page.read_text()
+    assert text.count("<!-- bench/results/") == text.count("<!-- end -->")
+    assert with_figures(text) == text, "python -m bench --page writes them"
+
+
+@pytest.mark.parametrize("file", sorted(RESULTS.glob("*.json")), ids=lambda file: file.name)
+def test_a_result_says_when_where_and_with_what_it_was_measured(file):
+    result = json.loads(file.read_text())
+    assert not [name for name in ORIGIN if not result.get(name)]
