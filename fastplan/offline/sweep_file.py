@@ -9,10 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from fastplan.offline.sweep import PRECISIONS, Sweep, SweepError
-from fastplan.spec.document import Node, SpecError, below, read_document
+from fastplan.spec.document import read_document
 from fastplan.spec.fields import Fields
 from fastplan.spec.hardware import Hardware, HardwareError, find_hardware
 from fastplan.spec.model import ModelSpec
+from fastplan.spec.nodes import Node, SpecError, below
 from fastplan.spec.read import read_spec
 from fastplan.spec.units import shown
 

@@ -10,7 +10,8 @@ from functools import partial
 from types import EllipsisType
 from typing import Any, TypeVar
 
-from fastplan.spec.document import Document, Node, SpecError, below
+from fastplan.spec.document import Document
+from fastplan.spec.nodes import Node, SpecError, below
 from fastplan.spec.units import LARGEST, parse_bandwidth, parse_count, parse_size, shown
 
 T = TypeVar("T")

@@ -15,8 +15,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fastplan.spec.document import Document, SpecError, below, read_document
+from fastplan.spec.document import Document, read_document
 from fastplan.spec.fields import Fields
+from fastplan.spec.nodes import SpecError, below
 from fastplan.spec.stock import DEVICES
 from fastplan.spec.units import shown
 

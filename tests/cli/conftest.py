@@ -1,8 +1,10 @@
-"""An environment that no test's outcome depends on."""
+"""An environment that no test's outcome depends on, and a cache in it."""
 
 import os
 
 import pytest
+
+from fastplan.cache.stores import DirectoryStore
 
 
 @pytest.fixture(autouse=True)
@@ -12,3 +14,15 @@ def plain_environment(monkeypatch):
             monkeypatch.delenv(name)
     # --no-color sets it; this way it is taken back.
     monkeypatch.setenv("NO_COLOR", "1")
+
+
+@pytest.fixture
+def where(tmp_path, monkeypatch):
+    """Where the cache is that commands find by themselves."""
+    monkeypatch.setenv("FASTPLAN_CACHE", str(tmp_path / "plans"))
+    return tmp_path / "plans"
+
+
+@pytest.fixture
+def store(where):
+    return DirectoryStore(where)

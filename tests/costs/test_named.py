@@ -11,8 +11,8 @@ from fastplan.cache.stores import MemoryStore
 from fastplan.cli.main import main
 from fastplan.costs.named import find_cost, find_objective
 from fastplan.offline.plan import plan_job
-from fastplan.spec.document import SpecError
 from fastplan.spec.lower import lower
+from fastplan.spec.nodes import SpecError
 from fastplan.spec.read import read_spec
 from fastplan.spec.write import write_spec
 

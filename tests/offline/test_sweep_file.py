@@ -9,7 +9,7 @@ import pytest
 
 from fastplan.offline.sweep import cells
 from fastplan.offline.sweep_file import read_sweep
-from fastplan.spec.document import SpecError
+from fastplan.spec.nodes import SpecError
 from tests.offline.samples import model, write_files
 
 FULL = """

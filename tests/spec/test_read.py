@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from fastplan.spec.document import SpecError, parse_document
+from fastplan.spec.document import parse_document
 from fastplan.spec.model import DEFAULT_PROPOSERS, ModelSpec
+from fastplan.spec.nodes import SpecError
 from fastplan.spec.read import read_spec, spec_of
 
 SMALLEST = {
