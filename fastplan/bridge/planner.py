@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 import os
 from collections.abc import Callable
@@ -16,7 +15,6 @@ from torchrec.distributed.planner.types import (
     ParameterConstraints,
     Partitioner,
     PerfModel,
-    PlanDebugStats,
     PlanLoader,
     Proposer,
     ShardingOption,
@@ -33,6 +31,7 @@ from fastplan.bridge.cluster import read_cluster, reserve
 from fastplan.bridge.custom import check_rating, install
 from fastplan.bridge.enumeration import Enumeration
 from fastplan.bridge.fallback import NotNative
+from fastplan.bridge.loaded import loaded_plan
 from fastplan.bridge.mixed_search import MixedSearch
 from fastplan.bridge.native_search import NativeSearch
 from fastplan.bridge.outcome import Outcome
@@ -245,7 +244,9 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
             enumeration.leave(space)
         else:
             space = enumeration.finish(space)
-            outcome = self._loaded(space) or self._search(run, space, reserved, cluster, following)
+            outcome = loaded_plan(self, space) or self._search(
+                run, space, reserved, cluster, following
+            )
             if outcome.loaded:
                 self._leave_as_it_is(run, "the plan is the plan loader's")
         with run.phase("cache"):
@@ -261,7 +262,7 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         run.evaluated = outcome.evaluated
         with run.phase("build"):
             plan = self._build(outcome)
-        self._log_stats(run, plan, sharders)
+        stats.log_plan(self, run, plan, sharders)
         with run.phase("validate"):
             trusted = (
                 run.engine == "native"
@@ -318,40 +319,6 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         following.follow(search, outcome)
         return outcome
 
-    def _loaded(self, space: Space) -> Outcome | None:
-        """The plan of the plan loader, if there is one and it has one."""
-        if self.plan_loader is None:
-            return None
-        try:
-            context = self.hash_planner_context_inputs_str()
-        except versions.UNHASHABLE_CONTEXT:
-            logger.warning("the stored plan can't be checked against this planner; planning anew")
-            return None
-        self._loader_plan_validation(
-            current_planner_hash=context, loaded_plan_hash=self.plan_loader.plan_context_hash()
-        )
-        loaded = self.plan_loader.load()
-        if loaded is None:
-            return None
-        merged = planners.extract_plan(
-            search_space=space.all_options(), loaded_sharding_options=loaded
-        )
-        if not merged:
-            return None
-        best_plan = copy.deepcopy(merged)
-        return Outcome(
-            found=True,
-            rating=0.0,
-            best_plan=lambda: best_plan,
-            sharding_plan=lambda topology: planners.to_sharding_plan(best_plan, topology),
-            failed=list,
-            proposals=0,
-            evaluated=0,
-            plans=lambda: 0,
-            reports=tuple,
-            loaded=True,
-        )
-
     def _build(self, outcome: Outcome) -> ShardingPlan:
         if not self._callbacks:
             self._best_plan = outcome.best_plan
@@ -362,39 +329,3 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
                 best_plan = callback(best_plan)
         self._best_plan = best_plan
         return planners.to_sharding_plan(best_plan, self._topology)
-
-    def _log_stats(self, run: Run, plan: ShardingPlan, sharders: list[Any]) -> None:
-        if not self._stats:
-            return
-        run.finish()
-        run_time = run.seconds["total"]
-
-        proposals, kept = self._num_proposals, self.__dict__.get("_lazy_best_plan")
-
-        def best_plan() -> Any:
-            if self.last_run is run:
-                return self._best_plan
-            return kept() if callable(kept) else kept  # another plan has been made since
-
-        def arguments() -> dict[str, Any]:
-            return {
-                "sharding_plan": plan,
-                "topology": self._topology,
-                "batch_size": self._batch_size,
-                "storage_reservation": self._storage_reservation,
-                "num_proposals": proposals,
-                "num_plans": run.plans,
-                "run_time": run_time,
-                "best_plan": best_plan(),
-                "constraints": self._constraints,
-                "enumerator": self._enumerator,
-                "sharders": sharders,
-                "debug": self._debug,
-                "debug_stats": PlanDebugStats(
-                    planner_type=type(self).__name__, timeout_seconds=self._timeout_seconds
-                ),
-            }
-
-        with run.phase("stats"), collector.resumed():
-            for each in self._stats:
-                stats.log(each, arguments)

@@ -8,11 +8,51 @@ from typing import Any
 
 from torchrec.distributed.planner import stats as torchrec_stats
 from torchrec.distributed.planner.stats import EmbeddingStats
+from torchrec.distributed.planner.types import PlanDebugStats
+from torchrec.distributed.types import ShardingPlan
 
-from fastplan.bridge import hooks
+from fastplan.bridge import collector, hooks
 from fastplan.bridge.lazy import LazyList
+from fastplan.bridge.run import Run
 
 _STOCK_LOG = EmbeddingStats.log
+
+
+def log_plan(planner: Any, run: Run, plan: ShardingPlan, sharders: list[Any]) -> None:
+    """Lets all of the planner's statistics log the plan of a run."""
+    if not planner._stats:
+        return
+    run.finish()
+    run_time = run.seconds["total"]
+    proposals, kept = planner._num_proposals, planner.__dict__.get("_lazy_best_plan")
+
+    def best_plan() -> Any:
+        if planner.last_run is run:
+            return planner._best_plan
+        return kept() if callable(kept) else kept  # another plan has been made since
+
+    def arguments() -> dict[str, Any]:
+        return {
+            "sharding_plan": plan,
+            "topology": planner._topology,
+            "batch_size": planner._batch_size,
+            "storage_reservation": planner._storage_reservation,
+            "num_proposals": proposals,
+            "num_plans": run.plans,
+            "run_time": run_time,
+            "best_plan": best_plan(),
+            "constraints": planner._constraints,
+            "enumerator": planner._enumerator,
+            "sharders": sharders,
+            "debug": planner._debug,
+            "debug_stats": PlanDebugStats(
+                planner_type=type(planner).__name__, timeout_seconds=planner._timeout_seconds
+            ),
+        }
+
+    with run.phase("stats"), collector.resumed():
+        for each in planner._stats:
+            log(each, arguments)
 
 
 def log(stats: Any, arguments: Callable[[], dict[str, Any]]) -> None:

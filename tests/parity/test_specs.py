@@ -4,7 +4,8 @@ import pytest
 from torchrec.distributed.planner.types import PlannerError
 
 from fastplan import load_plan
-from fastplan.bridge.export import CannotExport, export_spec
+from fastplan.bridge.export import export_spec
+from fastplan.bridge.export_tables import CannotExport
 from fastplan.cache.plan_cache import PlanCache
 from fastplan.cache.stores import MemoryStore
 from fastplan.offline.plan import plan_job

@@ -13,7 +13,7 @@ from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.modules.embedding_configs import DATA_TYPE_NUM_BITS
 
 from fastplan.bridge import versions
-from fastplan.bridge.export import _KINDS
+from fastplan.bridge.export_tables import KINDS
 from fastplan.spec import stock
 
 from .draw import Draw
@@ -39,7 +39,7 @@ def test_constants() -> None:
 @pytest.mark.parametrize("kind", MODULES)
 def test_kinds_of_modules(kind: str) -> None:
     sharder = make_sharder(kind, None, None)
-    known = stock.KINDS[_KINDS[sharder_name(sharder.module_type)]]
+    known = stock.KINDS[KINDS[sharder_name(sharder.module_type)]]
     name = "weight" if kind == "plain_bag" else "t"
     module = MODULES[kind](Draw(kind), [Table(name=name, rows=960, dim=64, features=("f",))])
     if "tower" not in kind:
@@ -53,7 +53,7 @@ def test_kinds_of_modules(kind: str) -> None:
 
 
 def test_default_sharders_are_known() -> None:
-    unknown = {sharder_name(each.module_type) for each in get_default_sharders()} - {*_KINDS}
+    unknown = {sharder_name(each.module_type) for each in get_default_sharders()} - {*KINDS}
     # Quantised managed collisions and 1.9's PEC modules are exported with their own lists.
     assert all("QuantManagedCollision" in name or "PEC" in name for name in unknown)
 
