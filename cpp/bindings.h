@@ -23,6 +23,7 @@ void settle_signal();
 // A plan of the problem, rated; nothing in it points outside. TypeError otherwise.
 fastplan::Plan read_plan(const fastplan::Problem& problem, std::span<const std::int32_t> options,
                          std::span<const std::int32_t> ranks);
+void bind_estimate(py::module_& m);
 void bind_optimize(py::module_& m);
 void bind_replan(py::module_& m);
 void bind_custom(py::module_& m);

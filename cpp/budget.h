@@ -1,4 +1,4 @@
-// How long a search may go on.
+// How long a search may go on, and why it ended.
 #pragma once
 
 #include <atomic>
@@ -6,8 +6,12 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <optional>
 
 namespace fastplan {
+
+// The numbers are part of the boundary: fastplan/core/optimize.py lists the names in this order.
+enum class Stop : std::uint8_t { optimal, time, moves, interrupted };
 
 struct OptimizeSettings {
   double seconds = std::numeric_limits<double>::infinity();
@@ -22,7 +26,6 @@ class Budget {
   explicit Budget(const OptimizeSettings& settings) : settings_(settings) {}
 
   double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
-  bool interrupted() const { return interrupted_; }
   bool stopped() const { return interrupted_ || seconds() > settings_.seconds; }
   // For the calling thread, which alone may ask for signals.
   bool stopped_or_interrupted() {
@@ -32,6 +35,14 @@ class Budget {
       next_poll_ = now + kPollSeconds;
     }
     return stopped();
+  }
+  // Why a search is over, if it is; for the calling thread.
+  std::optional<Stop> ended(bool optimal, bool out_of_moves) {
+    if (stopped_or_interrupted() && interrupted_) return Stop::interrupted;
+    if (optimal) return Stop::optimal;
+    if (out_of_moves) return Stop::moves;
+    if (stopped()) return Stop::time;
+    return std::nullopt;
   }
 
  private:

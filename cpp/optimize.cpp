@@ -84,18 +84,10 @@ class Optimizer {
     const bool settled = result_.plan.found()
                              ? upper() <= lower() * (1 + kOptimal)
                              : lower() > bounds_.relaxation().most() * (1 + kOptimal);
-    if (budget_.stopped_or_interrupted() && budget_.interrupted()) {
-      result_.stopped_by = Stop::interrupted;
-    } else if (settled || !choices_.complete()) {
-      result_.stopped_by = Stop::optimal;
-    } else if (settings_.moves - result_.moves < settings_.threads) {
-      result_.stopped_by = Stop::moves;
-    } else if (budget_.stopped()) {
-      result_.stopped_by = Stop::time;
-    } else {
-      return false;
-    }
-    return true;
+    const auto why = budget_.ended(settled || !choices_.complete(),
+                                   settings_.moves - result_.moves < settings_.threads);
+    if (why) result_.stopped_by = *why;
+    return why.has_value();
   }
 
   void bound() {

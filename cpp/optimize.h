@@ -12,9 +12,6 @@
 
 namespace fastplan {
 
-// The numbers are part of the boundary: fastplan/core/optimize.py lists the names in this order.
-enum class Stop : std::uint8_t { optimal, time, moves, interrupted };
-
 struct Optimized {
   Plan plan;  // none found: no options
   Certificate certificate;

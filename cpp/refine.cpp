@@ -89,18 +89,9 @@ class Refiner {
   }
 
   bool finished() {
-    if (budget_.stopped_or_interrupted() && budget_.interrupted()) {
-      result_.stopped_by = Stop::interrupted;
-    } else if (result_.value <= least_) {
-      result_.stopped_by = Stop::optimal;
-    } else if (result_.moves >= settings_.moves) {
-      result_.stopped_by = Stop::moves;
-    } else if (budget_.stopped()) {
-      result_.stopped_by = Stop::time;
-    } else {
-      return false;
-    }
-    return true;
+    const auto why = budget_.ended(result_.value <= least_, result_.moves >= settings_.moves);
+    if (why) result_.stopped_by = *why;
+    return why.has_value();
   }
 
   const OptimizeSettings& settings_;

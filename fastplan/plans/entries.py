@@ -81,10 +81,6 @@ class TableEntry(NamedTuple):
         """Where in the file it is."""
         return below(below("modules", self.path), self.name)
 
-    @property
-    def rank_count(self) -> int:
-        return sum(last - first + 1 for first, last in self.ranks or ())
-
     def all_ranks(self) -> list[int]:
         """Every rank by itself; none if they are not known."""
         return list(chain.from_iterable(range(first, last + 1) for first, last in self.ranks or ()))

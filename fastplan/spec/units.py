@@ -84,33 +84,6 @@ def format_size(size: int) -> str:
     return f"{sign}{size} B"
 
 
-def format_count(count: int) -> str:
-    """`40M` or `1.25k` where that is exact, else plain digits; `parse_count` reads it back."""
-    for unit in "BMk":
-        scale = _COUNTS[unit]
-        if abs(count) >= scale:
-            if count * 100 % scale:
-                break
-            whole, hundredths = divmod(abs(count) * 100 // scale, 100)
-            decimals = f".{hundredths:02}".rstrip("0").rstrip(".")
-            return f"{'-' * (count < 0)}{whole}{decimals}{unit}"
-    return str(count)
-
-
-def format_bandwidth(bytes_per_ms: float) -> str:
-    """`600 GiB/s` or `900 GB/s`, whichever is exact in four digits; else the nearest GiB/s."""
-    rounded = f"{bytes_per_ms * 1000:.4g} B/s"
-    for units in (_DECIMAL, _BINARY):
-        for unit, scale in units.items():
-            number = float(f"{bytes_per_ms * 1000 / scale:.4g}")
-            if number >= 1:
-                rounded = f"{number:g} {unit}/s"
-                if number * scale / 1000 == bytes_per_ms:
-                    return rounded
-                break
-    return rounded
-
-
 def shown(value: object) -> str:
     """A value as errors quote it: a few words on one line."""
     if isinstance(value, Mapping):

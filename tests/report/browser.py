@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import select
@@ -182,10 +181,6 @@ class Page:
                 url = parameters["request"]["url"]
                 found += [url] if not url.startswith(("file:", "data:")) else []
         return found
-
-    def screenshot(self, path: Path) -> None:
-        shot = self.call("Page.captureScreenshot", captureBeyondViewport=True)
-        path.write_bytes(base64.b64decode(shot["data"]))
 
     def close(self) -> None:
         self._browser.call("Target.closeTarget", targetId=self._target)

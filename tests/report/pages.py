@@ -39,9 +39,6 @@ class Page(HTMLParser):
     def text_of(self, tag: str) -> str:
         return "".join(text for own, text in self.texts if own == tag)
 
-    def by_id(self, name: str) -> dict[str, str | None]:
-        return next(attrs for _, attrs in self.elements if attrs.get("id") == name)
-
     @property
     def scripts(self) -> list[str]:
         return [text for own, text in self.texts if own == "script"]

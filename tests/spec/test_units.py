@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 from fastplan.spec.units import (
     LARGEST,
     fitted,
-    format_bandwidth,
-    format_count,
     format_size,
     is_broken,
     parse_bandwidth,
@@ -253,49 +251,6 @@ def test_a_written_size_is_within_its_last_digit(size):
     scale = {**SCALES, "MiB": 2**20, "TiB": 2**40, "PiB": 2**50}[unit]
     assert abs(float(number) * scale - size) <= (0.05 * scale + 1 if "." in number else 0)
     assert float(number) < 1024 or unit == "PiB"
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [
-        (0, "0"),
-        (999, "999"),
-        (1000, "1k"),
-        (1250, "1.25k"),
-        (1234, "1234"),
-        (40_000_000, "40M"),
-        (1_500_000, "1.5M"),
-        (40_000_001, "40000001"),
-        (2 * 10**9, "2B"),
-        (10**12, "1000B"),
-        (-40_000_000, "-40M"),
-    ],
-)
-def test_a_count_is_shortened_only_when_that_is_exact(count, text):
-    assert format_count(count) == text
-
-
-@given(st.integers(-(10**14), 10**14) | st.integers(0, 10**6).map(lambda n: n * 10**4))
-@settings(max_examples=300, derandomize=True, deadline=None)
-def test_a_written_count_is_read_back(count):
-    assert parse_count(format_count(count)) == count
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["600 GiB/s", "12.5 GiB/s", "897 GiB/s", "100 MiB/s", "900 GB/s", "3.35 TB/s", "1 kB/s"],
-)
-def test_a_bandwidth_is_written_as_people_do(text):
-    assert format_bandwidth(parse_bandwidth(text)) == text
-
-
-@pytest.mark.parametrize("bandwidth", [0.0, 1e-9, 0.5, math.pi * 1e8, 1e300, math.inf, math.nan])
-def test_any_bandwidth_can_be_written(bandwidth):
-    assert format_bandwidth(bandwidth).endswith("B/s")
-
-
-def test_a_bandwidth_that_is_not_round_is_rounded():
-    assert format_bandwidth(math.pi * 2**30 / 1000) == "3.142 GiB/s"
 
 
 @pytest.mark.parametrize(
