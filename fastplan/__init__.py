@@ -13,18 +13,22 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
+    "CannotExport": "fastplan.bridge.export_tables",
     "CostError": "fastplan.costs.errors",
     "CostEstimator": "fastplan.bridge.custom",
     "EmbeddingShardingPlanner": "fastplan.bridge.planner",
     "Kernel": "fastplan.costs.names",
+    "ModelsDiffer": "fastplan.bridge.collective",
     "ObjectiveModel": "fastplan.bridge.custom",
     "Objectives": "fastplan.core.objectives",
+    "PatchRefused": "fastplan.bridge.replacement",
     "PlanCache": "fastplan.cache.plan_cache",
     "PlanFileError": "fastplan.plans.checks",
     "PlanMismatch": "fastplan.bridge.plan_files",
     "ReplanPolicy": "fastplan.replan.policy",
     "RulesBroken": "fastplan.core.objectives",
     "ShardingType": "fastplan.costs.names",
+    "StoreError": "fastplan.cache.stores.base",
     "StoredPlanLoader": "fastplan.bridge.loader",
     "cost_estimators": "fastplan.bridge.custom",
     "explain_miss": "fastplan.cache.why_miss",
@@ -38,18 +42,22 @@ _HOMES = {
 }
 
 __all__ = [
+    "CannotExport",
     "CostError",
     "CostEstimator",
     "EmbeddingShardingPlanner",
     "Kernel",
+    "ModelsDiffer",
     "ObjectiveModel",
     "Objectives",
+    "PatchRefused",
     "PlanCache",
     "PlanFileError",
     "PlanMismatch",
     "ReplanPolicy",
     "RulesBroken",
     "ShardingType",
+    "StoreError",
     "StoredPlanLoader",
     "__version__",
     "cost_estimators",
@@ -64,14 +72,18 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from fastplan.bridge.collective import ModelsDiffer
     from fastplan.bridge.custom import CostEstimator, ObjectiveModel, cost_estimators
     from fastplan.bridge.export import export_spec
+    from fastplan.bridge.export_tables import CannotExport
     from fastplan.bridge.loader import StoredPlanLoader
     from fastplan.bridge.patch import patch
     from fastplan.bridge.plan_files import PlanMismatch, load_plan, save_plan
     from fastplan.bridge.planner import EmbeddingShardingPlanner
+    from fastplan.bridge.replacement import PatchRefused
     from fastplan.bridge.resharding import reshard_arguments
     from fastplan.cache.plan_cache import PlanCache
+    from fastplan.cache.stores.base import StoreError
     from fastplan.cache.why_miss import explain_miss
     from fastplan.core.objectives import Objectives, RulesBroken
     from fastplan.costs.errors import CostError

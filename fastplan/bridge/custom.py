@@ -38,15 +38,26 @@ def cost_estimators(
     topology: Topology,
     constraints: dict[str, ParameterConstraints] | None = None,
 ) -> list[ShardEstimator]:
-    """The estimators of an enumerator: TorchRec's two, and then the cost."""
+    """The estimators of an enumerator: TorchRec's two, and then the cost.
+
+    Args:
+        cost: a function with @fastplan.shard_cost; anything else is a TypeError.
+        topology, constraints: those of the planner, as TorchRec's own estimators take them.
+    """
     perf = shard_estimators.EmbeddingPerfEstimator(topology, constraints)
     storage = shard_estimators.EmbeddingStorageEstimator(topology, constraints)
     return [perf, storage, CostEstimator(cost, topology, constraints, perf=perf)]
 
 
 class CostEstimator(ShardEstimator):
-    """A cost as a TorchRec estimator. It comes after those of perf and storage, whose estimates it
-    reads; `perf` is TorchRec's perf estimator among them."""
+    """A cost as a TorchRec estimator: the last one, for it reads what the others estimated.
+
+    Args:
+        cost: a function with @fastplan.shard_cost; anything else is a TypeError.
+        topology, constraints: those of the planner.
+        perf: TorchRec's perf estimator among the others; without it, one is made of both. Where
+            it is not TorchRec's own class, `estimate` raises CostError.
+    """
 
     def __init__(
         self,
@@ -82,6 +93,7 @@ class CostEstimator(ShardEstimator):
                 option.shards[number].perf = Perf(**parts)
 
     def fingerprint(self) -> str:
+        """A hash of the cost's code and of all it reads. Raises CannotTell."""
         return self.cost.fingerprint()
 
 
@@ -171,7 +183,12 @@ class _OptionReader:
 
 
 class ObjectiveModel(PerfModel):
-    """An objective as a TorchRec perf model."""
+    """An objective as a TorchRec perf model.
+
+    Args:
+        objective: a function with @fastplan.plan_objective; anything else is a TypeError.
+        topology: the planner's, which tells ranks and hosts.
+    """
 
     def __init__(self, objective: PlanObjective, topology: Topology) -> None:
         if not isinstance(objective, PlanObjective):
@@ -196,6 +213,7 @@ class ObjectiveModel(PerfModel):
         return self.objective.rate(ranks)
 
     def fingerprint(self) -> str:
+        """A hash of the objective's code and of all it reads. Raises CannotTell."""
         return self.objective.fingerprint()
 
 

@@ -45,8 +45,14 @@ _POLICIES = {
 def export_spec(planner: Any, module: Any, sharders: list[Any], name: str = "model") -> ModelSpec:
     """The spec of what `planner` would plan for `module`.
 
-    Planned from the file it gives the same plan under the same fingerprint. Raises CannotExport
-    for custom parts that a spec can't describe.
+    Planned from the file it gives the same plan under the same fingerprint.
+
+    Args:
+        planner: a fastplan.EmbeddingShardingPlanner.
+        module, sharders: as its `plan` takes them; the module may be on the meta device.
+        name: of the model, in the spec.
+
+    Raises CannotExport for custom parts that a spec can't describe.
     """
     try:
         space = planner._drafted(module, sharders)

@@ -46,11 +46,11 @@ class StoredPlan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The compiled code that torch got."""
+    """How much compiled code torch got: artifacts, and CPU kernels or why these were left out."""
 
     artifacts: int
     kernels: int
-    skipped: tuple[str, ...] = ()  # why kernels were left out
+    skipped: tuple[str, ...] = ()
 
 
 class Bundle:
@@ -63,6 +63,7 @@ class Bundle:
 
     @property
     def has_code(self) -> bool:
+        """Whether it holds compiled code beside plans."""
         return bool(self.header.artifacts or self.header.kernels)
 
     def plans(self) -> list[StoredPlan]:

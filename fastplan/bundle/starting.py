@@ -42,7 +42,11 @@ class Place(NamedTuple):
 
 
 class Start:
-    """One process's start. `cache` is for the planner; the rest tells what the bundle gave."""
+    """One process's start. `cache` is for the planner; the rest tells what the bundle gave.
+
+    `plans`, `artifacts` and `kernels` count what was taken from it, and `notes` say what was not,
+    and why: a bundle that is missing, damaged or for something else never raises.
+    """
 
     def __init__(
         self, path: str | os.PathLike[str], *, trust: bool = False, model: str | None = None
@@ -52,7 +56,7 @@ class Start:
         self.plans = 0
         self.artifacts = 0
         self.kernels = 0
-        self.notes: list[str] = []  # what was not used, and why
+        self.notes: list[str] = []
         self._trust = trust
         self._model = model
         self._place = place_here()

@@ -178,11 +178,20 @@ def _call(address: int, *arguments: int) -> int:
 
 
 def shard_cost(function: Callable[[Any, Any], None]) -> ShardCost:
-    """Makes a cost of `function(shard, out)`: `out` holds TorchRec's cost of the shard and keeps
-    what the function does not set."""
+    """Makes a cost of `function(shard, out)`, which prices one shard.
+
+    `out` holds TorchRec's cost of the shard and keeps what the function does not set. Compiled
+    with numba when a plan first needs it. Raises CostError for what is no such function; planning
+    raises it where the function can't be compiled, raises, or sets what is no cost.
+    """
     return ShardCost(function)
 
 
 def plan_objective(function: Callable[[Any, Any], None]) -> PlanObjective:
-    """Makes an objective of `function(ranks, out)`, which sets `out.rating`; less is better."""
+    """Makes an objective of `function(ranks, out)`, which sets `out.rating`; less is better.
+
+    `ranks` is an array with a record of each rank: costs, memory and host. Compiled with numba when
+    a plan first needs it. Raises CostError for what is no such function; planning raises it where
+    the function can't be compiled, raises, or sets what is no rating.
+    """
     return PlanObjective(function)

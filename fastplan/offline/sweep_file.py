@@ -41,7 +41,7 @@ def read_sweep(path: str | os.PathLike[str], load_model: LoadModel | None = None
     """The sweep in a YAML or JSON file. Files that it names are relative to its own place.
 
     `load_model` gets what is named as `package.module:function`, a real model, and returns its
-    spec; without it, models are spec files only.
+    spec; without it, models are spec files only. Raises SpecError with file, line and field.
     """
     document = read_document(path)
     root = Fields(document, document.root, "", known=SWEEP_FIELDS)

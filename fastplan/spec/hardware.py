@@ -91,6 +91,7 @@ def find_hardware(name_or_path: str, *, extra: Sequence[PathLike] = ()) -> Hardw
     """Hardware by name, of a file that holds just one, or `file:name` of a file with several.
 
     Names are those of `known_hardware` and their aliases; case and separators don't matter.
+    Raises HardwareError for an unknown name, and SpecError for a file that is wrong.
     """
     known = _known(extra)
     sku = _lookup(name_or_path, known)
@@ -149,7 +150,11 @@ def for_job(hardware: Hardware, world_size: int, local_world_size: int | None = 
 def topology_arguments(
     hardware: Hardware, world_size: int, local_world_size: int | None = None
 ) -> dict[str, Any]:
-    """Keyword arguments for TorchRec's Topology: what a job on this hardware should use."""
+    """Keyword arguments for TorchRec's Topology: what a job on this hardware should use.
+
+    Raises HardwareError for ranks that do not fill hosts, unless `local_world_size` says how many
+    a host has.
+    """
     seen = for_job(hardware, world_size, local_world_size)
     return {
         "world_size": world_size,

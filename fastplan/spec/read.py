@@ -49,7 +49,7 @@ _CACHE_STATISTICS = ("expected_lookups", "miss_rate")
 
 
 def read_spec(path: str | os.PathLike[str]) -> ModelSpec:
-    """The spec in a YAML or JSON file."""
+    """The spec in a YAML or JSON file. Raises SpecError with file, line and field."""
     return spec_of(read_document(path))
 
 

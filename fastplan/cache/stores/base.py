@@ -18,14 +18,16 @@ class StoreError(Exception):
 
 
 class Stored(NamedTuple):
-    """An entry as a store lists it, unread."""
+    """An entry as a store lists it, unread.
+
+    `size` is in bytes. `used` is when it was last marked as used, or written where no marks are
+    kept, in seconds since 1970.
+    """
 
     key: str
     name: str
-    size: int  # bytes
-    used: (
-        float | None
-    )  # seconds since 1970: last marked as used, or written where no marks are kept
+    size: int
+    used: float | None
 
 
 @runtime_checkable
