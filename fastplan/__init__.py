@@ -36,6 +36,7 @@ _HOMES = {
     "load_plan": "fastplan.bridge.plan_files",
     "patch": "fastplan.bridge.patch",
     "plan_objective": "fastplan.costs.functions",
+    "reshard": "fastplan.bridge.running_job",
     "reshard_arguments": "fastplan.bridge.resharding",
     "save_plan": "fastplan.bridge.plan_files",
     "shard_cost": "fastplan.costs.functions",
@@ -66,6 +67,7 @@ __all__ = [
     "load_plan",
     "patch",
     "plan_objective",
+    "reshard",
     "reshard_arguments",
     "save_plan",
     "shard_cost",
@@ -82,6 +84,7 @@ if TYPE_CHECKING:
     from fastplan.bridge.planner import EmbeddingShardingPlanner
     from fastplan.bridge.replacement import PatchRefused
     from fastplan.bridge.resharding import reshard_arguments
+    from fastplan.bridge.running_job import reshard
     from fastplan.cache.plan_cache import PlanCache
     from fastplan.cache.stores.base import StoreError
     from fastplan.cache.why_miss import explain_miss

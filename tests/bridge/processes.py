@@ -12,8 +12,13 @@ from typing import Any
 _SECONDS = 240
 
 
-def run_ranks(worker: str, arguments: Sequence[Sequence[Any]], **environment: str) -> list[Any]:
-    """What each rank found; `arguments` has a line per rank. No process outlives the call."""
+def run_ranks(
+    worker: str, arguments: Sequence[Sequence[Any]], **environment: str | list[str]
+) -> list[Any]:
+    """What each rank found; `arguments` has a line per rank, as a list in the environment has.
+
+    No process outlives the call.
+    """
     processes = [
         subprocess.Popen(
             [sys.executable, "-m", worker, *map(str, own)],
@@ -24,10 +29,13 @@ def run_ranks(worker: str, arguments: Sequence[Sequence[Any]], **environment: st
                 **os.environ,
                 "PYTHONPATH": ":".join(sys.path),
                 "OMP_NUM_THREADS": "1",
-                **environment,
+                **{
+                    name: value if isinstance(value, str) else value[rank]
+                    for name, value in environment.items()
+                },
             },
         )
-        for own in arguments
+        for rank, own in enumerate(arguments)
     ]
     results = []
     try:

@@ -5,9 +5,8 @@ import torch
 from torchrec import EmbeddingBagCollection, EmbeddingBagConfig
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner import Topology
-from torchrec.distributed.planner.types import ParameterConstraints
 
-from fastplan import EmbeddingShardingPlanner, ReplanPolicy, reshard_arguments, save_plan
+from fastplan import EmbeddingShardingPlanner, ReplanPolicy, save_plan
 from fastplan.replan.difference import WrongModel
 
 SHARDERS = [EmbeddingBagCollectionSharder()]
@@ -130,16 +129,3 @@ def test_the_optimized_plan_is_the_reference_in_optimize_mode():
     )
     used.plan(changed(), SHARDERS)
     assert used.last_run.replan.scratch_rating <= min(used.last_run.start_ratings.values())
-
-
-def test_what_can_not_move_in_a_running_job_is_told():
-    kinds = {"t1": ["table_wise"], "t2": ["row_wise"]}
-    before, after = (
-        planner(
-            constraints={name: ParameterConstraints(sharding_types=k) for name, k in each.items()}
-        ).plan(model({"t1": 1000, "t2": 1000, **extra}), SHARDERS)
-        for each, extra in ((kinds, {}), ({"t1": ["row_wise"], "t2": ["row_wise"]}, {"t3": 10}))
-    )
-    found = reshard_arguments(before, after)
-    assert found.arguments == {}
-    assert found.needs_restart == {"t1": "table_wise becomes row_wise", "t3": "it is new"}
