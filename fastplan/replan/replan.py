@@ -63,6 +63,7 @@ class ReplanReport:
     """
 
     followed: bool
+    previous: str  # the older plan's name: of a cached one "entry" and its key's first digits
     reason: str | None  # why not, or why a plan from scratch was not looked for
     difference: Difference
     rating: float
@@ -305,6 +306,7 @@ class Replan:
 
         return ReplanReport(
             followed=True,
+            previous=self._previous.name,
             reason=reason,
             difference=self.difference,
             rating=point.rating,

@@ -50,6 +50,7 @@ def replan_json(report: ReplanReport) -> dict[str, Any]:
     moves = report.moves
     return {
         "followed": report.followed,
+        "previous": report.previous,
         "reason": report.reason,
         "difference": str(report.difference),
         "rating": report.rating,
