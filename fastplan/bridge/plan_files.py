@@ -18,6 +18,7 @@ from fastplan.bridge.plan_json import TableReader, encode_table
 from fastplan.bridge.plan_match import PlanMismatch, check_module
 from fastplan.bridge.plan_placement import PlacementRule, Placements, check_rule, infer_rule
 from fastplan.bridge.run import Run
+from fastplan.files import replace_file
 from fastplan.plans.basis import read_basis
 from fastplan.plans.checks import BadValue, PlanFileError, as_text, below
 from fastplan.plans.document import Document, document_text
@@ -28,7 +29,6 @@ from fastplan.plans.file import (
     parse_file,
     plan_of,
     read_bytes,
-    replace_file,
 )
 from fastplan.plans.plan import Basis, Plan
 
@@ -84,7 +84,7 @@ def save_plan(
         drop_statistics=drop_statistics,
         planner=planner,
     )
-    replace_file(path, text.encode())
+    replace_file(path, [text.encode()])
 
 
 def plan_text(plan: ShardingPlan, name: str, **arguments: Any) -> str:

@@ -9,8 +9,9 @@ import torch
 from torchrec.distributed.types import ShardingPlan
 
 from fastplan.bridge.plan_files import describe_plan, parse_plan_text
+from fastplan.files import replace_file
 from fastplan.plans.checks import PlanFileError
-from fastplan.plans.file import plan_text, replace_file
+from fastplan.plans.file import plan_text
 from fastplan.plans.plan import Plan
 
 # What torch.save wrote before it wrote archives: a number first, then the object.
@@ -36,7 +37,7 @@ def read_pickle(path: str) -> Plan:
 def write_pickle(plan: Plan, path: str) -> None:
     """Writes the plan as a pickled ShardingPlan, as `pickle.dump` does, all at once."""
     found = parse_plan_text(plan_text(plan).encode(), path).plan
-    replace_file(path, pickle.dumps(found))
+    replace_file(path, [pickle.dumps(found)])
 
 
 def _unpickle(path: str) -> Any:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import secrets
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from fastplan.bundle.format import MAX_KERNEL, Names, is_kernel_path
+from fastplan.files import replace_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +66,7 @@ def place_kernel(path: str, data: bytes) -> None:
     if target.exists():
         return
     target.parent.mkdir(parents=True, exist_ok=True)
-    draft = target.with_name(f".{secrets.token_hex(8)}.tmp")
-    try:
-        draft.write_bytes(data)
-        os.replace(draft, target)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
+    replace_file(target, [data])
 
 
 def compile_cache() -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import secrets
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from fastplan.bundle.format import Names, checksum, encode_start
+from fastplan.files import replace_file
 
 PlanId = tuple[str, str]  # a plan's key and name
 
@@ -62,18 +61,7 @@ def write_content(content: Content, path: str | os.PathLike[str]) -> None:
 
     Raises OSError, and ValueError for more than a header can describe.
     """
-    target = Path(path).resolve()
-    draft = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        with open(draft, "xb") as stream:
-            for piece in _pieces(content):
-                stream.write(piece)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(draft, target)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
+    replace_file(path, _pieces(content))
 
 
 def content_bytes(content: Content) -> bytes:

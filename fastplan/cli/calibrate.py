@@ -43,9 +43,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    from fastplan.files import replace_file
     from fastplan.measure.scaling import host_memory
     from fastplan.measure.sku_file import CalibratedSku, sku_yaml
-    from fastplan.plans.file import replace_file
     from fastplan.spec.document import document_of
     from fastplan.spec.hardware import find_hardware, read_hardware
 
@@ -72,9 +72,9 @@ def run(args: Namespace) -> int:
         host_memory=host_memory(),
         device_memory=_device_memory(group),
     )
-    replace_file(output, sku_yaml(sku).encode())
+    replace_file(output, [sku_yaml(sku).encode()])
     if args.points:
-        replace_file(args.points, _points(calibrated).encode())
+        replace_file(args.points, [_points(calibrated).encode()])
     _print(args, sku)
     return OK
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from fastplan.cli.errors import OK, CommandError
@@ -88,8 +87,9 @@ def _report(args: Namespace) -> int:
 
 def _write_html(job: Any, report: Any, path: str) -> str:
     from fastplan.ett.html import html_report
+    from fastplan.files import replace_file
 
-    Path(path).write_text(html_report(job, report), encoding="utf-8")
+    replace_file(path, [html_report(job, report).encode()])
     return path
 
 
@@ -97,8 +97,9 @@ def _write_trace(job: Any, report: Any, path: str) -> str:
     import json
 
     from fastplan.ett.trace import chrome_trace
+    from fastplan.files import replace_file
 
-    Path(path).write_text(json.dumps(chrome_trace(job)), encoding="ascii")
+    replace_file(path, [json.dumps(chrome_trace(job)).encode()])
     return f"{path} (open it at ui.perfetto.dev)"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,6 +13,7 @@ def write_page(
     plans: list[Plan], path: str, comparison: Any = None, findings: Sequence[str] = ()
 ) -> None:
     """One self-contained file about one plan or several."""
+    from fastplan.files import replace_file
     from fastplan.report.html import html_report
 
-    Path(path).write_text(html_report(plans, comparison, findings), encoding="utf-8")
+    replace_file(path, [html_report(plans, comparison, findings).encode()])

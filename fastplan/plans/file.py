@@ -7,12 +7,12 @@ for; it may hold that request, too. It holds data only: reading one runs nothing
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from fastplan.cache.fingerprint import fingerprint as request_key
+from fastplan.files import replace_file
 from fastplan.plans.basis import basis_json, check_agreement, read_basis
 from fastplan.plans.checks import BadValue, PlanFileError, refuse
 from fastplan.plans.convert import table_entry, table_layout
@@ -43,7 +43,7 @@ def write_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
 
     Raises PlanFileError, naming the table and the field, for what a file can't hold.
     """
-    replace_file(path, _text(plan, os.fspath(path)).encode())
+    replace_file(path, [_text(plan, os.fspath(path)).encode()])
 
 
 def plan_text(plan: Plan) -> str:
@@ -165,18 +165,3 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
         problem = f"is larger than {MOST_BYTES >> 20} MiB, the most it can be"
         raise PlanFileError(os.fspath(path), "", problem)
     return data
-
-
-def replace_file(path: str | os.PathLike[str], data: bytes) -> None:
-    """Puts a whole file in place of the old one, behind a link if there is one."""
-    target = Path(path).resolve()
-    draft = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        with open(draft, "xb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(draft, target)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from fastplan.files import replace_file
 from fastplan.plans.checks import BadValue, PlanFileError
 from fastplan.plans.document import FORMAT, Document, parse_json, read_document
-from fastplan.plans.file import plan_of, read_bytes, replace_file, write_plan
+from fastplan.plans.file import plan_of, read_bytes, write_plan
 from fastplan.plans.plan import Plan
 from fastplan.plans.printed import MODULE, read_printed
 from fastplan.plans.tables_json import read_serialized, read_tables, tables_text
@@ -64,7 +65,7 @@ def write_any(plan: Plan, path: str | os.PathLike[str], format: str = "fastplan"
     if format == "fastplan":
         write_plan(plan, path)
     elif format == "torcheasyrec":
-        replace_file(path, tables_text(plan).encode())
+        replace_file(path, [tables_text(plan).encode()])
     else:
         _pickle(plan, os.fspath(path))
 

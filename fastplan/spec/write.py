@@ -10,6 +10,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
+from fastplan.files import replace_file
 from fastplan.spec import spec_fields
 from fastplan.spec.hardware import Hardware, find_hardware
 from fastplan.spec.model import ModelSpec, TableSpec, TopologySpec
@@ -30,12 +31,7 @@ def write_spec(spec: ModelSpec, path: str | os.PathLike[str]) -> None:
     """Writes a spec file, JSON if its name says so."""
     file = Path(path)
     text = spec_text(spec, "json" if file.suffix == ".json" else "yaml")
-    draft = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    try:
-        draft.write_text(text, encoding="utf-8")
-        os.replace(draft, file)
-    finally:
-        draft.unlink(missing_ok=True)
+    replace_file(path, [text.encode()])
 
 
 def to_plain(spec: ModelSpec) -> dict[str, Any]:
