@@ -15,11 +15,12 @@ def replace_file(path: str | os.PathLike[str], pieces: Iterable[bytes]) -> None:
     Devices and pipes, such as /dev/stdout, are written to and stay what they are. An OSError names
     the file as it was given, whatever had to be written on the way.
     """
-    target = Path(path).resolve()
-    if target.exists() and not (target.is_file() or target.is_dir()):
+    given = Path(path)
+    if given.exists() and not (given.is_file() or given.is_dir()):
         with open(path, "wb") as stream:
             stream.writelines(pieces)
         return
+    target = given.resolve()
     draft = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
     try:
         with _naming(path, draft):

@@ -3,10 +3,13 @@
 import errno
 import os
 import stat
+import subprocess
+import sys
 
 import pytest
 
 from fastplan.files import replace_file
+from tests.cli.command import environment
 
 
 def test_a_file_is_replaced_as_a_whole(tmp_path):
@@ -52,6 +55,12 @@ def test_what_the_pieces_raise_is_left_as_it_is(tmp_path):
         replace_file(tmp_path / "report", pieces())
     assert error.value.filename == "another"
     assert os.listdir(tmp_path) == []
+
+
+def test_stdout_is_written_to_where_it_is_a_pipe():
+    code = "from fastplan.files import replace_file; replace_file('/dev/stdout', [b'plan'])"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment())
+    assert (ended.stdout, ended.stderr) == (b"plan", b"")
 
 
 def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fastplan.cli.errors import NO, OK, CommandError
+from fastplan.cli.outputs import check_outputs
 from fastplan.cli.parser import add_common, examples
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ def _save(args: Namespace) -> int:
     from fastplan.bundle.gathering import gather
     from fastplan.report.units import of_bytes, of_count
 
+    check_outputs(args.output)
     plans = gather(args.plans, args.key)
     if len(plans) > MAX_PLANS:
         raise CommandError(

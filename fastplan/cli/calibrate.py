@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from fastplan.cli.errors import OK, CommandError
 from fastplan.cli.launching import add_group_arguments, group_of
+from fastplan.cli.outputs import check_outputs
 
 if TYPE_CHECKING:
     from fastplan.measure.calibrate import Calibrated
@@ -54,6 +55,7 @@ def run(args: Namespace) -> int:
         raise CommandError(f"{args.output} must end in .yaml, so that --sku can read it")
     if args.repetitions < 1:
         raise CommandError("--repetitions must be at least 1")
+    check_outputs(args.output, args.points)
     name = args.name or output.stem
     group = group_of(args)
     like = args.like or ("torchrec" if group.device == "cuda" else "torchrec-cpu")
@@ -72,10 +74,12 @@ def run(args: Namespace) -> int:
         host_memory=host_memory(),
         device_memory=_device_memory(group),
     )
+    _print(args, sku)  # first, so that a disk that is full costs the files only
     replace_file(output, [sku_yaml(sku).encode()])
     if args.points:
         replace_file(args.points, [_points(calibrated).encode()])
-    _print(args, sku)
+    if not args.json:
+        print(f"\nwritten: {args.output}")
     return OK
 
 
@@ -91,7 +95,6 @@ def _print(args: Namespace, sku: CalibratedSku) -> None:
     from fastplan.report.terminal import Style
 
     print(calibration_text(sku, Style.of(sys.stdout)), end="")
-    print(f"\nwritten: {args.output}")
 
 
 def _calibrate(args: Namespace, group: Group) -> Calibrated | None:

@@ -6,6 +6,7 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from fastplan.cli.errors import NO, OK, CommandError, UsageError
+from fastplan.cli.outputs import check_outputs
 from fastplan.cli.plan_files import add_reading_arguments, read
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def run(args: Namespace) -> int:
 
     if args.sku and not args.model:
         raise UsageError("--sku needs --model: plans are estimated anew from a spec")
+    check_outputs(args.html)
     plans = _estimated_anew([read(path, args) for path in args.plans], args)
     labels = distinct(args.plans)
     tried = _measurements(args.measured, plans, labels)

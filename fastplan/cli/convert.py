@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from fastplan.cli.errors import OK
+from fastplan.cli.outputs import check_outputs
 from fastplan.cli.plan_files import add_reading_arguments, read
 
 HELP = (
@@ -29,6 +30,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     from fastplan.plans.foreign import write_any
 
+    check_outputs(args.output)
     plan = read(args.plan, args)
     write_any(plan, args.output, args.to)
     print(f"written: {args.output} ({len(plan.layout.tables)} tables)")

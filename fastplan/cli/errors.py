@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 from fastplan.report.names import visible
 
 OK = 0
@@ -9,6 +11,7 @@ FAILED = 1
 NO = 2  # it worked, and the answer is no: plans differ, an entry is bad, doctor found a problem
 INTERRUPTED = 130
 PIPE_CLOSED = 141
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class CommandError(Exception):
@@ -28,8 +31,12 @@ def message(error: BaseException) -> str:
     text = visible(" ".join(line.strip() for line in str(error).splitlines()))
     if type(error).__module__.partition(".")[0] == "fastplan":
         return text or type(error).__name__
-    if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        return f"{visible(str(error.filename))}: {error.strerror}"
+    if isinstance(error, OSError) and error.strerror:
+        advice = "; free some space, or write elsewhere" if error.errno in _FULL else ""
+        if error.filename is not None:
+            return f"{visible(str(error.filename))}: {error.strerror}{advice}"
+        if advice:  # of a stream, such as stdout, and those have no name
+            return f"{error.strerror}{advice}"
     if isinstance(error, ImportError):
         return f"{text}; `fastplan doctor` tells what to install"
     told = f"{type(error).__name__}: {text}" if text else type(error).__name__

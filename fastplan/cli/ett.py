@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fastplan.cli.errors import OK, CommandError
+from fastplan.cli.outputs import check_outputs
 from fastplan.cli.parser import add_common, examples
 
 HELP = """
@@ -67,6 +68,7 @@ def _report(args: Namespace) -> int:
     from fastplan.ett.reading import jobs_in
     from fastplan.ett.report_text import report_json, report_text
 
+    check_outputs(args.html, args.trace)
     jobs = [load(directory) for directory in jobs_in(args.runs)]
     writes = [name for name in ("html", "trace", "tensorboard") if getattr(args, name)]
     if writes and len(jobs) > 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from fastplan.cli.errors import OK, CommandError
+from fastplan.cli.outputs import check_outputs
 from fastplan.cli.targets import add_cluster_arguments, is_function, load_target
 
 HELP = (
@@ -26,6 +27,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     if not is_function(args.model):
         raise CommandError(f"{args.model} is not package.module:function")
+    check_outputs(args.output)
     from fastplan.spec.write import spec_text, write_spec
 
     spec = load_target(args)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from fastplan.cli.errors import OK
+from fastplan.cli.outputs import check_outputs
 from fastplan.cli.plan_files import add_reading_arguments, read
 
 HELP = (
@@ -28,6 +29,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    check_outputs(args.html)
     plan = read(args.plan, args)
     if args.html:
         from fastplan.cli.pages import write_page

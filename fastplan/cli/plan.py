@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fastplan.cli import optimizing
 from fastplan.cli.errors import NO, OK, CommandError
+from fastplan.cli.outputs import check_outputs
 from fastplan.cli.targets import add_cluster_arguments, load_target
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def run(args: Namespace) -> int:
     from fastplan.spec.job import DoesNotFit
     from fastplan.spec.lower import lower
 
+    check_outputs(args.output, args.html)
     optimization = optimizing.settings_of(args)
     spec = _with_functions(load_target(args), args)
     where = False if args.no_cache else args.cache
@@ -93,15 +95,8 @@ def run(args: Namespace) -> int:
         return NO
     hardware = spec.topology.hardware
     plan = planned.plan({"sku": hardware.name} if hardware is not None else None)
-    if args.output:
-        from fastplan.plans.file import write_plan
-
-        write_plan(plan, args.output)
-    if args.html:
-        from fastplan.cli.pages import write_page
-
-        write_page([plan], args.html)
-    _show(args, plan, planned)
+    _show(args, plan, planned)  # first, so that a disk that is full costs the files only
+    _write(args, plan)
     return OK
 
 
@@ -128,7 +123,6 @@ def _show(args: Namespace, plan: Plan, planned: Planned) -> None:
             from fastplan.report.replan_text import replan_lines
 
             print("", *replan_lines(planned.replan), sep="\n")
-        _say_written(args)
 
 
 def _follow(job: Job, args: Namespace, settings: OptimizeSettings | None) -> Planned:
@@ -188,9 +182,17 @@ def _with_functions(spec: ModelSpec, args: Namespace) -> ModelSpec:
     return spec
 
 
-def _say_written(args: Namespace) -> None:
+def _write(args: Namespace, plan: Plan) -> None:
+    if args.output:
+        from fastplan.plans.file import write_plan
+
+        write_plan(plan, args.output)
+    if args.html:
+        from fastplan.cli.pages import write_page
+
+        write_page([plan], args.html)
     written = [name for name in (args.output, args.html) if name]
-    if written:
+    if written and not args.json and not args.quiet:
         print(f"\nwritten: {', '.join(written)}")
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastplan.cli import optimizing
 from fastplan.cli.errors import FAILED, INTERRUPTED, OK, CommandError, UsageError
+from fastplan.cli.outputs import check_outputs
 
 if TYPE_CHECKING:
     from fastplan.offline.sweep import Cell, Sweep
@@ -74,6 +75,7 @@ def run(args: Namespace) -> int:
         raise UsageError("--csv lists cells only; --json has --smallest and --cheapest, too")
     if args.price and args.cheapest is None:
         raise UsageError("--price is for --cheapest RATING")
+    check_outputs(args.results)
     optimization = optimizing.settings_of(args)
     # Every worker would start as many threads as there are cores, and use none of them.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
