@@ -137,11 +137,12 @@ class Following:
             rated = False
         if space.extraction.estimators.custom or not rated or planner._optimization is not None:
             return None
-        request = self._replan.quick_request()
-        if request is None:
+        columns = self._replan.quick_space()
+        if columns is None:
             return None
-        partial = EstimatedSpace(request, space.extraction, space.enumerator)
-        problem = Problem(partial.columns, cluster)
+        partial = EstimatedSpace(space.request, space.extraction, space.enumerator)
+        partial.columns = columns
+        problem = Problem(columns, cluster)
         found = self._replan.quick(problem)
         if found is None:
             return None

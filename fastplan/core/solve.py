@@ -8,12 +8,14 @@ from dataclasses import asdict, fields
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastplan.core import _native
 from fastplan.core.problem import Problem, SearchSpace
 from fastplan.core.solution import Options, ProposerReport, Solution
 from fastplan.spec.request import (
     CostModel,
+    MenuItem,
     ObjectiveFunction,
     Partitioner,
     Proposer,
@@ -64,15 +66,30 @@ _TABLE_DTYPES: dict[str, Any] = {
 def estimate(request: Request) -> SearchSpace:
     """The request's search space. Raises OutOfRange where exact arithmetic would need more, and
     CostError where a custom cost fails."""
+    return estimate_columns(request, request_columns(request))
+
+
+def request_columns(request: Request) -> dict[str, Any]:
+    """The named columns that the native core estimates from. Raises OutOfRange."""
     columns = {f.name: getattr(request.cost, f.name) for f in fields(CostModel)}
     columns["device_kind"] = DEVICE_KIND_INDEX[request.cost.device_kind]
     columns["pipeline"] = PIPELINE_INDEX[request.cost.pipeline]
     columns["layout_rank_memory"] = np.array(request.cost.layout_rank_memory, np.int64)
     columns |= _table_columns(request)
-    columns |= _menu_columns(request)
+    columns |= menu_columns(request.menus)
+    columns["coefficients"] = [tuple(row) for row in request.coefficients]
     pricing = request.pricing
     columns["cost_function"] = 0 if pricing is None else pricing.function.address()
     columns["batch_size"] = 0 if pricing is None else pricing.batch_size
+    return columns
+
+
+def estimate_columns(request: Request, columns: dict[str, Any]) -> SearchSpace:
+    """The search space of a request's columns, which may have other menus than the request.
+
+    Raises OutOfRange and CostError like estimate().
+    """
+    pricing = request.pricing
     try:
         space = _native.estimate(columns)
     except _native.CustomFailed as failed:
@@ -93,17 +110,27 @@ def _table_columns(request: Request) -> dict[str, Any]:
     columns: dict[str, Any] = {}
     for name, dtype in _TABLE_DTYPES.items():
         try:
-            columns[f"table_{name}"] = np.array(by_field[name], dtype)
+            columns[f"table_{name}"] = _column(by_field[name], dtype)
         except OverflowError as error:
             raise OutOfRange(f"`{name}` of a table is beyond 64 bits") from error
-    usages = [STORAGE_USAGE_INDEX[usage] for usage in by_field["usage"]]
-    columns["table_usage"] = np.array(usages, np.uint8)
+    usages = tuple(map(STORAGE_USAGE_INDEX.__getitem__, by_field["usage"]))
+    columns["table_usage"] = _column(usages, np.uint8)
     return columns
 
 
-def _menu_columns(request: Request) -> dict[str, Any]:
-    items = [item for menu in request.menus for item in menu]
-    ends = np.cumsum([0, *map(len, request.menus)], dtype=np.int64)
+def _column(values: tuple[Any, ...], dtype: Any) -> NDArray[Any]:
+    """The values as an array. Most settings are alike for all tables, which is told much faster
+    than numpy converts values one by one; 0.0 is left out, since it equals -0.0."""
+    first = values[0]
+    if (first or dtype is not np.float64) and values.count(first) == len(values):
+        return np.full(len(values), first, dtype)
+    return np.array(values, dtype)
+
+
+def menu_columns(menus: tuple[tuple[MenuItem, ...], ...]) -> dict[str, Any]:
+    """The columns of what tables may choose from."""
+    items = [item for menu in menus for item in menu]
+    ends = np.cumsum([0, *map(len, menus)], dtype=np.int64)
     types = [SHARDING_TYPE_INDEX[item.sharding_type] for item in items]
     return {
         "menu_begin": ends,
@@ -111,7 +138,6 @@ def _menu_columns(request: Request) -> dict[str, Any]:
         "menu_kernel": np.array([KERNEL_INDEX[item.kernel] for item in items], np.uint8),
         "menu_bandwidth": np.array([item.bandwidth for item in items], np.float64),
         "menu_coefficients": np.array([item.coefficients for item in items], np.int32),
-        "coefficients": [tuple(row) for row in request.coefficients],
     }
 
 

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from fastplan.plans.plan import Plan
+from fastplan.replan.held import Key, key_of
 from fastplan.replan.ranks import LOST, RankMap
 from fastplan.spec.request import Cluster, Request, Table
 
 _SHAPE = ("rows", "dim", "element_size")
 _CONSTRAINTS = ("min_partition", "buckets", "tower")
 _APART = ("name", "path", "menu", "bytes", *_SHAPE, *_CONSTRAINTS)
-_MAYBE_NAN = ("expected_lookups", "miss_rate")
-_COST = tuple(name for name in Table._fields if name not in (*_APART, *_MAYBE_NAN))
+_COST = tuple(name for name in Table._fields if name not in _APART)
 
+_facts_of = itemgetter(*map(Table._fields.index, _SHAPE + _COST + _CONSTRAINTS))
 _NOT_SHOWN = 5
 _CAPACITY_NOISE = 0.01
+
+
+Options = frozenset[str]
 
 
 class WrongModel(ValueError):
@@ -47,6 +51,7 @@ class Difference:
     resized: tuple[FieldChange, ...]  # rows, columns, element size
     drifted: tuple[FieldChange, ...]  # what costs depend on, such as pooling and batch size
     constrained: tuple[FieldChange, ...]  # what is allowed
+    changed: frozenset[int]  # numbers of the request's tables that are new or not as they were
     lost_ranks: tuple[int, ...]  # old numbers
     new_ranks: tuple[int, ...]  # new numbers of ranks that were not there
     renumbered: tuple[tuple[int, int], ...]  # old and new number of ranks that have another one
@@ -54,12 +59,6 @@ class Difference:
     ranks_per_host: tuple[int, int] | None  # before and after, where that differs
     cost_model: bool  # bandwidths or other constants of the cost model differ
     compared: bool  # False where the previous plan does not tell costs and constraints
-
-    @property
-    def changed_tables(self) -> frozenset[str]:
-        """Tables of the new request that are new or not as they were."""
-        fields = (*self.resized, *self.drifted, *self.constrained)
-        return frozenset((*self.added, *(change.table for change in fields)))
 
     @property
     def same_ranks(self) -> bool:
@@ -104,25 +103,26 @@ def difference(previous: Plan, request: Request, cluster: Cluster, ranks: RankMa
 
     Raises WrongModel, with names, when no table is the same.
     """
-    new = {table_name(table.path, table.name): table for table in request.tables}
-    old = [table_name(table.path, table.name) for table in previous.layout.tables]
-    both = [name for name in old if name in new]
-    if not both:
+    new = dict(zip(map(key_of, request.tables), range(len(request.tables)), strict=True))
+    old = dict.fromkeys(map(key_of, previous.layout.tables))
+    added = [key for key in new if key not in old]
+    removed = [key for key in old if key not in new]
+    if len(removed) == len(old):
         raise WrongModel(
-            f"no table of the previous plan `{previous.name}` ({_some(tuple(old))}) is a table of "
-            f"the model ({_some(tuple(new))}); give the plan of this model, or none"
+            f"no table of the previous plan `{previous.name}` ({_some(_names(removed))}) is a "
+            f"table of the model ({_some(_names(added))}); give the plan of this model, or none"
         )
-    old_names = frozenset(old)
     basis = previous.basis
-    resized, drifted, constrained = _changes(previous, request, new, frozenset(both))
+    changes = _changes(previous, request, new)
     moved_to = {after for after in ranks if after != LOST}
     return Difference(
-        added=tuple(name for name in new if name not in old_names),
-        removed=tuple(name for name in old if name not in new),
-        kept=len(both),
-        resized=resized,
-        drifted=drifted,
-        constrained=constrained,
+        added=_names(added),
+        removed=_names(removed),
+        kept=len(old) - len(removed),
+        resized=tuple(changes.resized),
+        drifted=tuple(changes.drifted),
+        constrained=tuple(changes.constrained),
+        changed=changes.tables.union(new[key] for key in added),
         lost_ranks=tuple(rank for rank, after in enumerate(ranks) if after == LOST),
         new_ranks=tuple(r for r in range(len(cluster.rank_hbm)) if r not in moved_to),
         renumbered=tuple((r, after) for r, after in enumerate(ranks) if after not in (LOST, r)),
@@ -138,71 +138,97 @@ def table_name(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
+def _names(keys: Iterable[Key]) -> tuple[str, ...]:
+    return tuple(table_name(*key) for key in keys)
+
+
 def _some(names: tuple[Any, ...]) -> str:
     shown = ", ".join(map(str, names[:_NOT_SHOWN]))
     return shown if len(names) <= _NOT_SHOWN else f"{shown} and {len(names) - _NOT_SHOWN} more"
 
 
-Changes = tuple[FieldChange, ...]
+class _Changes:
+    """What differs between tables of one name."""
+
+    def __init__(self) -> None:
+        self.resized: list[FieldChange] = []
+        self.drifted: list[FieldChange] = []
+        self.constrained: list[FieldChange] = []
+        self.tables: frozenset[int] = frozenset()  # by number in the new request
 
 
-def _changes(
-    previous: Plan, request: Request, new: dict[str, Table], both: frozenset[str]
-) -> tuple[Changes, Changes, Changes]:
+def _changes(previous: Plan, request: Request, new: Mapping[Key, int]) -> _Changes:
+    found = _Changes()
     if previous.basis is None:
-        return _shape_changes(previous, new, both), (), ()
-    before = previous.basis.request
-    old = {table_name(table.path, table.name): table for table in before.tables}
-    groups = (_SHAPE, _COST, _CONSTRAINTS)
-    found: tuple[list[FieldChange], ...] = ([], [], [])
-    getters = [itemgetter(*map(Table._fields.index, names)) for names in groups]
-    facts, nan = (
-        itemgetter(*map(Table._fields.index, names))
-        for names in (_SHAPE + _COST + _CONSTRAINTS, _MAYBE_NAN)
+        found.resized = [*_shape_changes(previous, request, new)]
+        names = {change.table for change in found.resized}
+        found.tables = frozenset(at for key, at in new.items() if table_name(*key) in names)
+        return found
+    groups = (
+        (found.resized, _SHAPE),
+        (found.drifted, _COST),
+        (found.constrained, _CONSTRAINTS),
     )
-    options = [[_options(menu) for menu in each.menus] for each in (before, request)]
-    for name, table in new.items():
-        if name not in both:
-            continue
-        was = old[name]
-        same_menu = options[0][was.menu] == options[1][table.menu]
-        if same_menu and facts(was) == facts(table) and all(map(_same, nan(was), nan(table))):
-            continue
-        for names, get, changes in zip(groups, getters, found, strict=True):
-            if get(was) != get(table):
-                changes += _field_changes(name, names, was, table)
-        found[1].extend(_field_changes(name, _MAYBE_NAN, was, table))
-        allowed = options[0][was.menu], options[1][table.menu]
-        if allowed[0] != allowed[1]:
-            found[2].append(FieldChange(name, "options", *map(sorted, allowed)))
-    return tuple(found[0]), tuple(found[1]), tuple(found[2])
-
-
-def _field_changes(name: str, fields: tuple[str, ...], old: Table, new: Table) -> Iterator[Any]:
-    for field in fields:
-        values = getattr(old, field), getattr(new, field)
-        if not _same(*values):
-            yield FieldChange(name, field, *values)
-
-
-def _same(old: Any, new: Any) -> bool:
-    """NaN is the same as NaN: it stands for a number that is not given."""
-    return bool(old == new or (old != old and new != new))
-
-
-def _shape_changes(previous: Plan, new: dict[str, Table], both: frozenset[str]) -> Changes:
-    """What the layout alone tells."""
-    found = []
-    for table in previous.layout.tables:
+    before = previous.basis.request
+    numbers = []
+    for number, was, table, allowed in _unlike(before, request):
         name = table_name(table.path, table.name)
-        if name in both and table.shape is not None:
-            now = new[name].rows, new[name].dim
-            sizes = zip(("rows", "dim"), table.shape, now, strict=True)
-            found += [FieldChange(name, f, old, size) for f, old, size in sizes if old != size]
-    return tuple(found)
+        known = sum(len(changes) for changes, _ in groups)
+        for changes, fields in groups:
+            changes += _field_changes(name, fields, was, table)
+        if allowed[0] != allowed[1]:
+            found.constrained.append(FieldChange(name, "options", *map(sorted, allowed)))
+        if sum(len(changes) for changes, _ in groups) > known:
+            numbers.append(number)
+    found.tables = frozenset(numbers)
+    return found
 
 
-def _options(menu: Any) -> frozenset[str]:
+def _unlike(
+    old: Request, new: Request
+) -> Iterator[tuple[int, Table, Table, tuple[Options, Options]]]:
+    """Tables of both requests that may differ: the number in the new one, how they were and are,
+    and the options that were and are allowed.
+
+    Most tables are like before, and then nobody has to look at their fields one by one.
+    """
+    options = [[_options(menu) for menu in request.menus] for request in (old, new)]
+    same_menu = [[was == now for now in options[1]] for was in options[0]]
+    before = dict(zip(map(key_of, old.tables), old.tables, strict=True))
+    pairs = zip(map(before.get, map(key_of, new.tables)), new.tables, strict=True)
+    for number, (was, table) in enumerate(pairs):
+        if was is None:
+            continue
+        alike = was == table or _facts_of(was) == _facts_of(table)
+        if not alike or not same_menu[was.menu][table.menu]:
+            yield number, was, table, (options[0][was.menu], options[1][table.menu])
+
+
+def _field_changes(
+    name: str, fields: tuple[str, ...], old: Table, new: Table
+) -> Iterator[FieldChange]:
+    for field in fields:
+        was, now = getattr(old, field), getattr(new, field)
+        # NaN is the same as NaN: it stands for a number that is not given.
+        if was != now and (was == was or now == now):
+            yield FieldChange(name, field, was, now)
+
+
+def _shape_changes(
+    previous: Plan, request: Request, new: Mapping[Key, int]
+) -> Iterator[FieldChange]:
+    """What the layout alone tells."""
+    for table in previous.layout.tables:
+        number = new.get((table.path, table.name))
+        if number is not None and table.shape is not None:
+            now = request.tables[number].rows, request.tables[number].dim
+            name = table_name(table.path, table.name)
+            for field, old, size in zip(("rows", "dim"), table.shape, now, strict=True):
+                if old != size:
+                    yield FieldChange(name, field, old, size)
+
+
+def _options(menu: Any) -> Options:
     return frozenset(f"{item.sharding_type} {item.kernel}" for item in menu)
 
 

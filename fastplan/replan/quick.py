@@ -1,14 +1,43 @@
-"""How evenly a plan is spread, without looking for another one."""
+"""A plan that stays as it was wherever it can, and how evenly it is spread."""
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 import numpy as np
 
 from fastplan.core.problem import Floats, Problem, SearchSpace
+from fastplan.core.replan import NOT_HELD, Held
+from fastplan.core.solve import estimate_columns, menu_columns, request_columns
 from fastplan.plans.plan import Basis
 from fastplan.plans.shards import chosen_space
+from fastplan.spec.request import Request
+from fastplan.spec.vocabulary import KERNEL_INDEX, KERNELS, SHARDING_TYPE_INDEX, SHARDING_TYPES
 
 _PARTS = ("fwd_compute", "bwd_compute", "fwd_comms", "bwd_comms", "prefetch_compute")
+
+
+def kept_space(request: Request, held: Held, changed: Collection[int]) -> SearchSpace:
+    """The search space with the options that tables have, and every option of `changed` tables and
+    of those whose option is allowed no more. Raises OutOfRange and CostError like estimate()."""
+    count = len(request.menus)
+    alone = tuple((item,) for menu in request.menus for item in menu)
+    # By menu, sharding type and kernel: the menu of that option alone, or the whole menu.
+    menu_of = np.empty((count, len(SHARDING_TYPES), len(KERNELS)), np.int32)
+    menu_of[:] = np.arange(count)[:, None, None]
+    number = count + len(alone)
+    for menu, items in reversed([*enumerate(request.menus)]):
+        for item in reversed(items):
+            number -= 1
+            kind, kernel = SHARDING_TYPE_INDEX[item.sharding_type], KERNEL_INDEX[item.kernel]
+            menu_of[menu, kind, kernel] = number
+    stays = (held.table_held_type != NOT_HELD) & (held.table_held_kernel != NOT_HELD)
+    stays[[*changed]] = False
+    columns = request_columns(request)
+    menus = columns["table_menu"].copy()
+    menus[stays] = menu_of[menus[stays], held.table_held_type[stays], held.table_held_kernel[stays]]
+    columns |= {"table_menu": menus, **menu_columns(request.menus + alone)}
+    return estimate_columns(request, columns)
 
 
 def mean_cost(basis: Basis) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from fastplan.core.problem import Problem
+from fastplan.core.problem import Problem, SearchSpace
 from fastplan.core.record import PlanRecord
 from fastplan.core.replan import (
     Held,
@@ -26,7 +26,7 @@ from fastplan.replan.difference import Difference, difference, table_name
 from fastplan.replan.held import by_key, held_columns
 from fastplan.replan.moves import Moves, list_moves
 from fastplan.replan.policy import ReplanPolicy
-from fastplan.replan.quick import even_cost, mean_cost
+from fastplan.replan.quick import even_cost, kept_space, mean_cost
 from fastplan.replan.ranks import rank_map, renumbered
 from fastplan.spec.request import Cluster, Request
 
@@ -119,35 +119,22 @@ class Replan:
     def _held(self) -> Held:
         return held_columns(self.request.tables, by_key(self.before))
 
-    def quick_request(self) -> Request | None:
-        """The request with the old options alone, but for tables that have changed.
+    def quick_space(self) -> SearchSpace | None:
+        """The search space of the old options alone, but for tables that have changed.
 
-        None where the change is too large to be judged without a plan from scratch.
+        None where the change is too large to be judged without a plan from scratch. Raises
+        OutOfRange and CostError like estimate().
         """
-        policy, changed = self.policy, self.difference.changed_tables
-        basis = self._previous.basis
+        policy, found = self.policy, self.difference
         if policy.reference != "auto" or policy.objective != "bytes" or policy.frontier:
             return None
-        few = len(changed) <= _QUICK_CHANGED * len(self.request.tables)
-        if basis is None or not few or not self.difference.same_ranks or self.difference.cost_model:
+        few = len(found.changed) <= _QUICK_CHANGED * len(self.request.tables)
+        if not (few and found.compared and found.same_ranks) or found.cost_model:
             return None
-        menus = list(self.request.menus)
-        alone: dict[tuple[int, str, str], int] = {}  # menus of one option, by where it is from
-        for number, menu in enumerate(self.request.menus):
-            for item in menu:
-                alone.setdefault((number, item.sharding_type, item.kernel), len(menus))
-                menus.append((item,))
-        before, tables = by_key(self.before), []
-        for table in self.request.tables:
-            old = before.get((table.path, table.name))
-            if old is not None and table_name(table.path, table.name) not in changed:
-                kept = alone.get((table.menu, old.sharding_type, old.kernel), table.menu)
-                table = table._replace(menu=kept)
-            tables.append(table)
-        return replace(self.request, tables=tuple(tables), menus=tuple(menus))
+        return kept_space(self.request, self._held, found.changed)
 
     def quick(self, problem: Problem) -> tuple[Point, ReplanReport] | None:
-        """A plan of the quick request's problem that is as evenly spread as the previous one, or
+        """A plan of the quick space's problem that is as evenly spread as the previous one, or
         but for the slack as evenly as can be.
 
         None where there is none that moves little.

@@ -31,7 +31,7 @@ def test_nothing_differs_from_the_same_request():
     found = told(tables_of(6))
     assert str(found) == "nothing differs"
     assert found.same_ranks
-    assert not found.changed_tables
+    assert not found.changed
 
 
 def test_added_and_removed_tables_are_named():
@@ -58,7 +58,7 @@ def test_a_changed_field_is_told_with_both_values(group, change):
     (only,) = getattr(found, group)
     assert only[:2] == ("sparse.t2", name)
     assert only.new == value
-    assert found.changed_tables == {"sparse.t2"}
+    assert found.changed == {2}
 
 
 def test_other_options_are_other_constraints():

@@ -95,9 +95,9 @@ def test_small_changes_are_judged_without_a_plan_from_scratch():
     tables[3] = tables[3]._replace(perf_inputs=tables[3].perf_inputs * 1.1)
     asked, cluster = request(tables, 8, 4, ALL_TYPES), cluster_of(8, 4)
     replan = Replan(asked, cluster, previous, ReplanPolicy())
-    narrow = replan.quick_request()
+    narrow = replan.quick_space()
     assert narrow is not None
-    problem = Problem(estimate(narrow), cluster)
+    problem = Problem(narrow, cluster)
     assert problem.space.options < estimate(asked).options / 5
     found = replan.quick(problem)
     assert found is not None
@@ -105,7 +105,7 @@ def test_small_changes_are_judged_without_a_plan_from_scratch():
     assert verify_plan(problem, point.options, point.ranks, point.rating) == ""
     assert report.scratch_rating is None
     assert report.moved_part <= 0.05
-    assert Replan(asked, cluster, previous, POLICY).quick_request() is None
+    assert Replan(asked, cluster, previous, POLICY).quick_space() is None
 
 
 def test_reports_can_be_pickled():
