@@ -124,13 +124,13 @@ void Annealer::note_plan(const Cooling& cooling) {
   };
   if (cooling.lowers == Lowers::bytes) {
     const auto moved = state_.moved();
-    if (best_.empty() || moved < best_.moved) best_ = state_.draft();
+    if (best_.empty() || moved < best_.moved) state_.write(best_);
     state_.set_move_budget(std::max<std::int64_t>(std::min(moved - 1, lower(moved)), 0),
                            byte_price_);
     return;
   }
   const auto cost = state_.largest_cost();
-  if (best_.empty() || cost < best_.cost) best_ = state_.draft();
+  if (best_.empty() || cost < best_.cost) state_.write(best_);
   state_.set_target(std::min(state_.target() - 1, lower(cost)));
 }
 
@@ -140,7 +140,7 @@ std::int64_t Annealer::refine(const Cooling& cooling, std::int64_t limit, std::i
   state_.set_target(limit);
   return anneal(cooling, stopped, [&] {
     if (state_.within_limits() && state_.goal() < value) {
-      best_ = state_.draft();
+      state_.write(best_);
       value = best_.goal;
     }
     return value == 0;

@@ -59,7 +59,11 @@ class Annealer {
   // The best plan since it was last asked for; empty when there is none.
   Draft take_best();
   // What it has come to, over its limits or not.
-  Draft present() const { return state_.draft(); }
+  Draft present() const {
+    Draft draft;
+    state_.write(draft);
+    return draft;
+  }
 
  private:
   void note_plan(const Cooling& cooling);

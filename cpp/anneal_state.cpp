@@ -75,17 +75,16 @@ std::int64_t Assignment::largest_cost() const {
   return largest;
 }
 
-Draft Assignment::draft() const {
-  Draft draft;
+void Assignment::write(Draft& draft) const {
   draft.choice = table_choice_;
+  draft.places.resize(table_choice_.size());
   for (std::size_t t = 0; t < table_choice_.size(); ++t) {
     const auto own = places(t);
-    draft.places.emplace_back(own.begin(), own.end());
+    draft.places[t].assign(own.begin(), own.end());
   }
   draft.cost = largest_cost();
   draft.moved = moved_;
   draft.goal = goal();
-  return draft;
 }
 
 std::span<const std::int32_t> Assignment::places(std::size_t table) const {

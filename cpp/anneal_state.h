@@ -47,7 +47,8 @@ class Assignment {
   std::span<const std::int32_t> ranks_over() const { return over_; }
   std::int64_t largest_cost() const;
   std::int64_t cost(std::int32_t rank) const { return load_[rank].cost; }
-  Draft draft() const;
+  // Overwrites a draft, whose memory is used again: plans are noted often.
+  void write(Draft& draft) const;
 
   std::int32_t choice(std::size_t table) const { return table_choice_[table]; }
   std::span<const std::int32_t> places(std::size_t table) const;

@@ -59,10 +59,11 @@ Choices::Choices(const Problem& problem, std::span<const std::int32_t> keep)
   for (const auto o : keep) wanted[o] = 1;
   find_towers();
   double worst = 0;
+  std::vector<std::int32_t> kept;
   for (std::size_t t = 0; t < problem.tables(); ++t) {
     const auto begin = static_cast<std::int32_t>(problem.table_option_begin[t]);
     const auto end = static_cast<std::int32_t>(problem.table_option_begin[t + 1]);
-    std::vector<std::int32_t> kept;
+    kept.clear();
     for (auto o = begin; o < end; ++o) {
       if (can_be_placed(problem.options[o])) kept.push_back(o);
     }

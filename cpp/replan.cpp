@@ -138,8 +138,9 @@ class Replanner {
 
   // Leaves the choices that may be part of a plan of this cost.
   void allow(std::int64_t cost) {
-    allowed_.assign(choices_.tables(), {});
+    allowed_.resize(choices_.tables());
     for (std::size_t t = 0; t < choices_.tables(); ++t) {
+      allowed_[t].clear();
       for (auto c = choices_.first(t); c < choices_.first(t + 1); ++c) {
         const double dearest = problem_.options[choices_[c].option].perf_max;
         if (choices_.fixed(dearest) <= cost) allowed_[t].push_back(c);

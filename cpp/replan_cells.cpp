@@ -77,6 +77,9 @@ TableCells::TableCells(const HeldColumns& held, std::int32_t table)
       state_(held.table_state[table]),
       run_rows_(held.run_rows),
       run_cols_(held.run_cols) {
+  const auto shards = held.table_held_begin[table + 1] - held.table_held_begin[table];
+  held_.reserve(shards);
+  rank_.reserve(shards);
   for (auto i = held.table_held_begin[table]; i < held.table_held_begin[table + 1]; ++i) {
     held_.push_back(
         {held.held_row[i], held.held_column[i], held.held_rows[i], held.held_columns[i]});
@@ -106,6 +109,7 @@ std::vector<Rectangle> TableCells::cut(const Problem& problem, const Option& opt
     per_column = std::max<std::int64_t>(per_column / std::max<std::int64_t>(columns, 1), 1);
   }
   std::vector<Rectangle> shards;
+  shards.reserve(option.shards);
   std::int64_t row = 0;
   for (auto run = option.run_begin; run < option.run_end; ++run) {
     for (std::int64_t i = 0; i < problem.runs[run].count; ++i) {
@@ -136,12 +140,17 @@ std::vector<ShardSource> TableCells::from_copies(const std::vector<Rectangle>& n
 }
 
 std::vector<ShardSource> TableCells::from_shards(const std::vector<Rectangle>& needed) const {
+  std::vector<ShardSource> sources(needed.size());
+  if (needed.size() == 1 && held_.size() == 1 && needed[0] == held_[0]) {
+    // Most tables are one shard that stays as it is.
+    sources[0].add(rank_[0], size(held_[0].rows * held_[0].columns));
+    return sources;
+  }
   const Grid grid(held_, needed);
   std::vector<std::int64_t> owner(grid.rows.size() * grid.columns.size(), kNobody);
   for (std::size_t i = 0; i < held_.size(); ++i) {
     grid.visit(held_[i], [&](std::size_t cell, std::int64_t) { owner[cell] = rank_[i]; });
   }
-  std::vector<ShardSource> sources(needed.size());
   for (std::size_t i = 0; i < needed.size(); ++i) {
     grid.visit(needed[i], [&](std::size_t cell, std::int64_t cells) {
       if (owner[cell] != kNobody) sources[i].add(owner[cell], size(cells));

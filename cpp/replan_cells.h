@@ -21,6 +21,7 @@ struct ShardSource {
 
 struct Rectangle {
   std::int64_t row = 0, column = 0, rows = 0, columns = 0;
+  bool operator==(const Rectangle&) const = default;
 };
 
 class TableCells {
