@@ -62,7 +62,7 @@ NAMES = {
         "fastplan.cache.stores.MemoryStore",
         "fastplan.cache.stores.GuardedStore",
     ),
-    "replan.md": ("fastplan.ReplanPolicy", "fastplan.reshard_arguments"),
+    "replan.md": ("fastplan.ReplanPolicy", "fastplan.reshard", "fastplan.reshard_arguments"),
     "bundle.md": (
         "fastplan.bundle.start",
         "fastplan.bundle.Start",
