@@ -274,6 +274,7 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         return plan
 
     def _leave_as_it_is(self, run: Run, reason: str) -> None:
+        run.not_followed = reason if self._replanning.asked else None
         if self._optimization is not None:
             improving.leave(run, reason, self._optimization)
 

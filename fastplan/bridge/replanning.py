@@ -113,7 +113,10 @@ class Following:
                 outcome = self._parity.find(cluster)
             if outcome is not None:
                 return outcome
-        if not self._replanning.asked or not isinstance(space, EstimatedSpace):
+        if not self._replanning.asked:
+            return None
+        if not isinstance(space, EstimatedSpace):
+            self._run.not_followed = f"a part of the search is Python: {self._run.reason}"
             return None
         with self._run.phase("replan"):
             if not self._replanning.given:
@@ -187,8 +190,10 @@ class Following:
 
     def _unable(self, search: Any) -> str:
         """Why older plans can't be followed in this search; empty where they can."""
-        if not isinstance(search, NativeSearch) or search.listening:
-            return "a part of the search is not the core's"
+        if not isinstance(search, NativeSearch):
+            return f"a part of the search is Python: {self._run.reason}"
+        if search.listening:
+            return "the scale-up proposer resizes caches, which an older plan does not tell"
         if search.search.objective is not None:
             return "an objective of your own rates plans"
         optimization = self._planner._optimization

@@ -48,6 +48,7 @@ def test_a_plan_a_file_and_a_planner_are_all_followed(tmp_path):
         assert run.not_followed is None
         assert run.rating == run.replan.rating <= 1.05 * run.replan.scratch_rating
         assert run.moves.bytes == run.replan.moved
+        assert [*run.moves.removed] == ["t0"]
         assert "t0" not in found[-1].plan[""]
         assert "new" in found[-1].plan[""]
     assert str(found[1]) == str(found[2])
