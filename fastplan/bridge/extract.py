@@ -73,12 +73,17 @@ class Holder:
         self.processed = _processed_features(module)
         self.load_factor: float | None = data.fused_params.get("cache_load_factor")
         self.prefetches = bool(is_prefetch_pipelined(SimpleNamespace(cache_params=None), data))
+        self.prefetch_passes = _passes(data.fused_params.get("multipass_prefetch_config"))
+        factor = data.fused_params.get("cache_load_factor", KV_CACHING_RATIO)
+        self.kv_load_factor = _NAN if factor is None else float(factor)
         self.usage = _USAGES[data.storage_usage_type]
+        self.has_towers = isinstance(module, EmbeddingTower | EmbeddingTowerCollection)
+        self._has_configs = isinstance(module, EmbeddingBagCollection | EmbeddingCollection)
         self._buckets: dict[str, int] | None = None
 
     def buckets(self, name: str, enumerator: Any) -> int:
         """Buckets of a virtual table, 0 for others."""
-        if isinstance(self.module, EmbeddingBagCollection | EmbeddingCollection):
+        if self._has_configs:
             if self._buckets is None:
                 self._buckets = _virtual_buckets(self.module)
             return self._buckets.get(name, 0)
@@ -192,10 +197,11 @@ class Extraction:
         group = constraint.device_group if constraint else None
         if group and group != self._enumerator._compute_device:
             return
-        if len(parameter.shape) != 2:
+        shape = parameter.shape
+        if len(shape) != 2:
             raise NotNative(f"table {name} does not have two dimensions")
         buckets = holder.buckets(name, self._enumerator)
-        rows, dim = parameter.shape
+        rows, dim = shape
         element_size = parameter.element_size()
         cache = constraint.cache_params if constraint else None
         cache_ratio = _cache_ratio(cache, holder)
@@ -218,7 +224,7 @@ class Extraction:
                 rows,
                 dim,
                 element_size,
-                get_tensor_size_bytes(parameter),
+                _bytes(parameter, rows * dim * element_size),
                 menu,
                 *perf_batch,
                 *storage_batch,
@@ -236,7 +242,7 @@ class Extraction:
                 *_key_value(constraint, storage_rule, holder),
                 lookups,
                 miss_rate,
-                _tower(holder, name),
+                _tower(holder, name) if holder.has_towers else None,
             )
         )
         self.origins.append(Origin(name, holder.path, holder.module, parameter, constraint, holder))
@@ -321,6 +327,11 @@ class Extraction:
         return known
 
 
+def _bytes(parameter: Any, elements: int) -> int:
+    """TorchRec's size of a parameter; only tensors of other types pack their elements."""
+    return elements if type(parameter) is nn.Parameter else get_tensor_size_bytes(parameter)
+
+
 def _optimizer(parameter: Any) -> float:
     classes = getattr(parameter, "_optimizer_classes", None)
     if classes is None:
@@ -356,9 +367,11 @@ def _cache_statistics(cache: Any, cache_ratio: float | None) -> tuple[float, flo
 
 def _prefetch_passes(cache: Any, holder: Holder) -> int:
     passes = cache.multipass_prefetch_config if cache is not None else None
-    if passes is None:
-        passes = holder.data.fused_params.get("multipass_prefetch_config")
-    return (passes.num_passes or 0) if passes else 0
+    return holder.prefetch_passes if passes is None else _passes(passes)
+
+
+def _passes(config: Any) -> int:
+    return (config.num_passes or 0) if config else 0
 
 
 def _key_value(constraint: Any, storage_rule: Any, holder: Holder) -> tuple[float, int]:
@@ -366,10 +379,9 @@ def _key_value(constraint: Any, storage_rule: Any, holder: Holder) -> tuple[floa
     own = constraint.key_value_params if constraint else None
     params = versions.key_value_params(own, storage_rule)
     megabytes = (params.max_l1_cache_size or 0) if params else 0
-    factor = holder.data.fused_params.get("cache_load_factor", KV_CACHING_RATIO)
     if not isinstance(megabytes, int):
         raise NotNative("a key-value cache size is not a whole number")
-    return (_NAN if factor is None else float(factor)), megabytes * 1024 * 1024
+    return holder.kv_load_factor, megabytes * 1024 * 1024
 
 
 def _tower(holder: Holder, name: str) -> str | None:

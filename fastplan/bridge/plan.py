@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 from torchrec.distributed.types import (
     EmbeddingModuleShardingPlan,
     ParameterSharding,
@@ -30,10 +33,6 @@ class PlanBuilder:
         origins: tuple[Origin, ...],
         topology: Any,
     ) -> None:
-        self._run_rows = space.run_rows.tolist()
-        self._run_cols = space.run_cols.tolist()
-        self._run_count = space.run_count.tolist()
-        self._option_run_begin = space.option_run_begin.tolist()
         self._space = space
         self._tables = tables
         self._origins = origins
@@ -42,50 +41,65 @@ class PlanBuilder:
     def build(self, table_of_option: Any, options: Any, ranks: Any) -> ShardingPlan:
         """The plan with its tables in the order of `options`."""
         plan: dict[str, EmbeddingModuleShardingPlan] = {}
-        waiting = iter(ranks.tolist())
+        chosen = zip(
+            table_of_option[options].tolist(),
+            self._space.option_type[options].tolist(),
+            self._space.option_kernel[options].tolist(),
+            self._sizes(options),
+            strict=True,
+        )
+        waiting = ranks.tolist()
+        placed = 0
         with collector.paused():
-            for number in options.tolist():
-                table = int(table_of_option[number])
-                sizes = self._sizes(number)
-                sharding_type = SHARDING_TYPES[self._space.option_type[number]]
-                own = (
-                    list(range(len(sizes)))
-                    if sharding_type in UNIFORM_TYPES
-                    else [next(waiting) for _ in sizes]
-                )
+            for table, kind, kernel, sizes in chosen:
+                sharding_type = SHARDING_TYPES[kind]
+                if sharding_type in UNIFORM_TYPES:
+                    own = list(range(len(sizes)))
+                else:
+                    own = waiting[placed : placed + len(sizes)]
+                    placed += len(sizes)
                 origin = self._origins[table]
-                module_plan = plan.setdefault(origin.path, EmbeddingModuleShardingPlan())
-                module_plan[origin.name] = self._sharding(table, number, sharding_type, sizes, own)
+                module_plan = plan.get(origin.path)
+                if module_plan is None:
+                    module_plan = plan[origin.path] = EmbeddingModuleShardingPlan()
+                module_plan[origin.name] = self._sharding(
+                    table, sharding_type, KERNELS[kernel], sizes, own
+                )
         return ShardingPlan(plan)
 
-    def _sizes(self, number: int) -> list[tuple[int, int]]:
-        begin, end = self._option_run_begin[number], self._option_run_begin[number + 1]
-        sizes: list[tuple[int, int]] = []
-        for run in range(begin, end):
-            sizes += [(self._run_rows[run], self._run_cols[run])] * self._run_count[run]
-        return sizes
+    def _sizes(self, options: Any) -> Iterator[list[tuple[int, int]]]:
+        """The shards of each option, rows and columns."""
+        space = self._space
+        first, end = space.option_run_begin[options], space.option_run_begin[options + 1]
+        number = end - first
+        last = np.cumsum(number)
+        runs = np.arange(last[-1]) + np.repeat(end - last, number)
+        count = space.run_count[runs]
+        rows, cols = (
+            np.repeat(sizes[runs], count).tolist() for sizes in (space.run_rows, space.run_cols)
+        )
+        shards = [*zip(rows, cols, strict=True)]
+        return (shards[a:b] for a, b in pairwise([0, *np.cumsum(count)[last - 1].tolist()]))
 
     def _sharding(
-        self, table: int, number: int, kind: str, sizes: list[tuple[int, int]], ranks: list[int]
+        self, table: int, kind: str, kernel: str, sizes: list[tuple[int, int]], ranks: list[int]
     ) -> ParameterSharding:
         rule = self._origins[table].constraint
+        spec = None
+        if kind != "data_parallel":
+            offsets = shard_offsets(kind, sizes, self._tables[table].dim)
+            spec = self._specs.spec(offsets, sizes, ranks)
         sharding = ParameterSharding(
-            sharding_type=kind,
-            compute_kernel=KERNELS[self._space.option_kernel[number]],
-            ranks=ranks,
-            sharding_spec=(
-                None
-                if kind == "data_parallel"
-                else self._specs.spec(
-                    shard_offsets(kind, sizes, self._tables[table].dim), sizes, ranks
-                )
-            ),
+            sharding_type=kind, compute_kernel=kernel, ranks=ranks, sharding_spec=spec
         )
         if rule:
-            sharding.cache_params = copy.deepcopy(rule.cache_params)
+            # Most tables have neither, and a deep copy of nothing takes longer than to ask.
+            if rule.cache_params is not None:
+                sharding.cache_params = copy.deepcopy(rule.cache_params)
+            if rule.key_value_params is not None:
+                sharding.key_value_params = copy.deepcopy(rule.key_value_params)
             sharding.enforce_hbm = rule.enforce_hbm
             sharding.stochastic_rounding = rule.stochastic_rounding
             sharding.bounds_check_mode = rule.bounds_check_mode
             sharding.output_dtype = rule.output_dtype
-            sharding.key_value_params = copy.deepcopy(rule.key_value_params)
         return sharding

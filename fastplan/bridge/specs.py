@@ -108,11 +108,12 @@ class SpecBuilder:
         cut: no shard is negative and none overlaps another.
         """
         shards = Shards()
+        known = self._placements
         for offset, size, rank in zip(offsets, sizes, ranks, strict=True):
             shard = _new_shard(ShardMetadata)
             shard.shard_offsets = offset
-            shard.shard_sizes = list(size)
-            shard.placement = _same_placement(self.placement(rank))
+            shard.shard_sizes = [*size]
+            shard.placement = _same_placement(known.get(rank) or self.placement(rank))
             shards.append(shard)
         spec = EnumerableShardingSpec.__new__(EnumerableShardingSpec)
         spec.shards = shards
