@@ -42,6 +42,9 @@ _HOMES = {
     "shard_cost": "fastplan.costs.functions",
 }
 
+# Packages that fastplan does not install by itself.
+_YOURS = ("torch", "torchrec", "fbgemm_gpu", "numba")
+
 __all__ = [
     "CannotExport",
     "CostError",
@@ -101,7 +104,14 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'fastplan' has no attribute {name!r}")
     from importlib import import_module
 
-    value = getattr(import_module(_HOMES[name]), name)
+    try:
+        value = getattr(import_module(_HOMES[name]), name)
+    except ModuleNotFoundError as error:
+        if error.name not in _YOURS:
+            raise
+        told = f"fastplan.{name} needs {error.name}, which is not installed; "
+        told += "`fastplan doctor` tells how to install it"
+        raise ModuleNotFoundError(told, name=error.name) from error
     globals()[name] = value
     return value
 
@@ -120,9 +130,15 @@ def _is_asked_for(variable: str) -> bool:
     return os.environ.get(variable, "") not in ("", "0") and not _is_the_command()
 
 
+def _patch_as_asked_for(how: str) -> None:
+    if how not in ("1", "init"):
+        raise ValueError(f"FASTPLAN_PATCH must be 1, init or 0, not {how!r}")
+    __getattr__("patch")(init=how == "init")
+
+
 if _is_asked_for("FASTPLAN_ETT"):
     from fastplan.ett import install
 
     install()
 if _is_asked_for("FASTPLAN_PATCH"):
-    __getattr__("patch")(init=os.environ["FASTPLAN_PATCH"] == "init")
+    _patch_as_asked_for(os.environ["FASTPLAN_PATCH"])

@@ -43,6 +43,38 @@ print(planner.last_run.engine, 'numba' in sys.modules)
     assert run(code) == "native False"
 
 
+def test_what_is_not_installed_is_named_with_the_way_out():
+    code = """
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+sys.meta_path.insert(0, Missing())
+import fastplan
+try:
+    fastplan.EmbeddingShardingPlanner
+except ModuleNotFoundError as error:
+    print(error.name, "|", error)
+"""
+    assert run(code) == (
+        "torch | fastplan.EmbeddingShardingPlanner needs torch, which is not installed; "
+        "`fastplan doctor` tells how to install it"
+    )
+
+
+@pytest.mark.parametrize("value", ["typo", "true"])
+def test_a_patch_that_nobody_knows_is_an_error_that_names_the_variable(value):
+    code = """
+try:
+    import fastplan
+except ValueError as error:
+    print(error)
+"""
+    told = run(code, FASTPLAN_PATCH=value)
+    assert told == f"FASTPLAN_PATCH must be 1, init or 0, not {value!r}"
+
+
 def test_unknown_names_are_attribute_errors():
     import fastplan
 

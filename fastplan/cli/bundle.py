@@ -123,7 +123,10 @@ def _bytes(path: str) -> bytes:
     if os.path.getsize(path) > MAX_ARTIFACTS:
         raise CommandError(f"{path}: is larger than {MAX_ARTIFACTS >> 30} GiB, the most it can be")
     with open(path, "rb") as stream:
-        return stream.read()
+        data = stream.read()
+    if not data:
+        raise CommandError(f"{path}: is empty; torch writes its artifacts after it has compiled")
+    return data
 
 
 def _show(args: Namespace) -> int:

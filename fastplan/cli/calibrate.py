@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastplan.cli.errors import OK, CommandError
-from fastplan.cli.launching import add_group_arguments, group_of
+from fastplan.cli.launching import add_group_arguments, check_installed, group_of
 from fastplan.cli.outputs import check_outputs
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def run(args: Namespace) -> int:
         raise CommandError("--repetitions must be at least 1")
     check_outputs(args.output, args.points)
     name = args.name or output.stem
+    check_installed("torch", "fbgemm_gpu")
     group = group_of(args)
     like = args.like or ("torchrec" if group.device == "cuda" else "torchrec-cpu")
     if find_hardware(like).device != group.device:

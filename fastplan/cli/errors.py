@@ -28,7 +28,7 @@ def message(error: BaseException) -> str:
     Exceptions of fastplan's own classes were raised for the user and speak for themselves. Others
     are only known to be expected if they are about a file or an installation.
     """
-    text = visible(" ".join(line.strip() for line in str(error).splitlines()))
+    text = _line(error)
     if type(error).__module__.partition(".")[0] == "fastplan":
         return text or type(error).__name__
     if isinstance(error, OSError) and error.strerror:
@@ -38,6 +38,12 @@ def message(error: BaseException) -> str:
         if advice:  # of a stream, such as stdout, and those have no name
             return f"{error.strerror}{advice}"
     if isinstance(error, ImportError):
+        if isinstance(error.__cause__, ImportError):  # numpy wraps it in a page of advice
+            text = _line(error.__cause__)
         return f"{text}; `fastplan doctor` tells what to install"
     told = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return f"{told} (--debug shows where)"
+
+
+def _line(error: BaseException) -> str:
+    return visible(" ".join(line.strip() for line in str(error).splitlines()))

@@ -36,6 +36,24 @@ def add_group_arguments(parser: ArgumentParser) -> None:
         parser.add_argument(f"--{name}", metavar="X", help="as torchrun has it, on several hosts")
 
 
+def check_installed(*modules: str) -> None:
+    """Raises CommandError for the first that is not there: ranks could only die of it."""
+    for module in modules:
+        if not _is_there(module):
+            raise CommandError(
+                f"ranks need {module}, which is not installed; `fastplan doctor` tells how to"
+            )
+
+
+def _is_there(module: str) -> bool:
+    from importlib.util import find_spec
+
+    try:
+        return find_spec(module) is not None
+    except ImportError:
+        return False
+
+
 def group_of(args: Namespace) -> Group:
     """The processes that the arguments mean."""
     from fastplan.measure.probe import gpus

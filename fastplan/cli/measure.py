@@ -8,8 +8,8 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fastplan.cli.errors import OK, CommandError
-from fastplan.cli.launching import add_group_arguments, group_of, room_of
+from fastplan.cli.errors import INTERRUPTED, OK, CommandError
+from fastplan.cli.launching import add_group_arguments, check_installed, group_of, room_of
 from fastplan.cli.plan_files import add_reading_arguments, read
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     from fastplan.measure.settings import Settings
 
+    check_installed("torch", "fbgemm_gpu", "torchrec")
     group = group_of(args)
     settings = Settings(
         rounds=args.rounds,
@@ -80,7 +81,11 @@ def run(args: Namespace) -> int:
     )
     subject = _subject(args, group)
     folder = Path(args.output)
-    failures = _measure(args, folder, subject, group, settings)
+    try:
+        failures = _measure(args, folder, subject, group, settings)
+    except KeyboardInterrupt:
+        print(f"\nfastplan: interrupted; finished rounds are in {folder}", file=sys.stderr)
+        return INTERRUPTED
     _print(args, folder, has_results=group.hosts == 1 or _is_first(folder))
     if failures:
         count = f"{len(failures)} of {len(subject.plans)} plans failed"

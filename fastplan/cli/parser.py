@@ -25,9 +25,18 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see `{self.prog} --help`)")
 
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, rest = self.parse_known_args(args, namespace)
+        for word in rest:
+            near = get_close_matches(word.partition("=")[0], self._option_string_actions, n=1)
+            hint = f"; did you mean `{near[0]}`?" if near and word.startswith("-") else ""
+            self.error(f"unknown argument `{visible(word)}`{hint}")
+        return found
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
             what = action.metavar if isinstance(action.metavar, str) else action.dest
+            what = next(iter(action.option_strings), what)
             raise argparse.ArgumentError(None, unknown(what, value, map(str, action.choices)))
 
 

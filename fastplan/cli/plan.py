@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from fastplan.cli import optimizing
-from fastplan.cli.errors import NO, OK, CommandError
+from fastplan.cli.errors import INTERRUPTED, NO, OK, CommandError
 from fastplan.cli.outputs import check_outputs
 from fastplan.cli.targets import add_cluster_arguments, load_target
 
@@ -22,7 +22,8 @@ HELP = (
     "Plans a model on a cluster: the plan that TorchRec's planner would return there. A spec file "
     "needs neither torch nor a GPU; `package.module:function` names a real model, by a function "
     "that returns module, (module, sharders) or (module, sharders, constraints). --optimize gives "
-    "a better plan, and a bound that no plan is below; Ctrl-C takes the best so far."
+    "a better plan, and a bound that no plan is below; Ctrl-C takes the best so far, "
+    "with exit code 130."
 )
 EXAMPLES = """
 fastplan plan model.yaml --sku h100 --world-size 64
@@ -97,7 +98,7 @@ def run(args: Namespace) -> int:
     plan = planned.plan({"sku": hardware.name} if hardware is not None else None)
     _show(args, plan, planned)  # first, so that a disk that is full costs the files only
     _write(args, plan)
-    return OK
+    return INTERRUPTED if _was_interrupted(planned) else OK
 
 
 def _show(args: Namespace, plan: Plan, planned: Planned) -> None:
@@ -160,11 +161,15 @@ def _plan(job: Job, cache: PlanCache | None, settings: OptimizeSettings | None) 
     seconds = None if settings is None else settings.time_budget
     with Countdown("improving the plan", seconds):
         planned = plan_job(job, cache, settings)
-    if planned.optimized is not None and planned.optimized.stopped_by == "interrupted":
+    if _was_interrupted(planned):
         from sys import stderr
 
         print("\nfastplan: interrupted; this is the best plan so far", file=stderr)
     return planned
+
+
+def _was_interrupted(planned: Planned) -> bool:
+    return planned.optimized is not None and planned.optimized.stopped_by == "interrupted"
 
 
 def _with_functions(spec: ModelSpec, args: Namespace) -> ModelSpec:
@@ -198,12 +203,16 @@ def _write(args: Namespace, plan: Plan) -> None:
 
 def _say_infeasible(args: Namespace, planned: Planned) -> None:
     from fastplan.offline.memory import explain_lack
+    from fastplan.report.units import of_count
 
     name = planned.job.name
     lack, words = explain_lack(planned)
-    tables, ranks = len(planned.job.request.tables), len(planned.job.cluster.rank_hbm)
+    if lack is not None and planned.shortage is not None:
+        words += f"; {planned.shortage.largest}"
+    tables = of_count(len(planned.job.request.tables), "table")
+    ranks = of_count(len(planned.job.cluster.rank_hbm), "rank")
     facts = {"fits": False, "model": name, "fingerprint": planned.key, "reason": words}
-    _say(args, name, facts | (lack or {}), f"{tables} tables do not fit on {ranks} ranks: {words}")
+    _say(args, name, facts | (lack or {}), f"no plan of {tables} fits on {ranks}: {words}")
 
 
 def _say(args: Namespace, name: str, facts: dict[str, object], words: str) -> None:

@@ -28,6 +28,7 @@ from fastplan.spec.vocabulary import (
 )
 
 _MOST_COMBINATIONS = 4096
+_EXAMPLES = 5  # of tables, in an error
 _UNIFORM = [SHARDING_TYPE_INDEX[name] for name in UNIFORM_TYPES]
 _ADDED = (
     *("run_fwd_compute", "run_fwd_comms", "run_bwd_compute", "run_bwd_comms"),
@@ -297,6 +298,8 @@ class _Finder:
 
     def __init__(self, names: Sequence[tuple[str, str]]) -> None:
         self._numbers: dict[str, list[int]] = {}
+        more = ("...",) if len(names) > _EXAMPLES else ()
+        self._examples = (*(name for _, name in names[:_EXAMPLES]), *more)
         for number, (path, name) in enumerate(names):
             for each in {name, f"{path}.{name}"}:
                 self._numbers.setdefault(each, []).append(number)
@@ -308,8 +311,8 @@ class _Finder:
         if found:
             raise RulesBroken(f"{name} stands for {len(found)} tables; name its module, too")
         near = get_close_matches(name, self._numbers, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise RulesBroken(f"there is no table {name}{hint}")
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(self._examples)}"
+        raise RulesBroken(f"there is no table {name}; {hint}")
 
 
 def _is_single(option: _Option) -> bool:

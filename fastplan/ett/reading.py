@@ -85,6 +85,8 @@ class Record:
 def files_in(directory: str | os.PathLike[str]) -> list[Path]:
     """The files of a job, in the order of their names. Raises NoRecord if there is none."""
     folder = Path(directory)
+    if folder.is_file():
+        raise NoRecord(f"{folder}: a file; give the directory of all records, {folder.parent}")
     if not folder.is_dir():
         raise NoRecord(f"{folder}: no such directory; record into one with FASTPLAN_ETT={folder}")
     found = sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIX))

@@ -74,9 +74,10 @@ def read_runs(folder: str | os.PathLike[str]) -> Runs:
         about = json.loads((where / RUN).read_text())
         kind = about["format"], about["version"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise MeasureError(
-            f"{where} has no measurement; `fastplan measure -o {where}` makes one"
-        ) from error
+        way_out = f"`fastplan measure -o {where}` makes one"
+        if where.is_file():
+            way_out = "give the folder that `fastplan measure -o` wrote"
+        raise MeasureError(f"{where} has no measurement; {way_out}") from error
     if kind != (FORMAT, VERSION):
         raise MeasureError(
             f"{where}: {kind[0]} version {kind[1]} is not {FORMAT} version {VERSION}"

@@ -36,6 +36,19 @@ class Shortage:
     largest_rank: int  # what the roomiest rank has of the tier that is short
     tier: str
 
+    @property
+    def largest(self) -> str:
+        """The table that is hardest to place, and what to do if no rank can hold a shard of it."""
+        from fastplan.spec.units import format_size
+
+        told = (
+            f"the largest shard is {format_size(self.largest_shard)} of table "
+            f"{self.largest_table}, and a rank has {format_size(self.largest_rank)}"
+        )
+        if self.largest_shard > self.largest_rank:
+            told += ": allow that table sharding types that cut it, or kernels in host memory"
+        return told
+
     def __str__(self) -> str:
         from fastplan.spec.units import format_size
 

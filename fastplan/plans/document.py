@@ -78,6 +78,8 @@ def parse_json(data: bytes) -> Any:
 
     Raises BadValue, or RecursionError where it is nested too deeply.
     """
+    if not data.strip():
+        raise BadValue("", "is empty")
     try:
         return json.loads(data, object_pairs_hook=_unique, parse_constant=_no_constant)
     except BadValue:

@@ -73,7 +73,9 @@ def write_any(plan: Plan, path: str | os.PathLike[str], format: str = "fastplan"
 def _document(data: bytes, format: str | None) -> Document:
     if format == "torchrec-text" or (format is None and data.lstrip().startswith(MODULE.encode())):
         return read_printed(data, "torchrec-text")
-    if format is None and data.lstrip()[:1] != b"{":
+    if format is None and data.lstrip(b' \t\r\n{"').startswith(b"model"):
+        raise BadValue("", "is a spec file, and a plan is needed; `fastplan plan` makes one of it")
+    if format is None and data.strip() and data.lstrip()[:1] != b"{":
         raise BadValue("", f"has none of the known formats: {_known()}")
     content = parse_json(data)
     found = format or _json_format(content)

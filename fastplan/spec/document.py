@@ -57,7 +57,7 @@ def read_document(path: str | os.PathLike[str]) -> Document:
             data = stream.read(MOST_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a path that no file can have
         reason = getattr(error, "strerror", None) or error
-        raise SpecError(file, None, "", f"can't be read: {reason}") from error
+        raise SpecError(file or "''", None, "", f"can't be read: {reason}") from error
     return parse_document(data, file)
 
 
@@ -70,6 +70,8 @@ def parse_document(text: bytes, name: str, *, format: Format | None = None) -> D
     except UnicodeDecodeError as error:
         line = text.count(b"\n", 0, error.start) + 1
         raise SpecError(name, line, "", f"is not UTF-8 text: {error.reason}") from error
+    if not decoded.strip():
+        raise SpecError(name, None, "", "is empty")
     format = format or _SUFFIXES.get(os.path.splitext(name)[1].lower())
     if format is None:
         format = "json" if decoded.lstrip().startswith(("{", "[")) else "yaml"

@@ -8,7 +8,7 @@ from typing import Any, get_args, get_type_hints
 
 from fastplan.spec import stock
 from fastplan.spec.cost_model import COST_FIELDS
-from fastplan.spec.document import Document, read_document
+from fastplan.spec.document import Document, Node, SpecError, below, read_document
 from fastplan.spec.fields import Fields
 from fastplan.spec.hardware import find_hardware
 from fastplan.spec.model import (
@@ -55,6 +55,9 @@ def read_spec(path: str | os.PathLike[str]) -> ModelSpec:
 
 def spec_of(document: Document) -> ModelSpec:
     """The spec that a document holds."""
+    if isinstance(document.root.value, dict) and "format" in document.root.value:
+        problem = "is a plan file, and a spec is needed; `fastplan inspect` shows plans"
+        raise SpecError(document.file, None, "", problem)
     root = Fields(document, document.root, "", known=MODEL_FIELDS)
     modules = _modules(root)
     menus = {name: _menu(root, name) for name, _ in root.mapping("menus")}

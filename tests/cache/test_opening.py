@@ -56,9 +56,9 @@ def test_a_file_url_of_another_host_is_refused():
 
 
 def test_nothing_is_no_place():
-    with pytest.raises(ValueError, match="`where` must be"):
+    with pytest.raises(ValueError, match="a cache must be"):
         open_store("")
-    with pytest.raises(TypeError, match="`where` must be"):
+    with pytest.raises(TypeError, match="a cache must be"):
         open_store(17)
 
 

@@ -28,6 +28,14 @@ def test_something_that_is_not_installed_leads_to_doctor():
     assert message(error) == ("No module named 'torch'; `fastplan doctor` tells what to install")
 
 
+def test_of_an_import_that_fails_below_another_only_the_cause_is_told():
+    error = ImportError("a page\nof advice")
+    error.__cause__ = ImportError("libblas.so: cannot open shared object file")
+    assert message(error) == (
+        "libblas.so: cannot open shared object file; `fastplan doctor` tells what to install"
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "shown"),
     [

@@ -80,9 +80,9 @@ def test_the_commands_exit_code_is_returned(monkeypatch, code):
     [
         (("cahce",), "unknown command `cahce`: did you mean `cache`?"),
         (("xyzzy",), "unknown command `xyzzy`: there are "),
-        (("--frobnicate",), "unrecognized arguments: --frobnicate"),
-        (("--vers",), "unrecognized arguments: --vers"),
-        (("cache", "ls", "--frobnicate"), "unrecognized arguments: --frobnicate"),
+        (("--frobnicate",), "unknown argument `--frobnicate`"),
+        (("--vers",), "unknown argument `--vers`; did you mean `--version`?"),
+        (("cache", "ls", "--frobnicate"), "unknown argument `--frobnicate`"),
         (("cache",), "required: ACTION"),
         (("cache", "sl"), "unknown action `sl`: did you mean `ls`?"),
         (("completion", "bsh"), "unknown shell `bsh`: did you mean `bash`?"),

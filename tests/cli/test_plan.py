@@ -68,7 +68,8 @@ def test_too_large_a_model(tmp_path, capsys):
     words = ("plan", str(file), "--sku", "h100", "--world-size", "8")
     assert main(words) == 2
     out = capsys.readouterr().out
-    assert "1 tables do not fit on 8 ranks: about" in out and "more HBM on every rank" in out
+    assert "no plan of 1 table fits on 8 ranks: about" in out and "more HBM on every rank" in out
+    assert "of table t" in out
     assert main((*words, "--json")) == 2
     found = json.loads(capsys.readouterr().out)
     assert found["fits"] is False

@@ -20,7 +20,7 @@ def open_store(where: str | os.PathLike[str] | Store) -> Store:
     itself. Opens nothing yet: what is wrong with the place shows at the first call."""
     if isinstance(where, str):
         if not where:
-            raise ValueError("`where` must be a path, a URL, 'memory:' or a store, not ''")
+            raise ValueError("a cache must be a path, a URL, 'memory:' or a store, not ''")
         if where == "memory:":
             return _process_store()
         if where.startswith(("file://", "local://")):
@@ -32,7 +32,7 @@ def open_store(where: str | os.PathLike[str] | Store) -> Store:
         return DirectoryStore(where)
     if isinstance(where, Store):
         return where
-    raise TypeError(f"`where` must be a path, a URL, 'memory:' or a store, not {where!r}")
+    raise TypeError(f"a cache must be a path, a URL, 'memory:' or a store, not {where!r}")
 
 
 def default_directory() -> Path:

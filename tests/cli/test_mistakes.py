@@ -1,0 +1,123 @@
+"""Mistakes that people make: each is told in one line, by the name of the thing, with a way out."""
+
+import json
+import sys
+
+import pytest
+
+from tests.cli.command import call
+
+SPEC = "model: dlrm\ntables:\n  - {name: users, rows: 4M, dim: 128}\n"
+ON_H100 = ("--sku", "h100", "--world-size", "8")
+ONE_RANK = {"sharding_types": "table_wise", "compute_kernels": "fused"}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.yaml").write_text(SPEC)
+    (tmp_path / "spec.json").write_text('{"model": "dlrm", "tables": []}')
+    for suffix in ("", ".yaml"):
+        (tmp_path / f"folder{suffix}").mkdir()
+        (tmp_path / f"empty{suffix}").touch()
+        (tmp_path / f"binary{suffix}").write_bytes(bytes(range(128, 256)))
+    return tmp_path
+
+
+@pytest.fixture
+def plan(capsys):
+    assert call(capsys, "plan", "model.yaml", *ON_H100, "--quiet", "-o", "plan.json")[0] == 0
+    return "plan.json"
+
+
+def refused(capsys, *words):
+    code, out, error = call(capsys, *words)
+    assert (code, out) == (1, "")
+    assert error.startswith("fastplan: error: ") and error.count("\n") == 1
+    return error.removeprefix("fastplan: error: ").rstrip("\n")
+
+
+COMMANDS = {
+    "spec": ("plan", "{}", *ON_H100),
+    "previous": ("plan", "model.yaml", *ON_H100, "--previous", "{}"),
+    "sku": ("plan", "model.yaml", "--sku", "{}.yaml:mine", "--world-size", "8"),
+    "sweep": ("precompute", "{}", "--no-cache"),
+    "plan": ("inspect", "{}"),
+    "compared": ("compare", "{}", "{}"),
+    "measured": ("compare", "{}", "{}", "--measured", "{}"),
+    "converted": ("convert", "{}", "-o", "new"),
+    "bundle": ("bundle", "show", "{}"),
+    "bundled": ("bundle", "save", "-o", "new", "--plans", "{}"),
+    "records": ("ett", "report", "{}"),
+}
+
+
+@pytest.mark.parametrize("name", ["missing", "empty", "binary", "folder"])
+@pytest.mark.parametrize("what", COMMANDS)
+def test_a_file_that_is_none_is_named(capsys, what, name):
+    assert name in refused(capsys, *(word.format(name) for word in COMMANDS[what]))
+
+
+@pytest.mark.parametrize("what", ["spec", "previous", "sweep", "plan", "compared"])
+def test_an_empty_file_is_called_empty(capsys, what):
+    told = refused(capsys, *(word.format("empty") for word in COMMANDS[what]))
+    assert told == "empty: is empty"
+
+
+def test_a_plan_is_no_spec(capsys, plan):
+    told = refused(capsys, "plan", plan, *ON_H100)
+    assert told == (
+        "plan.json: is a plan file, and a spec is needed; `fastplan inspect` shows plans"
+    )
+
+
+@pytest.mark.parametrize("name", ["model.yaml", "spec.json"])
+def test_a_spec_is_no_plan(capsys, name):
+    told = refused(capsys, "inspect", name)
+    assert told == f"{name}: is a spec file, and a plan is needed; `fastplan plan` makes one of it"
+
+
+def test_a_file_is_no_folder_of_measurements_or_records(capsys, plan):
+    told = refused(capsys, "compare", plan, plan, "--measured", plan)
+    assert told == "plan.json has no measurement; give the folder that `fastplan measure -o` wrote"
+    told = refused(capsys, "ett", "report", plan)
+    assert told == "plan.json: a file; give the directory of all records, ."
+
+
+def test_artifacts_without_anything_in_them_are_refused(capsys, plan):
+    told = refused(capsys, "bundle", "save", "-o", "b", "--plans", plan, "--artifacts", "empty")
+    assert told.startswith("empty: is empty;")
+
+
+def test_options_that_do_not_exist_lead_to_those_that_do(capsys):
+    told = refused(capsys, "plan", "model.yaml", "--worldsize", "8")
+    assert told.startswith("unknown argument `--worldsize`; did you mean `--world-size`?")
+    told = refused(capsys, "plan", "model.yaml", "--precision", "fp8")
+    assert told.startswith("unknown --precision `fp8`: did you mean")
+
+
+def test_a_table_that_is_not_there_leads_to_those_that_are(capsys):
+    told = refused(capsys, "plan", "model.yaml", *ON_H100, "--optimize", "--pin", "items=0")
+    assert told == "there is no table items; there are users"
+
+
+def test_a_table_too_large_for_any_rank_is_named_with_the_way_out(capsys, folder):
+    tables = [
+        {"name": "big", "rows": "2B", "dim": 128, **ONE_RANK},
+        {"name": "b", "rows": 9, "dim": 4},
+    ]
+    (folder / "big.json").write_text(json.dumps({"model": "m", "tables": tables}))
+    code, out, _ = call(capsys, "plan", "big.json", *ON_H100)
+    assert code == 2
+    assert out.startswith("m: no plan of 2 tables fits on 8 ranks: about ")
+    assert (
+        "of table big, and a rank has 68.0 GiB: allow that table sharding types that cut it, "
+        "or kernels in host memory.\n"
+    ) in out
+
+
+@pytest.mark.parametrize("module", ["torch", "fbgemm_gpu", "torchrec"])
+def test_ranks_are_not_started_without_what_they_need(capsys, monkeypatch, plan, module):
+    monkeypatch.setitem(sys.modules, module, None)
+    told = refused(capsys, "measure", "model.yaml", plan, "--nproc", "8", "-o", "runs")
+    assert told == f"ranks need {module}, which is not installed; `fastplan doctor` tells how to"
