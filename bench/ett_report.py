@@ -136,7 +136,7 @@ def _start(cells: list[Cell], number: int) -> str:
     rows = []
     for title in [*_ROWS, _OTHERS]:
         times = [
-            statistics.median(_of(cells, variant, lambda job, t=title: phase_seconds(job, number, t)))
+            statistics.median(phase_seconds(cell["jobs"][variant], number, title) for cell in cells)
             for variant in variants
         ]
         if any(times):

@@ -8,7 +8,7 @@ from typing import Any, get_args, get_type_hints
 
 from fastplan.spec import stock
 from fastplan.spec.cost_model import COST_FIELDS
-from fastplan.spec.document import Document, Node, SpecError, below, read_document
+from fastplan.spec.document import Document, read_document
 from fastplan.spec.fields import Fields
 from fastplan.spec.hardware import find_hardware
 from fastplan.spec.model import (
@@ -22,7 +22,7 @@ from fastplan.spec.model import (
     TableSpec,
     TopologySpec,
 )
-from fastplan.spec.nodes import Node, below
+from fastplan.spec.nodes import Node, SpecError, below
 from fastplan.spec.references import is_reference
 from fastplan.spec.request import CostModel, Partitioner, Proposer, Table
 from fastplan.spec.reservation import POLICIES
