@@ -73,12 +73,17 @@ def run(args: Namespace) -> int:
 
 def _store(args: Namespace) -> Any:
     """The store that is meant. Unguarded: here people wait, and can interrupt."""
-    from fastplan.cache.stores import open_store
+    from fastplan.cache.stores import DirectoryStore, open_store
+    from fastplan.report.names import visible
 
     try:
-        return open_store(_where(args))
+        store = open_store(_where(args))
     except ValueError as error:
         raise CommandError(f"--cache: {error}") from error
+    # The default one, or the environment's, may be for plans to come; this one is a mistake.
+    if args.cache and isinstance(store, DirectoryStore) and not os.path.exists(store.describe()):
+        raise CommandError(f"--cache: there is no directory {visible(args.cache)}")
+    return store
 
 
 def _where(args: Namespace) -> str | os.PathLike[str]:

@@ -125,15 +125,19 @@ class ResultsFile:
         return found
 
     def append(self, rows: Iterable[Row]) -> None:
-        """Adds rows, all in one write. Raises OSError."""
+        """Adds rows, in one write unless the disk is full. Raises OSError."""
         text = "".join(f"{json.dumps(asdict(row), allow_nan=False)}\n" for row in rows)
         with open(self.path, "a+b", buffering=0) as stream:
             if text and stream.seek(0, os.SEEK_END):
                 stream.seek(-1, os.SEEK_END)
                 if stream.read(1) != b"\n":
                     text = f"\n{text}"
-            if text:
-                stream.write(text.encode())
+            rest = text.encode()
+            try:
+                while rest:
+                    rest = rest[stream.write(rest) :]
+            except OSError as error:  # which names no file
+                raise OSError(error.errno, error.strerror, self.path) from error
 
 
 def _lines(stream: BinaryIO) -> Iterator[bytes]:

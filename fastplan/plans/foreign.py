@@ -75,8 +75,9 @@ def _document(data: bytes, format: str | None) -> Document:
         return read_printed(data, "torchrec-text")
     if format is None and data.lstrip(b' \t\r\n{"').startswith(b"model"):
         raise BadValue("", "is a spec file, and a plan is needed; `fastplan plan` makes one of it")
-    if format is None and data.strip() and data.lstrip()[:1] != b"{":
-        raise BadValue("", f"has none of the known formats: {_known()}")
+    if format is None and data.lstrip()[:1] != b"{":
+        what = "has" if data.strip() else "is empty; it has"
+        raise BadValue("", f"{what} none of the known formats: {_known()}")
     content = parse_json(data)
     found = format or _json_format(content)
     if found == "fastplan":

@@ -70,8 +70,6 @@ def parse_document(text: bytes, name: str, *, format: Format | None = None) -> D
     except UnicodeDecodeError as error:
         line = text.count(b"\n", 0, error.start) + 1
         raise SpecError(name, line, "", f"is not UTF-8 text: {error.reason}") from error
-    if not decoded.strip():
-        raise SpecError(name, None, "", "is empty")
     format = format or _SUFFIXES.get(os.path.splitext(name)[1].lower())
     if format is None:
         format = "json" if decoded.lstrip().startswith(("{", "[")) else "yaml"

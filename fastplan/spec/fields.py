@@ -34,7 +34,9 @@ class Fields:
         self.place = place
         self._mapping = node
         if not isinstance(node.value, dict):
-            raise self._error(place, node, f"must be a mapping, not {shown(node.value)}")
+            is_empty = not place and node.value is None
+            problem = "is empty" if is_empty else f"must be a mapping, not {shown(node.value)}"
+            raise self._error(place, node, problem)
         self._nodes = node.value
         names = tuple(known)
         for name, entry in self._nodes.items():

@@ -45,6 +45,13 @@ def test_an_empty_cache_has_no_plans(capsys, where):
     )
 
 
+@pytest.mark.parametrize("words", [("ls",), ("show", "3f"), ("verify",), ("prune", "--all")])
+def test_a_directory_that_is_named_and_not_there_is_an_error(capsys, where, words):
+    code, out, err = call(capsys, "cache", *words, "--cache", str(where))
+    assert (code, out) == (1, "")
+    assert err == f"fastplan: error: --cache: there is no directory {where}\n"
+
+
 def test_ls_lists_entries_last_used_first(capsys, store, where):
     old, new = keep(store), keep(store, rows=20_000, model="dlrm")
     age(where, old, days=3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -99,6 +100,21 @@ def test_a_file_that_cannot_be_written_is_an_os_error(tmp_path: Path) -> None:
         ResultsFile(tmp_path).append([row()])
     with pytest.raises(FileNotFoundError):
         ResultsFile(tmp_path / "no" / "r.jsonl").append([])
+
+
+def test_a_disk_that_is_full_half_way_is_an_error_that_names_the_file(tmp_path):
+    file = ResultsFile(tmp_path / "r.jsonl")
+    file.append([row(id="a")])
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (os.path.getsize(file.path) + 20, before[1]))
+    try:
+        with pytest.raises(OSError, match=r"r\.jsonl"):
+            file.append([row(id="b")])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(file.read()) == ["a"]
+    file.append([row(id="b")])
+    assert list(file.read()) == ["a", "b"]
 
 
 def test_each_append_is_one_write_at_the_end(tmp_path: Path) -> None:
