@@ -15,6 +15,8 @@ constexpr std::int32_t kAnyHost = -1;
 // One move in so many is a way home, where there is a home.
 constexpr std::size_t kHomeward = 8;
 constexpr std::int32_t kRivals = 3;
+// How far a target comes down at a time.
+constexpr double kTargetStep = 0.005;
 
 }  // namespace
 
@@ -144,6 +146,26 @@ std::int64_t Annealer::refine(const Cooling& cooling, std::int64_t limit, std::i
       value = best_.goal;
     }
     return value == 0;
+  });
+}
+
+std::int64_t Annealer::save_bytes(const Cooling& cooling, std::int64_t limit, std::int64_t moved,
+                                  const Allowed& allowed, const std::function<bool()>& stopped) {
+  const auto lower = [](std::int64_t value, double part) {
+    return static_cast<std::int64_t>(static_cast<double>(value) * (1 - part));
+  };
+  allowed_ = &allowed;
+  // Options settle better while the target comes down than far above it.
+  state_.set_target(std::max(limit, state_.largest_cost()));
+  return anneal(cooling, stopped, [&] {
+    if (!state_.ranks_over().empty()) return false;
+    if (state_.target() > limit) {
+      state_.set_target(std::max(limit, lower(state_.largest_cost(), kTargetStep)));
+    } else if (state_.moved() < moved) {
+      state_.write(best_);
+      moved = lower(best_.moved, cooling.step);
+    }
+    return state_.target() == limit && state_.within_limits();
   });
 }
 

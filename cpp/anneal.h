@@ -49,6 +49,11 @@ class Annealer {
   std::int64_t run(const Cooling& cooling, std::int64_t target, const Allowed& allowed,
                    const std::function<bool()>& stopped);
 
+  // Looks for plans that cost at most `limit` and move less than `moved`, where each byte beyond
+  // the move budget has its price.
+  std::int64_t save_bytes(const Cooling& cooling, std::int64_t limit, std::int64_t moved,
+                          const Allowed& allowed, const std::function<bool()>& stopped);
+
   // Counts what placements come to, from the next start on; and how much that is as energy.
   void watch(Tally& tally) { state_.watch(tally); }
   void weigh(double weight) { state_.weigh(weight); }

@@ -89,11 +89,15 @@ py::dict replan_columns(const py::dict& problem_columns, const py::dict& held_co
                         const py::dict& settings_columns) {
   const Columns columns = read_problem(problem_columns);
   const HeldColumns held = read_held(held_columns, problem_columns);
-  const ReplanSettings settings = read_settings(settings_columns);
+  ReplanSettings settings = read_settings(settings_columns);
+  const auto options = column<std::int32_t>(settings_columns, "reached_options");
+  const auto ranks = column<std::int32_t>(settings_columns, "reached_ranks");
   Replanned result;
   {
     py::gil_scoped_release unlocked;
-    result = replan(Problem::from(columns), held, settings);
+    const Problem problem = Problem::from(columns);
+    if (!options.empty()) settings.reached = read_plan(problem, options, ranks);
+    result = replan(problem, held, settings);
   }
   if (result.stopped_by == Stop::interrupted) settle_signal();
   py::dict out;

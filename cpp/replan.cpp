@@ -6,13 +6,16 @@
 #include <cmath>
 #include <utility>
 
+#include "replan_match.h"
 #include "replan_start.h"
 
 namespace fastplan {
 namespace {
 
-// Rounds are warm starts from the best plan, each at another heat: parts of the target.
+// Rounds are warm starts from the best plan, each at another heat: parts of the target. Where bytes
+// are lowered, some are hot enough for a large table to change its option.
 constexpr std::array<double, 4> kHot = {0.001, 0.02, 0.003, 0.008};
+constexpr std::array<double, 5> kByteHot = {0.001, 0.1, 0.003, 0.03, 0.01};
 constexpr double kCooling = 1.0 / 20;
 constexpr std::int64_t kRounds = 20;
 // How far below the best plan the next is looked for, round by round: of the bytes that need not
@@ -21,6 +24,11 @@ constexpr std::array<double, 5> kByteSteps = {0.5, 0.25, 0.125, 0.0625, 0.03125}
 constexpr std::array<double, 5> kCostSteps = {0.02, 0.01, 0.004, 0.0015, 0.0005};
 // How far above a draft that does not fit a plan is looked for, round by round.
 constexpr std::array<double, 5> kSlack = {1.02, 1.2, 3, 30, 1000};
+// What a byte costs, as a part of its full price: more after every plan that is found, less when
+// none is, and all of it when that has come to nothing.
+constexpr double kFirstPart = 0.1, kDearer = 2, kCheaper = 1.0 / 3, kLeastPart = 1e-3;
+// Plans that move fewer bytes by a smaller part are not kept on the way.
+constexpr double kByteStep = 1e-4;
 constexpr std::int64_t kFewestMoves = 2000;
 // Plans that are better by a smaller part are not worth looking for.
 constexpr double kLeastStep = 1e-6;
@@ -38,7 +46,7 @@ class Replanner {
         options_(held_options(problem, held)),
         choices_(problem, kept_options()),
         bytes_(choices_, held),
-        translator_(problem, choices_, {}) {
+        translator_(problem, choices_, settings.reached) {
     home_ = home_of(choices_, held, options_);
     result_.least = bytes_.least();
     result_.held = bytes_.held();
@@ -50,14 +58,20 @@ class Replanner {
       return std::move(result_);
     }
     even_ = even_cost();
-    target_ = settings_.lowers == Lowers::bytes ? choices_.fixed(settings_.target * (1 + kRounding))
-                                                : even_;
+    target_ = lowers_cost() ? even_ : choices_.fixed(settings_.target * (1 + kRounding));
     auto [present, fits] = settle(choices_, bytes_, home_, target_);
     result_.start = point(present);
     Annealer annealer(choices_, settings_.seed, bytes_, home_);
+    if (lowers_cost() && settings_.reached.found()) {
+      annealer.start_from(translator_.draft(settings_.reached));
+      present = annealer.present();
+      fits = true;
+    }
     for (const double part : settings_.budgets) {
-      const auto budget = static_cast<std::int64_t>(part * static_cast<double>(bytes_.held()));
-      Draft found = improve(annealer, present, fits, bytes_.least() + budget);
+      const auto budget =
+          bytes_.least() + static_cast<std::int64_t>(part * static_cast<double>(bytes_.held()));
+      Draft found = lowers_cost() ? lower_cost(annealer, present, fits, budget)
+                                  : lower_bytes(annealer, present, budget);
       result_.points.push_back(found.empty() ? ReplanPoint{} : point(found));
       if (found.empty()) continue;
       present = std::move(found);
@@ -68,9 +82,12 @@ class Replanner {
   }
 
  private:
+  bool lowers_cost() const { return settings_.lowers == Lowers::cost; }
+
   std::vector<std::int32_t> kept_options() const {
     std::vector<std::int32_t> kept;
     std::ranges::copy_if(options_, std::back_inserter(kept), [](auto o) { return o >= 0; });
+    std::ranges::copy(settings_.reached.options, std::back_inserter(kept));
     return kept;
   }
 
@@ -108,32 +125,99 @@ class Replanner {
     return result_.stopped_by == Stop::interrupted || result_.stopped_by == Stop::time;
   }
 
-  // The best plan within the limits, from a draft that need not be; empty when none is found. Where
-  // bytes are lowered, the cost is brought to the target first.
-  Draft improve(Annealer& annealer, const Draft& start, bool fits, std::int64_t budget) {
+  // The best plan within the budget, from a draft that need not be; empty when none is found.
+  Draft lower_cost(Annealer& annealer, const Draft& start, bool fits, std::int64_t budget) {
     Draft best;
     if (fits && start.moved <= budget) best = start;
-    const auto reached = [&] { return !best.empty() && best.cost <= target_; };
     const auto each = std::max(settings_.moves / kRounds, kFewestMoves);
     std::int64_t made = 0;
     for (std::int64_t round = 0; made < settings_.moves && !stopped(); ++round) {
-      const Lowers lowers = reached() ? settings_.lowers : Lowers::cost;
-      if (lowers == Lowers::bytes && best.moved <= bytes_.least()) break;
       const Draft& from = best.empty() ? start : best;
-      const Aim aim = aim_below(from, !best.empty(), lowers, budget, round);
+      const Aim aim = aim_below(from, !best.empty(), static_cast<std::size_t>(round));
       annealer.start_from(from);
-      annealer.set_move_budget(aim.moved, byte_price(aim.cost));
+      annealer.set_move_budget(budget, byte_price(aim.cost));
       allow(aim.cost);
       const double hot = kHot[static_cast<std::size_t>(round) % kHot.size()];
       const Cooling cooling{hot, hot * kCooling, std::min(each, settings_.moves - made), aim.step,
-                            lowers};
+                            Lowers::cost};
       made += annealer.run(cooling, aim.cost, allowed_, [this] { return stopped(); });
       Draft found = annealer.take_best();
       if (!found.empty()) best = std::move(found);
     }
     result_.moves += made;
-    if (settings_.lowers == Lowers::bytes && !reached()) return {};
     return best;
+  }
+
+  // One start's way to plans that cost at most the target and move less and less.
+  struct Descent {
+    Draft present;  // the best plan, or what the start has come to while there is none
+    bool found = false;
+    double part = kFirstPart;  // of a byte's full price
+    std::size_t rounds = 0;
+  };
+
+  // The plan that costs at most the target and moves least; empty when none within the budget is
+  // found. A plan that costs too much for the target may be a few large tables' options away from
+  // it, which a plan at hand that has reached it knows: both are starts.
+  Draft lower_bytes(Annealer& annealer, const Draft& start, std::int64_t budget) {
+    std::vector<Descent> descents{{.present = start}};
+    if (settings_.reached.found()) {
+      const Draft reached = translator_.draft(settings_.reached);
+      if (!reached.empty()) descents.push_back({.present = matched(choices_, bytes_, reached)});
+    }
+    allow(target_);
+    const auto each = std::max(settings_.moves / kRounds, kFewestMoves);
+    std::int64_t made = 0;
+    for (std::size_t round = 0; made < settings_.moves && !stopped(); ++round) {
+      Descent& descent = next(descents, round);
+      if (descent.found && descent.present.moved <= bytes_.least()) break;
+      made += descend(annealer, descent, std::min(each, settings_.moves - made));
+    }
+    result_.moves += made;
+    const Descent& best = descents.front().found ? next(descents, 0) : descents.back();
+    return best.found && best.present.moved <= budget ? best.present : Draft{};
+  }
+
+  // The one with the best plan; in turn until the first has one.
+  static Descent& next(std::vector<Descent>& descents, std::size_t round) {
+    Descent& first = descents.front();
+    Descent& last = descents.back();
+    if (!first.found) return round % 2 == 0 ? first : last;
+    return last.found && last.present.moved < first.present.moved ? last : first;
+  }
+
+  std::int64_t descend(Annealer& annealer, Descent& descent, std::int64_t moves) {
+    const auto round = descent.rounds++;
+    // Heats and kinds of rounds shall meet in all ways.
+    const double hot = kByteHot[(round + round / kByteHot.size()) % kByteHot.size()];
+    Cooling cooling{hot, hot * kCooling, moves, kByteStep, Lowers::bytes};
+    annealer.start_from(descent.present);
+    std::int64_t made = 0;
+    if (descent.found && round % 2 == 1) {
+      const auto moved = static_cast<double>(descent.present.moved);
+      const auto less = static_cast<double>(descent.present.moved - bytes_.least()) *
+                        kByteSteps[round / 2 % kByteSteps.size()];
+      cooling.step = less / 8 / moved;
+      annealer.set_move_budget(static_cast<std::int64_t>(moved - less), byte_price(target_));
+      made = annealer.run(cooling, target_, allowed_, [this] { return stopped(); });
+    } else {
+      const auto most =
+          descent.found ? descent.present.moved : std::numeric_limits<std::int64_t>::max();
+      annealer.set_move_budget(bytes_.least(), descent.part * byte_price(target_));
+      made = annealer.save_bytes(cooling, target_, most, allowed_, [this] { return stopped(); });
+    }
+    Draft found = annealer.take_best();
+    // Sums in another order may be above the target by their last bit.
+    if (!found.empty() && translator_.plan(found).rating <= settings_.target) {
+      descent.present = std::move(found);
+      descent.found = true;
+      descent.part *= kDearer;
+    } else {
+      if (!descent.found) descent.present = annealer.present();
+      descent.part *= kCheaper;
+      if (descent.part < kLeastPart) descent.part = 1;
+    }
+    return made;
   }
 
   // Leaves the choices that may be part of a plan of this cost.
@@ -151,32 +235,21 @@ class Replanner {
 
   struct Aim {
     std::int64_t cost = 0;
-    std::int64_t moved = 0;
     double step = 0;
   };
 
   // Some way from a plan within the limits down to what nothing is below; else some way up.
-  Aim aim_below(const Draft& from, bool within, Lowers lowers, std::int64_t budget,
-                std::int64_t round) const {
-    const auto turn = static_cast<std::size_t>(round) % kByteSteps.size();
-    if (lowers == Lowers::bytes) {
-      const auto less = static_cast<double>(from.moved - bytes_.least()) * kByteSteps[turn];
-      const auto moved = static_cast<double>(from.moved);
-      return {target_, static_cast<std::int64_t>(moved - less), less / 8 / moved};
-    }
+  Aim aim_below(const Draft& from, bool within, std::size_t round) const {
+    const auto turn = round % kCostSteps.size();
     const auto cost = static_cast<double>(std::max(from.cost, even_));
     if (!within) {
       // What does not fit may look cheaper than anything that does.
       const double above = std::min(cost * kSlack[turn], 0x1p60);
-      return {static_cast<std::int64_t>(above), budget, kCostSteps[turn] / 8};
-    }
-    // Step by step; where there is a target, every other time all the way at once.
-    if (settings_.lowers == Lowers::bytes && round % 2 == 1) {
-      return {target_, budget, kCostSteps[turn] / 8};
+      return {static_cast<std::int64_t>(above), kCostSteps[turn] / 8};
     }
     const auto gap = cost - static_cast<double>(even_);
     const double less = std::max(std::min(gap / 2, kCostSteps[turn] * cost), kLeastStep * cost);
-    return {static_cast<std::int64_t>(cost - less), budget, less / 8 / cost};
+    return {static_cast<std::int64_t>(cost - less), less / 8 / cost};
   }
 
   // Moving what an average rank holds costs as much energy as a rank that is twice over the target.

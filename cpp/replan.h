@@ -20,6 +20,8 @@ struct ReplanSettings {
   // What may move beyond the least that any plan moves, as parts of all bytes, ascending; a plan
   // for each.
   std::vector<double> budgets;
+  // A plan that reaches the target whatever it moves; may be none. Plans found have its order.
+  Plan reached;
   std::int64_t moves = 0;  // for each budget
   std::uint64_t seed = 0;
   double seconds = std::numeric_limits<double>::infinity();

@@ -47,6 +47,12 @@ class MoveBytes {
     const auto kept = std::lower_bound(kept_.begin() + entry.begin, end, std::pair{place, kNone});
     return kept != end && kept->first == place ? entry.all - kept->second : entry.all;
   }
+  // Places that hold something of the piece, in order, and how many bytes.
+  std::span<const std::pair<std::int32_t, std::int64_t>> kept(std::int32_t option,
+                                                              std::int32_t piece) const {
+    const auto& entry = pieces_[piece_begin_[option] + piece];
+    return std::span(kept_).subspan(entry.begin, entry.end - entry.begin);
+  }
   // No plan moves less: each table where it holds most, whatever else is there.
   std::int64_t least() const { return least_; }
   // All bytes of the tables that somebody holds: weights and optimizer state.

@@ -85,25 +85,42 @@ class Replanned:
 
 
 def fewest_bytes(
-    problem: Problem, held: Held, *, rating: float, budget: float, settings: ReplanSettings
+    problem: Problem,
+    held: Held,
+    *,
+    rating: float,
+    budget: float,
+    settings: ReplanSettings,
+    reached: tuple[Options, Options] | None = None,
 ) -> Replanned:
     """The plan rated at most `rating` that moves least.
 
     `budget` is what it may move over the least that any plan moves, as a part of all bytes.
+    `reached` are options and ranks of a plan with such a rating, whatever it moves: the search
+    starts from there, too.
 
     Raises OutOfRange like solve().
     """
-    return _replan(problem, held, settings, lower_bytes=True, target=rating, budgets=[budget])
+    goal = {"lower_bytes": True, "target": rating, "budgets": [budget]}
+    return _replan(problem, held, settings, goal, reached)
 
 
 def best_ratings(
-    problem: Problem, held: Held, *, budgets: list[float], settings: ReplanSettings
+    problem: Problem,
+    held: Held,
+    *,
+    budgets: list[float],
+    settings: ReplanSettings,
+    start: tuple[Options, Options] | None = None,
 ) -> Replanned:
     """The best plan for each of the ascending budgets, which are like that of `fewest_bytes`.
 
+    `start` are options and ranks of a plan that fits, to be improved on in place of the old one.
+
     Raises OutOfRange like solve().
     """
-    return _replan(problem, held, settings, lower_bytes=False, target=0.0, budgets=budgets)
+    goal = {"lower_bytes": False, "target": 0.0, "budgets": budgets}
+    return _replan(problem, held, settings, goal, start)
 
 
 def moved_bytes(problem: Problem, held: Held, options: Options, ranks: Options) -> int:
@@ -113,11 +130,17 @@ def moved_bytes(problem: Problem, held: Held, options: Options, ranks: Options) 
 
 
 def _replan(
-    problem: Problem, held: Held, settings: ReplanSettings, **more: float | bool | list[float]
+    problem: Problem,
+    held: Held,
+    settings: ReplanSettings,
+    goal: dict[str, Any],
+    reached: tuple[Options, Options] | None,
 ) -> Replanned:
     seconds = math.inf if settings.time_budget is None else settings.time_budget
     limits = {"moves": settings.move_budget, "seed": settings.seed, "seconds": seconds}
-    result = _native.replan(problem.columns(), held.columns(), limits | more)
+    options, ranks = reached or (np.empty(0, np.int32), np.empty(0, np.int32))
+    start = {"reached_options": options, "reached_ranks": ranks}
+    result = _native.replan(problem.columns(), held.columns(), limits | goal | start)
     return Replanned(
         points=tuple(Point(**point) for point in result["points"]),
         start=Point(**result["start"]),

@@ -170,7 +170,7 @@ class Replan:
         Where the policy can't be met, the point is the plan from scratch; without one, a text says
         why there is nothing.
         """
-        limit = math.inf if scratch is None else scratch.rating * (1 + self.policy.slack)
+        limit = self._limit(scratch)
         changed = self._changed_part()
         if changed > self.policy.max_changed and scratch is not None:
             reason = (
@@ -179,7 +179,7 @@ class Replan:
             )
             return self._from_scratch(problem, scratch, None, reason)
         for effort in _EFFORTS:
-            found = self._search(problem, limit, effort)
+            found = self._search(problem, scratch, effort)
             point = self._choose(problem, found, limit)
             if point.found and verify_plan(problem, point.options, point.ranks, point.rating):
                 point = replace(point, found=False)
@@ -197,17 +197,25 @@ class Replan:
             return point, self._report(problem, point, found, scratch, None)
         return self._from_scratch(problem, scratch, found, self._why_not(problem, found, limit))
 
-    def _search(self, problem: Problem, limit: float, effort: int) -> Replanned:
+    def _search(self, problem: Problem, scratch: Scratch | None, effort: int) -> Replanned:
         policy = self.policy
         settings = replace(policy.settings, move_budget=policy.move_budget * effort)
-        if policy.objective == "bytes" and math.isfinite(limit):
+        if policy.objective == "bytes" and scratch is not None:
             return fewest_bytes(
-                problem, self._held, rating=limit, budget=policy.max_moved, settings=settings
+                problem,
+                self._held,
+                rating=self._limit(scratch),
+                budget=policy.max_moved,
+                settings=settings,
+                reached=(scratch.options, scratch.ranks),
             )
         budgets = [policy.max_moved]
         if policy.objective == "payback":
             budgets = [part for part in FRONTIER if part < policy.max_moved] + budgets
         return best_ratings(problem, self._held, budgets=budgets, settings=settings)
+
+    def _limit(self, scratch: Scratch | None) -> float:
+        return math.inf if scratch is None else scratch.rating * (1 + self.policy.slack)
 
     def _choose(self, problem: Problem, found: Replanned, limit: float) -> Point:
         """The point that the objective prefers."""
@@ -221,7 +229,11 @@ class Replan:
             # As few bytes may allow a better rating still.
             budget = (point.moved - found.least) / max(found.held, 1)
             same = best_ratings(
-                problem, self._held, budgets=[budget], settings=self.policy.settings
+                problem,
+                self._held,
+                budgets=[budget],
+                settings=self.policy.settings,
+                start=(point.options, point.ranks),
             ).points[0]
             if same.found and same.moved <= point.moved and same.rating < point.rating:
                 return same
