@@ -153,7 +153,7 @@ class Replanner {
     Draft present;  // the best plan, or what the start has come to while there is none
     bool found = false;
     double part = kFirstPart;  // of a byte's full price
-    std::size_t rounds = 0;
+    std::size_t turn = 0;      // of heats and kinds of rounds: the next, when one finds nothing
   };
 
   // The plan that costs at most the target and moves least; empty when none within the budget is
@@ -187,16 +187,16 @@ class Replanner {
   }
 
   std::int64_t descend(Annealer& annealer, Descent& descent, std::int64_t moves) {
-    const auto round = descent.rounds++;
+    const auto turn = descent.turn;
     // Heats and kinds of rounds shall meet in all ways.
-    const double hot = kByteHot[(round + round / kByteHot.size()) % kByteHot.size()];
+    const double hot = kByteHot[(turn + turn / kByteHot.size()) % kByteHot.size()];
     Cooling cooling{hot, hot * kCooling, moves, kByteStep, Lowers::bytes};
     annealer.start_from(descent.present);
     std::int64_t made = 0;
-    if (descent.found && round % 2 == 1) {
+    if (descent.found && turn % 2 == 1) {
       const auto moved = static_cast<double>(descent.present.moved);
       const auto less = static_cast<double>(descent.present.moved - bytes_.least()) *
-                        kByteSteps[round / 2 % kByteSteps.size()];
+                        kByteSteps[turn / 2 % kByteSteps.size()];
       cooling.step = less / 8 / moved;
       annealer.set_move_budget(static_cast<std::int64_t>(moved - less), byte_price(target_));
       made = annealer.run(cooling, target_, allowed_, [this] { return stopped(); });
@@ -213,6 +213,7 @@ class Replanner {
       descent.found = true;
       descent.part *= kDearer;
     } else {
+      ++descent.turn;
       if (!descent.found) descent.present = annealer.present();
       descent.part *= kCheaper;
       if (descent.part < kLeastPart) descent.part = 1;
