@@ -88,6 +88,12 @@ void Annealer::start_from(std::span<const std::int32_t> chosen, double noise) {
 
 Draft Annealer::take_best() { return std::exchange(best_, {}); }
 
+void Annealer::swap_best(Draft& draft) {
+  if (best_.empty()) return;
+  std::swap(best_, draft);
+  best_.choice.clear();
+}
+
 // Moves from hot to cold. `settled` sees every placement, and tells when it can be no better.
 template <typename Settled>
 std::int64_t Annealer::anneal(const Cooling& cooling, const std::function<bool()>& stopped,

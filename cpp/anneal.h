@@ -63,6 +63,8 @@ class Annealer {
 
   // The best plan since it was last asked for; empty when there is none.
   Draft take_best();
+  // Swaps it with the draft, whose memory is used again, if there is one.
+  void swap_best(Draft& draft);
   // What it has come to, over its limits or not.
   Draft present() const {
     Draft draft;

@@ -141,8 +141,7 @@ class Replanner {
       const Cooling cooling{hot, hot * kCooling, std::min(each, settings_.moves - made), aim.step,
                             Lowers::cost};
       made += annealer.run(cooling, aim.cost, allowed_, [this] { return stopped(); });
-      Draft found = annealer.take_best();
-      if (!found.empty()) best = std::move(found);
+      annealer.swap_best(best);
     }
     result_.moves += made;
     return best;

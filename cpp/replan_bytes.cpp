@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
 
 #include "replan_cells.h"
 
@@ -41,24 +40,33 @@ void MoveBytes::add(const Choice& choice, const TableCells& cells) {
   piece_begin_[choice.option] = static_cast<std::int32_t>(pieces_.size());
   const auto size = choice.spread == Spread::hosts ? problem_.group_size : 1;
   const auto places = static_cast<std::int64_t>(problem_.ranks()) / size;
-  std::map<std::int32_t, std::int64_t> kept;
   for (std::int32_t piece = 0; piece < choice.pieces; ++piece) {
     Piece entry;
-    kept.clear();
+    entry.begin = static_cast<std::int32_t>(kept_.size());
     for (std::int64_t i = 0; i < size; ++i) {
       const auto& source = sources[piece * size + i];
       entry.all += source.all;
       for (const auto& [rank, bytes] : source.by_rank) {
         // Shard i of a block goes to rank i of a host; what others hold of it is no help.
         if (rank % size == i && rank / size < places) {
-          kept[static_cast<std::int32_t>(rank / size)] += bytes;
+          keep(entry.begin, static_cast<std::int32_t>(rank / size), bytes);
         }
       }
     }
-    entry.begin = static_cast<std::int32_t>(kept_.size());
-    kept_.insert(kept_.end(), kept.begin(), kept.end());
+    std::sort(kept_.begin() + entry.begin, kept_.end());
     entry.end = static_cast<std::int32_t>(kept_.size());
     pieces_.push_back(entry);
+  }
+}
+
+// Adds bytes that a place holds of the piece whose places begin at `begin`.
+void MoveBytes::keep(std::int32_t begin, std::int32_t place, std::int64_t bytes) {
+  const auto known = std::find_if(kept_.begin() + begin, kept_.end(),
+                                  [&](const auto& each) { return each.first == place; });
+  if (known == kept_.end()) {
+    kept_.emplace_back(place, bytes);
+  } else {
+    known->second += bytes;
   }
 }
 

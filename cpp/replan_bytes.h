@@ -65,6 +65,7 @@ class MoveBytes {
     std::int32_t begin = 0, end = 0;  // into kept_
   };
   void add(const Choice& choice, const TableCells& cells);
+  void keep(std::int32_t begin, std::int32_t place, std::int64_t bytes);
   std::int64_t least_of(const Choice& choice) const;
 
   const Problem& problem_;

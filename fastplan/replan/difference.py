@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from fastplan.plans.plan import Plan
+import numpy as np
+
+from fastplan.plans.plan import Plan, TableLayout
 from fastplan.replan.held import Key, key_of
 from fastplan.replan.ranks import LOST, RankMap
 from fastplan.spec.request import Cluster, Request, Table
@@ -104,7 +106,9 @@ def difference(previous: Plan, request: Request, cluster: Cluster, ranks: RankMa
     Raises WrongModel, with names, when no table is the same.
     """
     new = dict(zip(map(key_of, request.tables), range(len(request.tables)), strict=True))
-    old = dict.fromkeys(map(key_of, previous.layout.tables))
+    basis = previous.basis
+    tables: tuple[Any, ...] = previous.layout.tables if basis is None else basis.request.tables
+    old = dict(zip(map(key_of, tables), tables, strict=True))
     added = [key for key in new if key not in old]
     removed = [key for key in old if key not in new]
     if len(removed) == len(old):
@@ -112,8 +116,10 @@ def difference(previous: Plan, request: Request, cluster: Cluster, ranks: RankMa
             f"no table of the previous plan `{previous.name}` ({_some(_names(removed))}) is a "
             f"table of the model ({_some(_names(added))}); give the plan of this model, or none"
         )
-    basis = previous.basis
-    changes = _changes(previous, request, new)
+    if basis is None:
+        changes = _shape_changes(old, request, new)
+    else:
+        changes = _changes(old, new, basis.request, request)
     moved_to = {after for after in ranks if after != LOST}
     return Difference(
         added=_names(added),
@@ -157,21 +163,22 @@ class _Changes:
         self.tables: frozenset[int] = frozenset()  # by number in the new request
 
 
-def _changes(previous: Plan, request: Request, new: Mapping[Key, int]) -> _Changes:
+def _changes(
+    old: Mapping[Key, Table], new: Mapping[Key, int], before: Request, request: Request
+) -> _Changes:
     found = _Changes()
-    if previous.basis is None:
-        found.resized = [*_shape_changes(previous, request, new)]
-        names = {change.table for change in found.resized}
-        found.tables = frozenset(at for key, at in new.items() if table_name(*key) in names)
-        return found
     groups = (
         (found.resized, _SHAPE),
         (found.drifted, _COST),
         (found.constrained, _CONSTRAINTS),
     )
-    before = previous.basis.request
+    options = [[_options(menu) for menu in each.menus] for each in (before, request)]
+    same_menu = [[was == now for now in options[1]] for was in options[0]]
     numbers = []
-    for number, was, table, allowed in _unlike(before, request):
+    for number, (was, table) in enumerate(zip(map(old.get, new), request.tables, strict=True)):
+        if was is None or (_alike(was, table) and same_menu[was.menu][table.menu]):
+            continue
+        allowed = options[0][was.menu], options[1][table.menu]
         name = table_name(table.path, table.name)
         known = sum(len(changes) for changes, _ in groups)
         for changes, fields in groups:
@@ -184,24 +191,9 @@ def _changes(previous: Plan, request: Request, new: Mapping[Key, int]) -> _Chang
     return found
 
 
-def _unlike(
-    old: Request, new: Request
-) -> Iterator[tuple[int, Table, Table, tuple[Options, Options]]]:
-    """Tables of both requests that may differ: the number in the new one, how they were and are,
-    and the options that were and are allowed.
-
-    Most tables are like before, and then nobody has to look at their fields one by one.
-    """
-    options = [[_options(menu) for menu in request.menus] for request in (old, new)]
-    same_menu = [[was == now for now in options[1]] for was in options[0]]
-    before = dict(zip(map(key_of, old.tables), old.tables, strict=True))
-    pairs = zip(map(before.get, map(key_of, new.tables)), new.tables, strict=True)
-    for number, (was, table) in enumerate(pairs):
-        if was is None:
-            continue
-        alike = was == table or _facts_of(was) == _facts_of(table)
-        if not alike or not same_menu[was.menu][table.menu]:
-            yield number, was, table, (options[0][was.menu], options[1][table.menu])
+def _alike(old: Table, new: Table) -> bool:
+    """Whether nobody has to look at fields one by one. Most tables are as they were altogether."""
+    return old == new or bool(_facts_of(old) == _facts_of(new))
 
 
 def _field_changes(
@@ -215,17 +207,23 @@ def _field_changes(
 
 
 def _shape_changes(
-    previous: Plan, request: Request, new: Mapping[Key, int]
-) -> Iterator[FieldChange]:
+    old: Mapping[Key, TableLayout], request: Request, new: Mapping[Key, int]
+) -> _Changes:
     """What the layout alone tells."""
-    for table in previous.layout.tables:
-        number = new.get((table.path, table.name))
-        if number is not None and table.shape is not None:
-            now = request.tables[number].rows, request.tables[number].dim
-            name = table_name(table.path, table.name)
-            for field, old, size in zip(("rows", "dim"), table.shape, now, strict=True):
-                if old != size:
-                    yield FieldChange(name, field, old, size)
+    found = _Changes()
+    numbers = []
+    for key, layout in old.items():
+        number = new.get(key)
+        if number is None or layout.shape is None:
+            continue
+        now = request.tables[number].rows, request.tables[number].dim
+        if layout.shape != now:
+            numbers.append(number)
+        for field, was, size in zip(("rows", "dim"), layout.shape, now, strict=True):
+            if was != size:
+                found.resized.append(FieldChange(table_name(*key), field, was, size))
+    found.tables = frozenset(numbers)
+    return found
 
 
 def _options(menu: Any) -> Options:
@@ -239,17 +237,16 @@ def _constants(request: Request) -> Any:
 
 
 def _resized_ranks(old: Cluster, new: Cluster, ranks: RankMap) -> tuple[int, ...]:
-    def memory(cluster: Cluster, rank: int) -> tuple[int, int, int]:
-        return cluster.rank_hbm[rank], cluster.rank_ddr[rank], cluster.rank_ssd[rank]
-
-    pairs = ((r, after) for r, after in enumerate(ranks) if after != LOST)
-    return tuple(after for r, after in pairs if _differs(memory(old, r), memory(new, after)))
-
-
-def _differs(old: tuple[int, ...], new: tuple[int, ...]) -> bool:
-    """By more than what is reserved for inputs differs from one model to the next."""
-    sizes = zip(old, new, strict=True)
-    return any(abs(a - b) > _CAPACITY_NOISE * max(abs(a), abs(b)) for a, b in sizes)
+    """Ranks whose memory differs by more than what is reserved for inputs differs from one model
+    to the next."""
+    before = np.array([old.rank_hbm, old.rank_ddr, old.rank_ssd], np.float64)
+    after = np.array([new.rank_hbm, new.rank_ddr, new.rank_ssd], np.float64)
+    kept = np.flatnonzero(np.array(ranks) != LOST)
+    now = np.array(ranks)[kept]
+    was, is_now = before[:, kept], after[:, now]
+    noise = _CAPACITY_NOISE * np.maximum(np.abs(was), np.abs(is_now))
+    differs = (np.abs(was - is_now) > noise).any(axis=0)
+    return tuple(now[differs].tolist())
 
 
 def _hosts(previous: Plan, cluster: Cluster) -> tuple[int, int] | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 import numpy as np
 
 from fastplan.core.problem import Floats, Problem, SearchSpace
 from fastplan.core.replan import NOT_HELD, Held
-from fastplan.core.solve import estimate_columns, menu_columns, request_columns
+from fastplan.core.solve import estimate_columns, menu_columns
 from fastplan.plans.plan import Basis
 from fastplan.plans.shards import chosen_space
 from fastplan.spec.request import Request
@@ -17,9 +18,14 @@ from fastplan.spec.vocabulary import KERNEL_INDEX, KERNELS, SHARDING_TYPE_INDEX,
 _PARTS = ("fwd_compute", "bwd_compute", "fwd_comms", "bwd_comms", "prefetch_compute")
 
 
-def kept_space(request: Request, held: Held, changed: Collection[int]) -> SearchSpace:
-    """The search space with the options that tables have, and every option of `changed` tables and
-    of those whose option is allowed no more. Raises OutOfRange and CostError like estimate()."""
+def kept_space(
+    request: Request, columns: dict[str, Any], held: Held, changed: Collection[int]
+) -> SearchSpace:
+    """The search space of a request's columns with the options that tables have, and every option
+    of `changed` tables and of those whose option is allowed no more.
+
+    Raises OutOfRange and CostError like estimate().
+    """
     count = len(request.menus)
     alone = tuple((item,) for menu in request.menus for item in menu)
     # By menu, sharding type and kernel: the menu of that option alone, or the whole menu.
@@ -33,11 +39,10 @@ def kept_space(request: Request, held: Held, changed: Collection[int]) -> Search
             menu_of[menu, kind, kernel] = number
     stays = (held.table_held_type != NOT_HELD) & (held.table_held_kernel != NOT_HELD)
     stays[[*changed]] = False
-    columns = request_columns(request)
     menus = columns["table_menu"].copy()
     menus[stays] = menu_of[menus[stays], held.table_held_type[stays], held.table_held_kernel[stays]]
-    columns |= {"table_menu": menus, **menu_columns(request.menus + alone)}
-    return estimate_columns(request, columns)
+    narrowed = {**columns, "table_menu": menus, **menu_columns(request.menus + alone)}
+    return estimate_columns(request, narrowed)
 
 
 def mean_cost(basis: Basis) -> float:

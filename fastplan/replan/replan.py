@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fastplan.core.problem import Problem, SearchSpace
 from fastplan.core.record import PlanRecord
@@ -19,7 +19,7 @@ from fastplan.core.replan import (
     moved_bytes,
 )
 from fastplan.core.solution import Options
-from fastplan.core.solve import verify_plan
+from fastplan.core.solve import request_columns, verify_plan
 from fastplan.plans.plan import Basis, Plan
 from fastplan.plans.shards import layout_of
 from fastplan.replan.difference import Difference, difference, table_name
@@ -116,8 +116,12 @@ class Replan:
         return renumbered(self._previous, self._ranks, len(self.cluster.rank_hbm))
 
     @cached_property
+    def _columns(self) -> dict[str, Any]:
+        return request_columns(self.request)
+
+    @cached_property
     def _held(self) -> Held:
-        return held_columns(self.request.tables, by_key(self.before))
+        return held_columns(self.request.tables, self._columns, by_key(self.before))
 
     def quick_space(self) -> SearchSpace | None:
         """The search space of the old options alone, but for tables that have changed.
@@ -131,7 +135,7 @@ class Replan:
         few = len(found.changed) <= _QUICK_CHANGED * len(self.request.tables)
         if not (few and found.compared and found.same_ranks) or found.cost_model:
             return None
-        return kept_space(self.request, self._held, found.changed)
+        return kept_space(self.request, self._columns, self._held, found.changed)
 
     def quick(self, problem: Problem) -> tuple[Point, ReplanReport] | None:
         """A plan of the quick space's problem that is as evenly spread as the previous one, or

@@ -11,13 +11,17 @@ from fastplan.core import _native
 from fastplan.core.problem import Problem
 from fastplan.core.record import PlanRecord
 from fastplan.core.replan import ReplanSettings, best_ratings, fewest_bytes, moved_bytes
-from fastplan.core.solve import OutOfRange, estimate, solve, verify_plan
+from fastplan.core.solve import OutOfRange, estimate, request_columns, solve, verify_plan
 from fastplan.plans.movement import movement
 from fastplan.replan.held import by_key, held_columns
 from tests.plans.samples import SEEDS, cluster_of, plan_for, random_request, solved
 from tests.problems import ALL_TYPES, DEFAULT_SEARCH, request, table
 
 SHORT = ReplanSettings(move_budget=6_000)
+
+
+def held_of(asked, before):
+    return held_columns(asked.tables, request_columns(asked), by_key(before))
 
 
 def changed(seed):
@@ -37,7 +41,7 @@ def changed(seed):
     tables.append(tables[0]._replace(name="new"))
     after = replace(asked, tables=tuple(tables))
     problem = Problem(estimate(after), cluster)
-    return before, after, problem, search, held_columns(after.tables, by_key(before))
+    return before, after, problem, search, held_of(after, before)
 
 
 def plan_of(asked, problem, search, point):
@@ -88,8 +92,8 @@ def tables_of(count):
 def followed(tables, ranks=8, group=4, types=ALL_TYPES):
     """A problem of these tables after the plan of thirteen on eight ranks of two hosts."""
     before = solved(request(tables_of(13), 8, 4, ALL_TYPES), cluster_of(8, 4), DEFAULT_SEARCH)
-    problem = Problem(estimate(request(tables, ranks, group, types)), cluster_of(ranks, group))
-    return problem, held_columns(tuple(tables), by_key(before))
+    asked = request(tables, ranks, group, types)
+    return Problem(estimate(asked), cluster_of(ranks, group)), held_of(asked, before)
 
 
 def test_nothing_moves_when_nothing_has_changed():
@@ -136,8 +140,8 @@ def test_towers_stay_on_one_host():
     asked = request(tables, 8, 4, types)
     before = solved(asked, cluster_of(8, 4), DEFAULT_SEARCH)
     grown = [*tables, table("new", 5_000, 64)._replace(tower="a")]
-    problem = Problem(estimate(request(grown, 8, 4, types)), cluster_of(8, 4))
-    held = held_columns(tuple(grown), by_key(before))
+    after = request(grown, 8, 4, types)
+    problem, held = Problem(estimate(after), cluster_of(8, 4)), held_of(after, before)
     point = best_ratings(problem, held, budgets=[0.0], settings=SHORT).points[0]
     assert point.found
     assert verify_plan(problem, point.options, point.ranks, point.rating) == ""
