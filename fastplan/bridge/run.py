@@ -81,6 +81,7 @@ class Run:
             self.seconds[name] = self.seconds.get(name, 0.0) + perf_counter() - start
 
     def finish(self) -> None:
+        self.seconds.pop("total", None)  # so that it stays the last one
         self.seconds["total"] = perf_counter() - self._start
 
     def __repr__(self) -> str:

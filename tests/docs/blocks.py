@@ -1,4 +1,4 @@
-"""The Python in the docs, to be run."""
+"""The examples in the docs, to be run."""
 
 from __future__ import annotations
 
@@ -27,3 +27,9 @@ def examples(page: str) -> list[Example]:
         if blocks:
             found.append(Example(section["title"], section["text"], "\n".join(blocks)))
     return found
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """A page's blocks in a language; those without one are command lines and what they print."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", (DOCS / page).read_text(), re.M | re.S)
+    return [text for name, text in found if name == language]
