@@ -10,7 +10,7 @@ from argparse import ArgumentParser, Namespace
 from importlib import import_module
 from typing import NamedTuple, Protocol, cast
 
-GROUPS = ("Plan", "Look", "Cache", "Help")
+GROUPS = ("Plan", "Look", "Measure", "Cache", "Help")
 
 
 class Command(NamedTuple):
@@ -55,7 +55,7 @@ COMMANDS = (
     ),
     Command(
         "measure",
-        "Look",
+        "Measure",
         "run plans on the devices at hand and time their steps",
         "fastplan measure model.yaml plan.json --nproc 8 -o runs/",
     ),
@@ -68,13 +68,13 @@ COMMANDS = (
     Command("skus", "Look", "list the hardware that has a name", "fastplan skus"),
     Command(
         "calibrate",
-        "Look",
+        "Measure",
         "measure the constants that estimates should use",
         "fastplan calibrate --nproc 8 --model model.yaml -o my-cluster.yaml",
     ),
     Command(
         "ett",
-        "Look",
+        "Measure",
         "show where a job's time went, and what faster planning would gain",
         "fastplan ett report runs/",
     ),

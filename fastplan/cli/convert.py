@@ -23,7 +23,9 @@ FORMATS = ("fastplan", "torcheasyrec", "pickle")
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("plan", metavar="FILE", help="a plan in any format that can be read")
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the file to write")
-    parser.add_argument("--to", choices=FORMATS, default="fastplan", help="its format")
+    parser.add_argument(
+        "--to", choices=FORMATS, default="fastplan", metavar="FORMAT", help=", ".join(FORMATS)
+    )
     add_reading_arguments(parser)
 
 

@@ -9,8 +9,8 @@ from fastplan.cli.outputs import check_outputs
 from fastplan.cli.targets import add_cluster_arguments, is_function, load_target
 
 HELP = (
-    "Writes a real model down as a spec file, which plans to the same plan under the same "
-    "fingerprint, where TorchRec is not installed as well."
+    "Writes a real model down as a spec file, which gives the same plan under the same "
+    "fingerprint, also where TorchRec is not installed."
 )
 EXAMPLES = """
 fastplan export mypkg.models:build -o model.yaml

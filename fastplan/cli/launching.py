@@ -17,23 +17,24 @@ _TORCHRUN = ("node-rank", "rdzv-backend", "rdzv-endpoint", "rdzv-id", "master-ad
 
 
 def add_group_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--nproc", type=int, required=True, metavar="N", help="ranks of this host")
-    parser.add_argument(
+    ranks = parser.add_argument_group("ranks")
+    ranks.add_argument("--nproc", type=int, required=True, metavar="N", help="ranks of this host")
+    ranks.add_argument(
         "--device", choices=("auto", "cuda", "cpu"), default="auto", help="auto: GPUs if there are"
     )
-    parser.add_argument(
+    ranks.add_argument(
         "--threads", type=int, metavar="N", help="of each rank; default: its share of the cores"
     )
-    parser.add_argument(
+    ranks.add_argument(
         "--timeout",
         type=float,
         default=300.0,
         metavar="SECONDS",
         help="give up after so many without any progress (300)",
     )
-    parser.add_argument("--nnodes", type=int, default=1, metavar="N", help="hosts (1)")
+    ranks.add_argument("--nnodes", type=int, default=1, metavar="N", help="hosts (1)")
     for name in _TORCHRUN:
-        parser.add_argument(f"--{name}", metavar="X", help="as torchrun has it, on several hosts")
+        ranks.add_argument(f"--{name}", metavar="X", help="as torchrun has it, on several hosts")
 
 
 def check_installed(*modules: str) -> None:

@@ -101,7 +101,7 @@ def overview() -> str:
         "",
         examples("\n".join(command.example for command in COMMANDS)),
         "",
-        "exit codes: 0 done or yes, 1 error, 2 the answer is no",
+        "exit codes: 0 done or yes, 1 error, 2 the answer is no, 130 interrupted (Ctrl-C)",
     ]
     return "\n".join(lines)
 

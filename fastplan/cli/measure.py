@@ -38,28 +38,29 @@ def add_arguments(parser: ArgumentParser) -> None:
         "-o", "--output", metavar="DIR", required=True, help="folder for the results, a new one"
     )
     add_group_arguments(parser)
-    parser.add_argument("--batch-size", type=int, metavar="N", help="batch of one rank")
-    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="turns of each plan (5)")
-    parser.add_argument("--steps", type=int, default=10, metavar="N", help="timed in a turn (10)")
-    parser.add_argument("--warmup", type=int, default=3, metavar="N", help="before them (3)")
-    parser.add_argument(
+    steps = parser.add_argument_group("batches and steps")
+    steps.add_argument("--batch-size", type=int, metavar="N", help="batch of one rank")
+    steps.add_argument("--rounds", type=int, default=5, metavar="N", help="turns of each plan (5)")
+    steps.add_argument("--steps", type=int, default=10, metavar="N", help="timed in a turn (10)")
+    steps.add_argument("--warmup", type=int, default=3, metavar="N", help="before them (3)")
+    steps.add_argument(
         "--lengths", choices=("fixed", "poisson"), default="fixed", help="of bags around the mean"
     )
-    parser.add_argument(
+    steps.add_argument(
         "--zipf", type=float, default=0.0, metavar="S", help="skew of ids; 0, the default, is none"
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of all that is drawn")
-    parser.add_argument(
+    steps.add_argument("--seed", type=int, default=0, metavar="N", help="of all that is drawn")
+    steps.add_argument(
         "--dataset",
         metavar="NAME",
         help="package.module:function(rank, ranks) that yields KeyedJaggedTensors",
     )
-    parser.add_argument(
+    steps.add_argument(
         "--scale-rows",
         type=_scale,
         default=1,
         metavar="N",
-        help="divide the tables' rows by N, or `auto`: by as much as it takes to fit",
+        help="divide tables' rows by N, or by what it takes to fit (`auto`)",
     )
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     add_reading_arguments(parser)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable
 from difflib import get_close_matches
+from functools import partial
 from textwrap import fill
 from typing import Any, NoReturn
 
@@ -12,13 +13,19 @@ from fastplan.cli.commands import Command, load
 from fastplan.cli.errors import UsageError
 from fastplan.report.names import visible
 
+_WIDTH = 98  # of help, wherever it is read: a line for each option
+
 
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are UsageError, and which takes options in full only."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(
-            formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **settings
+            formatter_class=partial(
+                argparse.RawDescriptionHelpFormatter, width=_WIDTH, max_help_position=34
+            ),
+            allow_abbrev=False,
+            **settings,
         )
         self.color = False  # of Python's own help, which knows no --no-color
 
@@ -63,7 +70,7 @@ def command_parser(command: Command) -> tuple[Parser, Any]:
     module = load(command)
     parser = Parser(
         prog=f"fastplan {command.name}",
-        description=fill(" ".join(module.HELP.split()), 98),
+        description=fill(" ".join(module.HELP.split()), _WIDTH),
         epilog=examples(module.EXAMPLES),
     )
     add_common(parser)

@@ -38,31 +38,34 @@ fastplan plan model.yaml --sku h100 --world-size 64 --cost mypkg.costs:my_cost
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("model", metavar="FILE", help="a spec file, or package.module:function")
     add_cluster_arguments(parser)
-    parser.add_argument(
+    own = parser.add_argument_group("costs of your own")
+    own.add_argument(
         "--cost", metavar="NAME", help="package.module:function with @fastplan.shard_cost"
     )
-    parser.add_argument(
+    own.add_argument(
         "--objective", metavar="NAME", help="package.module:function with @fastplan.plan_objective"
     )
-    parser.add_argument("-o", "--output", metavar="FILE", help="write the plan as JSON")
-    parser.add_argument("--html", metavar="FILE", help="write a report to look at in a browser")
-    parser.add_argument(
+    output = parser.add_argument_group("output")
+    output.add_argument("-o", "--output", metavar="FILE", help="write the plan as JSON")
+    output.add_argument("--html", metavar="FILE", help="write a report to look at in a browser")
+    output.add_argument("--json", action="store_true", help="print the result as JSON")
+    output.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    older = parser.add_argument_group("older plans")
+    older.add_argument(
         "--cache", metavar="WHERE", help="directory or URL of a plan cache; default: FASTPLAN_CACHE"
     )
-    parser.add_argument("--no-cache", action="store_true", help="use no cache")
-    parser.add_argument(
+    older.add_argument("--no-cache", action="store_true", help="use no cache")
+    older.add_argument(
         "--previous", metavar="FILE", help="a plan file to follow: few bytes move from there"
     )
-    parser.add_argument(
+    older.add_argument(
         "--max-moved",
         metavar="PART",
         help="bytes that may move beyond what must; default 5%%",
     )
-    parser.add_argument(
+    older.add_argument(
         "--slack", metavar="PART", help="how far the rating may be above a new plan's; default 1%%"
     )
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
     optimizing.add_arguments(parser, rules=True)
 
 

@@ -13,7 +13,7 @@ def add_reading_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--trust-pickle",
         action="store_true",
-        help="read pickled ShardingPlans, which can run any code: only your own",
+        help="read pickled ShardingPlans; these can run any code",
     )
 
 

@@ -48,19 +48,20 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--dry-run", action="store_true", help="list the cells and plan nothing")
     optimizing.add_arguments(parser, rules=False)
-    output = parser.add_mutually_exclusive_group()
+    answers = parser.add_argument_group("answers")
+    output = answers.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="print everything as JSON")
     output.add_argument("--csv", action="store_true", help="print a line for each cell")
-    parser.add_argument(
+    answers.add_argument(
         "--smallest", action="store_true", help="name the smallest cluster that fits"
     )
-    parser.add_argument(
+    answers.add_argument(
         "--cheapest",
         type=_rating,
         metavar="RATING",
-        help="name the cheapest cluster with a rating of at most so many milliseconds",
+        help="name the cheapest cluster with at most so many milliseconds",
     )
-    parser.add_argument(
+    answers.add_argument(
         "--price",
         type=_price,
         action="append",

@@ -22,16 +22,17 @@ def is_function(target: str) -> bool:
 
 def add_cluster_arguments(parser: ArgumentParser) -> None:
     """The options that choose a cluster and a variant of the model."""
-    parser.add_argument(
+    group = parser.add_argument_group("cluster and model")
+    group.add_argument(
         "--sku", metavar="NAME", help="hardware: a name of `fastplan skus`, or a file"
     )
-    parser.add_argument("--world-size", type=int, metavar="N", help="ranks")
-    parser.add_argument("--local-world-size", type=int, metavar="N", help="ranks of one host")
-    parser.add_argument("--batch-size", type=int, metavar="N", help="batch of one rank")
-    parser.add_argument(
+    group.add_argument("--world-size", type=int, metavar="N", help="ranks")
+    group.add_argument("--local-world-size", type=int, metavar="N", help="ranks of one host")
+    group.add_argument("--batch-size", type=int, metavar="N", help="batch of one rank")
+    group.add_argument(
         "--precision", choices=("fp32", "fp16", "bf16"), help="of all tables of floating point"
     )
-    parser.add_argument(
+    group.add_argument(
         "--torchrec", metavar="VERSION", help="whose planner to match; default: the installed one's"
     )
 

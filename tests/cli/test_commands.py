@@ -68,3 +68,11 @@ def test_its_examples_can_be_parsed(name, line):
 def test_options_that_all_commands_have_are_there(name):
     parser, _ = command_parser(BY_NAME[name])
     assert {"--debug", "--no-color", "--help"} <= set(parser._option_string_actions)
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_an_option_is_told_in_one_line(capsys, name):
+    main((name, "--help"))
+    told = capsys.readouterr().out.partition("\noptions:\n")[2].partition("\nexamples:\n")[0]
+    assert told
+    assert not [line for line in told.splitlines() if line.startswith(" " * 20)]
