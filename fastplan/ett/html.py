@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Iterable
 from html import escape
 from importlib.resources import files
@@ -14,17 +12,17 @@ from fastplan.ett.drawing import axis, chosen_ranks, lane, legend
 from fastplan.ett.names import name_of
 from fastplan.ett.pieces import Piece, within
 from fastplan.ett.report_text import (
+    attempt_cells,
     by_bucket,
     by_span,
-    ended_text,
     facts,
     lost_text,
-    planning_text,
     recovery,
     shares,
 )
 from fastplan.ett.timeline import Attempt, Job
 from fastplan.report.names import visible
+from fastplan.report.page import html_page
 from fastplan.report.units import of_count, of_seconds, of_share
 
 _FEW_STARTS = 12
@@ -35,10 +33,9 @@ _FEW_RANKS = 32
 def html_report(job: Job, report: Report | None = None) -> str:
     """A page about a job: its account, its timeline by rank and attempt, and its starts."""
     report = account(job) if report is None else report
-    style = _style()
-    name = escape(visible(report.source or "job"))
+    name = visible(report.source or "job")
     body = [
-        f'<header><p class="mark">Effective Training Time</p><h1>{name}</h1>'
+        f'<header><p class="mark">Effective Training Time</p><h1>{escape(name)}</h1>'
         f'<p class="facts">{escape(facts(report))}</p></header>',
         _summary(report),
         _waterfall(report),
@@ -50,43 +47,13 @@ def html_report(job: Job, report: Report | None = None) -> str:
         _notes(report),
         f"<footer>Made by fastplan {escape(__version__)}.</footer>",
     ]
-    return _PAGE.format(
-        policy=escape(_policy(style)), title=name, style=style, body="\n".join(body)
-    )
-
-
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta name="referrer" content="no-referrer">
-<title>{title}: Effective Training Time</title>
-<link rel="icon" href="data:,">
-<style>{style}</style>
-</head>
-<body>
-{body}
-</body>
-</html>
-"""
+    return html_page(f"{name}: Effective Training Time", _style(), body)
 
 
 def _style() -> str:
     base = files("fastplan.report").joinpath("assets", "base.css").read_text("utf-8")
     own = files("fastplan.ett").joinpath("assets", "ett.css").read_text("utf-8")
     return f"{base}\n{own}"
-
-
-def _policy(style: str) -> str:
-    """Only this page's own style: no script, no network."""
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    return (
-        f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; "
-        "form-action 'none'"
-    )
 
 
 def _section(title: str, *parts: str) -> str:
@@ -233,18 +200,7 @@ def _table(titles: list[tuple[str, bool]], rows: list[list[str]]) -> str:
 def _attempts(report: Report) -> str:
     titles = [("Attempt", False), ("Time", True), ("To training", True)]
     titles += [("Of it planning", True), ("Steps", True), ("Lost", True), ("Ended", False)]
-    rows = [
-        [
-            str(attempt.number),
-            of_seconds(attempt.seconds),
-            "-" if attempt.to_training is None else of_seconds(attempt.to_training),
-            planning_text(attempt),
-            f"{attempt.steps:,}",
-            f"{attempt.lost_steps:,}",
-            ended_text(attempt),
-        ]
-        for attempt in report.attempts
-    ]
+    rows = [attempt_cells(attempt) for attempt in report.attempts]
     return _section("Attempts", _table(titles, rows))
 
 

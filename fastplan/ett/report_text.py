@@ -160,24 +160,25 @@ def _attempts(report: Report, style: Style) -> Iterator[str]:
         Column("ended"),
     ]
     shown = report.attempts[:_FEW_ATTEMPTS]
-    rows = [
-        [
-            str(attempt.number),
-            of_seconds(attempt.seconds),
-            "-" if attempt.to_training is None else of_seconds(attempt.to_training),
-            planning_text(attempt),
-            f"{attempt.steps:,}",
-            f"{attempt.lost_steps:,}",
-            ended_text(attempt),
-        ]
-        for attempt in shown
-    ]
-    yield from table_lines(columns, rows, style)
+    yield from table_lines(columns, [attempt_cells(attempt) for attempt in shown], style)
     if len(report.attempts) > len(shown):
         yield style.paint(f"  and {len(report.attempts) - len(shown)} more attempts", "dim")
 
 
-def planning_text(attempt: AttemptReport) -> str:
+def attempt_cells(attempt: AttemptReport) -> list[str]:
+    """An attempt as a row of a table."""
+    return [
+        str(attempt.number),
+        of_seconds(attempt.seconds),
+        "-" if attempt.to_training is None else of_seconds(attempt.to_training),
+        _planning_text(attempt),
+        f"{attempt.steps:,}",
+        f"{attempt.lost_steps:,}",
+        _ended_text(attempt),
+    ]
+
+
+def _planning_text(attempt: AttemptReport) -> str:
     """What planning took, and how much that is of the start."""
     if not attempt.planning:
         return "-"
@@ -186,7 +187,7 @@ def planning_text(attempt: AttemptReport) -> str:
     return of_seconds(attempt.planning) + share
 
 
-def ended_text(attempt: AttemptReport) -> str:
+def _ended_text(attempt: AttemptReport) -> str:
     """How it ended, in words."""
     if attempt.cause is not None:
         return attempt.cause.splitlines()[0] if attempt.cause.strip() else "failed"

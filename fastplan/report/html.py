@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
@@ -22,6 +20,7 @@ from fastplan.report.html_compare import (
 from fastplan.report.html_data import embedded, plan_data
 from fastplan.report.inspect_text import facts, page_of
 from fastplan.report.names import visible
+from fastplan.report.page import html_page
 from fastplan.report.terminal import Style
 
 
@@ -51,35 +50,10 @@ def html_report(
             plan["lanes"] += arrivals(step, labels[0], plan["ranks"])
         body += [comparison_section(comparison), measured_section(comparison, findings)]
     body += [_summary(labels), _RANKS, _TABLES, _provenance(analyses, labels), _noscript(analyses)]
-    return _PAGE.format(
-        policy=escape(_policy(style, script)),
-        title=escape(visible(analyses[0].plan.name)),
-        style=style,
-        body="\n".join(body),
-        data=embedded(data),
-        script=script,
-    )
+    body.append(f'<script id="data" type="application/json">{embedded(data)}</script>')
+    title = f"{visible(analyses[0].plan.name)}: sharding plan"
+    return html_page(title, style, body, script)
 
-
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta name="referrer" content="no-referrer">
-<title>{title}: sharding plan</title>
-<link rel="icon" href="data:,">
-<style>{style}</style>
-</head>
-<body>
-{body}
-<script id="data" type="application/json">{data}</script>
-<script>{script}</script>
-</body>
-</html>
-"""
 
 _RANKS = """<section id="ranks" aria-labelledby="ranks-title">
 <div class="bar">
@@ -112,19 +86,6 @@ _TABLES = """<section id="tables" aria-labelledby="tables-title">
 def _assets(*names: str) -> str:
     home = files("fastplan.report").joinpath("assets")
     return "\n".join(home.joinpath(name).read_text("utf-8") for name in names)
-
-
-def _policy(style: str, script: str) -> str:
-    """Only this page's own style and script, and no network at all."""
-
-    def source(text: str) -> str:
-        digest = hashlib.sha256(text.encode()).digest()
-        return f"'sha256-{base64.b64encode(digest).decode()}'"
-
-    return (
-        f"default-src 'none'; script-src {source(script)}; style-src {source(style)}; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
-    )
 
 
 def _header(first: Analysis, labels: list[str]) -> str:
