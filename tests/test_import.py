@@ -1,31 +1,19 @@
 """Importing fastplan is cheap."""
 
-import subprocess
-import sys
-
 import pytest
 
-
-def run(code: str, **environment: str) -> str:
-    result = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"PATH": "", "PYTHONPATH": ":".join(sys.path), **environment},
-    )
-    return result.stdout.strip()
+from tests.interpreter import python
 
 
 def test_importing_fastplan_loads_neither_torch_nor_numba_nor_numpy():
     code = "import fastplan, sys; print([m for m in HEAVY if m in sys.modules])"
     heavy = ["torch", "torchrec", "numba", "numpy", "fbgemm_gpu"]
-    assert run(code.replace("HEAVY", repr(heavy))) == "[]"
+    assert python(code.replace("HEAVY", repr(heavy))) == "[]"
 
 
 def test_the_core_needs_no_torch():
     code = "import fastplan.core.solve, sys; print('torch' in sys.modules)"
-    assert run(code) == "False"
+    assert python(code) == "False"
 
 
 def test_a_default_plan_loads_no_numba():
@@ -40,7 +28,7 @@ planner = EmbeddingShardingPlanner(topology=topology, stats=[])
 planner.plan(module(), [EmbeddingBagCollectionSharder()])
 print(planner.last_run.engine, 'numba' in sys.modules)
 """
-    assert run(code) == "native False"
+    assert python(code) == "native False"
 
 
 def test_what_is_not_installed_is_named_with_the_way_out():
@@ -83,17 +71,17 @@ def test_unknown_names_are_attribute_errors():
 
 
 def test_names_are_listed_before_they_are_loaded():
-    assert "EmbeddingShardingPlanner" in run("import fastplan; print(dir(fastplan))")
+    assert "EmbeddingShardingPlanner" in python("import fastplan; print(dir(fastplan))")
 
 
 def test_the_command_is_never_patched():
     code = "import sys; sys.argv[0] = '/fastplan'; import fastplan; print('torch' in sys.modules)"
-    assert run(code, FASTPLAN_PATCH="1") == "False"
+    assert python(code, FASTPLAN_PATCH="1") == "False"
 
 
 def test_hooks_are_installed_with_the_import_where_recording_is_asked_for(tmp_path):
     code = (
         "import fastplan, sys; print([n in sys.modules for n in ('fastplan.ett.hooks', 'torch')])"
     )
-    assert run(code, FASTPLAN_ETT=str(tmp_path)) == "[True, False]"
-    assert run(code) == "[False, False]"
+    assert python(code, FASTPLAN_ETT=str(tmp_path)) == "[True, False]"
+    assert python(code) == "[False, False]"

@@ -3,10 +3,7 @@
 import copy
 import functools
 import gc
-import os
 import random
-import subprocess
-import sys
 from dataclasses import replace
 from itertools import chain
 from operator import itemgetter
@@ -28,6 +25,7 @@ from torchrec.distributed.types import ShardMetadata
 import fastplan
 from fastplan.bridge import fast_start
 from fastplan.bridge.replacement import PatchRefused, replace_all
+from tests.interpreter import python
 
 INFER = "_infer_sharding_spec_from_shards_metadata"
 PARSE = "_parse_and_validate_remote_device"
@@ -138,11 +136,7 @@ def test_the_environment_variable_chooses_the_start(value, patched):
         "import fastplan; from torchrec.distributed import embedding_sharding;"
         "print(hasattr(embedding_sharding.group_tables, '__wrapped__'))"
     )
-    environment = {**os.environ, "FASTPLAN_PATCH": value, "PYTHONPATH": ":".join(sys.path)}
-    result = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
-    assert result.stdout.strip().splitlines()[-1] == patched
+    assert python(code, FASTPLAN_PATCH=value).splitlines()[-1] == patched
 
 
 def cut(generator: random.Random) -> list[ShardMetadata]:

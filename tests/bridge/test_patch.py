@@ -1,9 +1,5 @@
 """TorchRec's own defaults use fastplan's planner while it is patched in."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 import torch.distributed as dist
@@ -13,6 +9,7 @@ from torchrec.distributed import model_parallel, shard
 from torchrec.distributed.planner import planners
 
 import fastplan
+from tests.interpreter import python
 
 STOCK = planners.EmbeddingShardingPlanner
 
@@ -64,11 +61,7 @@ def test_the_environment_variable_patches_on_import(value, patched):
         "import fastplan, sys; m = sys.modules.get('torchrec.distributed.model_parallel');"
         "print(m is not None and m.EmbeddingShardingPlanner.__module__.startswith('fastplan'))"
     )
-    environment = {**os.environ, "FASTPLAN_PATCH": value, "PYTHONPATH": ":".join(sys.path)}
-    result = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
-    assert result.stdout.strip().splitlines()[-1] == patched
+    assert python(code, FASTPLAN_PATCH=value).splitlines()[-1] == patched
 
 
 @pytest.fixture

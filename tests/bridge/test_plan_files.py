@@ -2,7 +2,6 @@
 
 import copy
 import io
-import json
 import os
 import pickle
 from pathlib import Path
@@ -31,6 +30,7 @@ from fastplan.bridge.plan_files import (
 from fastplan.bridge.plan_placement import PlacementRule, Placements
 from fastplan.plans import file as file_module
 from tests.parity.small import small_model, small_topology
+from tests.plans.samples import NO_PLANS
 
 from .plans import SEEDS, assert_equal_plans, every_setting, made, one_table, spec
 
@@ -326,24 +326,7 @@ def test_other_versions_are_refused(file: Path) -> None:
         load_plan(file)
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"{",
-        b"null",
-        b"[]",
-        b"\xff\xfe\x00",
-        b"{}",
-        b'{"a": NaN}',
-        b'{"a": ' + b"9" * 5000 + b"}",
-        b"[" * 100_000,
-        b'{"a":' * 100_000,
-        b"[" * 900 + b"]" * 900,
-        json.dumps({"format": "fastplan sharding plan"}).encode(),
-    ],
-    ids=range(12),
-)
+@pytest.mark.parametrize("data", NO_PLANS, ids=range(len(NO_PLANS)))
 def test_what_is_no_plan_is_refused(data: bytes, file: Path) -> None:
     file.write_bytes(data)
     with pytest.raises(PlanFileError, match=r"plan\.json"):

@@ -4,7 +4,6 @@ import copy
 import json
 import random
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from fastplan.bridge.plan_files import PlanFileError, load_plan, save_plan
 from fastplan.bridge.plan_placement import PlacementRule, Placements
 from fastplan.plans import entries
 from tests.parity.small import small_topology
+from tests.trees import Node, nodes
 
 from .plans import every_setting, one_table, spec
 
@@ -33,8 +33,6 @@ OPTIONAL = (
     "key_value_params",
 )
 RETYPED = [None, True, -1, 1.5, 10**30, "text", "0-99999999999999999999", [], [[]], {}, {"a": 1}]
-
-Node = tuple[str | int, ...]
 
 
 def small_file() -> Any:
@@ -55,17 +53,6 @@ def content(plan: Any) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         save_plan(plan, Path(folder) / "plan", notes={"by": "hand"}, fingerprint="abc")
         return json.loads((Path(folder) / "plan").read_text())
-
-
-def nodes(value: Any, path: Node = ()) -> Iterator[Node]:
-    items: Any = ()
-    if isinstance(value, dict):
-        items = value.items()
-    elif isinstance(value, list):
-        items = enumerate(value)
-    for key, item in items:
-        yield (*path, key)
-        yield from nodes(item, (*path, key))
 
 
 SMALL = small_file()

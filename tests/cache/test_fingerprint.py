@@ -17,6 +17,7 @@ from fastplan.cache.fingerprint import (
 from fastplan.spec.request import Coefficients, MenuItem, Partitioner, Proposer
 from tests.plans.samples import canonical_of, random_request
 from tests.problems import ALL_TYPES, DEFAULT_SEARCH, request, table
+from tests.trees import nodes
 
 TABLES = [table(f"t{i}", 1000 * (i + 1), 64) for i in range(4)]
 REQUEST = request(TABLES, 8, 4, ALL_TYPES)
@@ -191,17 +192,6 @@ def test_a_search_comes_back_with_its_state():
         timeout_seconds=1.5,
     )
     assert parse_search(read_back(canonical(search=search))[1]) == search
-
-
-def nodes(value, path=()):
-    items = ()
-    if isinstance(value, dict):
-        items = value.items()
-    elif isinstance(value, list):
-        items = enumerate(value)
-    for key, item in items:
-        yield (*path, key)
-        yield from nodes(item, (*path, key))
 
 
 def at(value, path):

@@ -26,3 +26,11 @@ def where(tmp_path, monkeypatch):
 @pytest.fixture
 def store(where):
     return DirectoryStore(where)
+
+
+@pytest.fixture
+def spec(request, tmp_path):
+    """A file with the SPEC of the tests."""
+    file = tmp_path / "model.yaml"
+    file.write_text(request.module.SPEC)
+    return str(file)

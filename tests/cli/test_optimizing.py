@@ -28,13 +28,6 @@ tables:
 MOVES = ("--optimize", "--move-budget", "20000")
 
 
-@pytest.fixture
-def spec(tmp_path):
-    file = tmp_path / "model.yaml"
-    file.write_text(SPEC)
-    return str(file)
-
-
 def plan(spec, *words):
     return main(("plan", spec, "--sku", "h100", "--world-size", "8", "--no-cache", *words))
 

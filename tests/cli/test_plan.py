@@ -17,13 +17,6 @@ tables:
 """
 
 
-@pytest.fixture
-def spec(tmp_path):
-    file = tmp_path / "model.yaml"
-    file.write_text(SPEC)
-    return str(file)
-
-
 def plan(spec, *words):
     return main(("plan", spec, "--sku", "h100", *words))
 

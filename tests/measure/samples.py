@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -105,7 +106,21 @@ def write_runs(
     """A folder as `measure` leaves it, with steps of so many seconds and some noise."""
     random = np.random.default_rng(seed)
     folder.mkdir(parents=True, exist_ok=True)
-    told = {
+    (folder / "run.json").write_text(json.dumps({**_told(plans, ranks), **about}))
+
+    def drawn(base: float) -> list[float]:
+        return (base * (1 + noise * random.standard_normal(5))).tolist()
+
+    with open(folder / "rounds.jsonl", "w") as stream:
+        for number in range(rounds):
+            for position, label in enumerate(plans):
+                measured = [_measured(rank, seconds[label], drawn) for rank in range(ranks)]
+                line = {"round": number, "plan": position, "ranks": measured}
+                stream.write(json.dumps(line) + "\n")
+
+
+def _told(plans: dict[str, Plan], ranks: int) -> dict[str, Any]:
+    return {
         "format": "fastplan measurement",
         "version": 1,
         "model": "small",
@@ -122,37 +137,20 @@ def write_runs(
             }
             for label, plan in plans.items()
         ],
-        **about,
     }
-    (folder / "run.json").write_text(json.dumps(told))
-    lines = []
-    for number in range(rounds):
-        for position, label in enumerate(plans):
-            base = seconds[label]
 
-            def drawn(part: float, base: float = base) -> list[float]:
-                return (base * part * (1 + noise * random.standard_normal(5))).tolist()
 
-            lines.append(
-                {
-                    "round": number,
-                    "plan": position,
-                    "ranks": [
-                        {
-                            "rank": rank,
-                            "device": "test CPU",
-                            "steps": drawn(1.0),
-                            "parts": {
-                                "input_dist": drawn(0.1),
-                                "lookup": drawn(0.2),
-                                "output_dist": drawn(0.3),
-                                "backward": drawn(0.4),
-                            },
-                            "peak_memory": (2 << 20) + rank,
-                        }
-                        for rank in range(ranks)
-                    ],
-                }
-            )
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    (folder / "rounds.jsonl").write_text(text)
+def _measured(rank: int, step: float, drawn: Callable[[float], list[float]]) -> dict[str, Any]:
+    """What a rank tells of a turn; a step is made of four parts."""
+    return {
+        "rank": rank,
+        "device": "test CPU",
+        "steps": drawn(step),
+        "parts": {
+            "input_dist": drawn(step * 0.1),
+            "lookup": drawn(step * 0.2),
+            "output_dist": drawn(step * 0.3),
+            "backward": drawn(step * 0.4),
+        },
+        "peak_memory": (2 << 20) + rank,
+    }

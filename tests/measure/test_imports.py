@@ -1,7 +1,6 @@
 """What the commands import before a rank is started."""
 
-import subprocess
-import sys
+from tests.interpreter import python
 
 
 def test_preparing_reading_and_fitting_need_no_torch():
@@ -13,4 +12,4 @@ def test_preparing_reading_and_fitting_need_no_torch():
         "import fastplan.measure.rerate, fastplan.measure.runs_text, fastplan.measure.worker\n"
         "assert not {'torch', 'torchrec', 'numba'} & sys.modules.keys()\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    python(code)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
 
 from fastplan.offline.sweep import MIXED, SweepError, cells, precision_of, variant
 from fastplan.spec.model import TableSpec
+from tests.interpreter import python
 from tests.offline.samples import hardware, model, own_topology, sweep
 
 
@@ -57,8 +56,7 @@ def test_ids_are_the_same_in_every_process() -> None:
         "from tests.offline.samples import sweep\n"
         "print(*[cell.id for cell in cells(sweep())])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [cell.id for cell in cells(sweep())]
+    assert python(code).split() == [cell.id for cell in cells(sweep())]
 
 
 def test_ids_tell_apart_what_changes_an_answer_and_nothing_else() -> None:

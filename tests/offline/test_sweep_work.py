@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import pickle
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from fastplan.offline.sweep_work import Task, pack_model, reason, work
 from fastplan.spec.job import CannotPlan
 from fastplan.spec.lower import lower
 from fastplan.spec.units import format_size
+from tests.interpreter import python
 from tests.offline.samples import hardware, model, sweep, tight
 
 
@@ -125,7 +124,7 @@ def test_workers_load_no_torch() -> None:
         "assert all(row.fits for row in rows_of(sweep(), tempfile.mkdtemp()))\n"
         "assert not {'torch', 'torchrec', 'numba'} & set(sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    python(code)
 
 
 def test_pods_and_hosts_are_those_of_the_sku() -> None:

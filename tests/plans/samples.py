@@ -16,6 +16,34 @@ from fastplan.spec.request import Cluster, Request, Search
 from tests import problems
 from tests.problems import ALL_TYPES, GIB
 
+# What any reader of plan files refuses.
+NO_PLANS = (
+    b"",
+    b"{",
+    b"null",
+    b"[]",
+    b"\xff\xfe\x00",
+    b"{}",
+    b'{"a": NaN}',
+    b'{"a": ' + b"9" * 5000 + b"}",
+    b"[" * 100_000,
+    b'{"a":' * 100_000,
+    b"[" * 900 + b"]" * 900,
+    b'{"format": "fastplan sharding plan"}',
+    b'{"format": "fastplan sharding plan", "version": 2}',
+    b'{"format": "fastplan sharding plan", "version": true}',
+)
+
+
+def damaged(draw: random.Random, data: bytes) -> bytes:
+    """The data with up to three pieces of it in wrong places."""
+    made = bytearray(data)
+    for _ in range(draw.randint(1, 3)):
+        start, other = draw.randrange(len(data)), draw.randrange(len(data))
+        made[start : start + draw.randint(0, 9)] = data[other : other + draw.randint(0, 9)]
+    return bytes(made)
+
+
 # Random problems that have a plan.
 SEEDS = (0, 3, 5, 6, 7, 8, 9, 13, 14, 15, 17, 18, 19, 20, 21, 22, 23, 24, 25, 27, 28, 29, 31, 32)
 

@@ -16,25 +16,13 @@ from fastplan.plans.checks import PlanFileError
 from fastplan.plans.file import parse_plan, plan_text
 from fastplan.spec.vocabulary import KERNEL_INDEX
 from tests.plans.samples import mixed_plan
+from tests.trees import Node, nodes
 
 PLAN = mixed_plan(count=7)
 CONTENT = json.loads(plan_text(PLAN))
 RETYPED = [None, True, -1, 0, 1.5, 10**30, "0x1p+99999", [[]], {}]
 # Without these the file tells less, or tables in another order.
 FREE = (("basis",), ("basis", "order"), ("notes", "model"), ("ranks_per_host",))
-
-Node = tuple[Any, ...]
-
-
-def nodes(value: Any, path: Node = ()) -> Any:
-    items: Any = ()
-    if isinstance(value, dict):
-        items = value.items()
-    elif isinstance(value, list):
-        items = enumerate(value)
-    for key, item in items:
-        yield (*path, key)
-        yield from nodes(item, (*path, key))
 
 
 # One option of a menu is like another.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import subprocess
-import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +16,15 @@ from fastplan.cache.fingerprint import canonical_request, parse_search
 from fastplan.plans import file as file_module
 from fastplan.plans.file import parse_plan, plan_text, read_plan, write_plan
 from fastplan.plans.plan import Layout, Plan
-from tests.plans.samples import SEEDS, assert_same_layout, mixed_plan, random_plan
+from tests.interpreter import python
+from tests.plans.samples import (
+    NO_PLANS,
+    SEEDS,
+    assert_same_layout,
+    damaged,
+    mixed_plan,
+    random_plan,
+)
 
 PLANS = [partial(random_plan, seed) for seed in SEEDS] + [
     partial(mixed_plan, seed) for seed in range(10)
@@ -156,25 +162,7 @@ def test_a_plan_that_contradicts_itself_is_not_written(change, place, text, tmp_
     assert not os.listdir(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"{",
-        b"null",
-        b"[]",
-        b"\xff\xfe\x00",
-        b"{}",
-        b'{"a": NaN}',
-        b'{"a": ' + b"9" * 5000 + b"}",
-        b"[" * 100_000,
-        b'{"a":' * 100_000,
-        b'{"format": "fastplan sharding plan"}',
-        b'{"format": "fastplan sharding plan", "version": 2}',
-        b'{"format": "fastplan sharding plan", "version": true}',
-    ],
-    ids=range(13),
-)
+@pytest.mark.parametrize("data", NO_PLANS, ids=range(len(NO_PLANS)))
 def test_what_is_no_plan_is_refused(data):
     with pytest.raises(PlanFileError, match=r"^plan\.json: "):
         parse_plan(data, "plan.json")
@@ -201,12 +189,8 @@ def test_a_damaged_file_is_refused_or_is_a_plan():
     data = plan_text(mixed_plan(count=7)).encode()
     refused = 0
     for _ in range(1500):
-        damaged = bytearray(data)
-        for _ in range(draw.randint(1, 3)):
-            start, other = draw.randrange(len(data)), draw.randrange(len(data))
-            damaged[start : start + draw.randint(0, 9)] = data[other : other + draw.randint(0, 9)]
         try:
-            parse_plan(bytes(damaged), "plan.json")
+            parse_plan(damaged(draw, data), "plan.json")
         except PlanFileError:
             refused += 1
     assert refused > 1400
@@ -221,12 +205,5 @@ def test_reading_and_writing_need_no_torch(tmp_path: Path):
         f"write_plan(plan, {str(tmp_path / 'again.json')!r});"
         "print([m for m in ('torch', 'torchrec', 'numba', 'fsspec') if m in sys.modules])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"PATH": "", "PYTHONPATH": ":".join(sys.path)},
-    )
-    assert done.stdout.strip() == "[]"
+    assert python(code) == "[]"
     assert (tmp_path / "again.json").read_bytes() == (tmp_path / "plan.json").read_bytes()

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import pickle
 import random
-import subprocess
-import sys
 
 import pytest
 
 from fastplan.plans.checks import PlanFileError
 from fastplan.plans.file import plan_text, write_plan
 from fastplan.plans.foreign import READABLE, WRITABLE, read_any, write_any
+from tests.interpreter import python
 from tests.plans.samples import assert_same_layout, mixed_plan
 
 
@@ -104,15 +103,9 @@ def test_a_trusted_pickle_needs_torchrec(path):
         f"try: read_any({str(path)!r}, trust_pickle=True)\n"
         "except Exception as error: print(type(error).__name__, error)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"PATH": "", "PYTHONPATH": ":".join(sys.path)},
-    )
-    assert done.stdout.startswith("PlanFileError")
-    assert "which only TorchRec reads" in done.stdout
+    told = python(code)
+    assert told.startswith("PlanFileError")
+    assert "which only TorchRec reads" in told
 
 
 def test_unknown_formats_are_named(path):

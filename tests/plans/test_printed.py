@@ -9,6 +9,7 @@ import pytest
 
 from fastplan.plans.checks import PlanFileError
 from fastplan.plans.foreign import read_any
+from tests.plans.samples import damaged
 
 # What TorchRec 1.9's dry run has saved for a model with tables of every sharding type.
 SAMPLE = Path(__file__).parent / "data" / "dry_run_sharding_plan.txt"
@@ -105,12 +106,8 @@ def test_a_damaged_text_is_refused_or_is_a_plan(tmp_path):
     data = SAMPLE.read_bytes()
     refused = 0
     for _ in range(600):
-        damaged = bytearray(data)
-        for _ in range(draw.randint(1, 3)):
-            start, other = draw.randrange(len(data)), draw.randrange(len(data))
-            damaged[start : start + draw.randint(0, 9)] = data[other : other + draw.randint(0, 9)]
         try:
-            read(bytes(damaged), tmp_path)
+            read(damaged(draw, data), tmp_path)
         except PlanFileError:
             refused += 1
     assert refused > 300

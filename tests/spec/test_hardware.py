@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import FrozenInstanceError, replace
 from typing import Any
 
 import pytest
 
 from fastplan.spec.hardware import HardwareError, find_hardware, for_job, topology_arguments
+from tests.interpreter import python
 from tests.spec.skus import SHIPPED, one
 
 
@@ -157,7 +156,4 @@ class TestHardware:
             "import sys; from fastplan.spec.hardware import find_hardware; find_hardware('h100');"
             "print(*{'torch', 'torchrec', 'numba', 'numpy', 'yaml', 'difflib'} & {*sys.modules})"
         )
-        done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True
-        )
-        assert done.stdout.split() == []
+        assert python(code) == ""
