@@ -9,12 +9,20 @@ import argparse
 import sys
 from typing import Any
 
+from bench.arguments import (
+    add_grid,
+    add_repetitions,
+    add_torchrec_limit,
+    at_least_one,
+    new_parser,
+    parse_grid,
+)
 from bench.cache_broadcast import measure_broadcast
 from bench.cache_entries import measure_entries
 from bench.cache_hits import Limits, measure_hits
 from bench.cache_report import all_differences, derived, report
 from bench.estimate import Estimate
-from bench.planning import add_grid_argument, make_case, parse_grid
+from bench.planning import make_case
 from bench.results_file import add_arguments, measured_or_shown
 
 FILE = "cache.json"
@@ -48,12 +56,8 @@ def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.cache",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_grid_argument(parser, GRID, " of plans and hits; 26 tables are Criteo's")
+    parser = new_parser("bench.cache", __doc__)
+    add_grid(parser, GRID, " of plans and hits; 26 tables are Criteo's")
     parser.add_argument(
         "--broadcast-grid",
         type=parse_grid,
@@ -75,37 +79,17 @@ def _arguments() -> argparse.Namespace:
         default=PARTS,
         help="what to measure (default: all)",
     )
-    parser.add_argument(
-        "--torchrec-limit",
-        type=float,
-        default=60.0,
-        metavar="SECONDS",
-        help="run TorchRec where it is expected to take less than this (default 60)",
-    )
-    add_arguments(parser, FILE)
-    _add_repetitions(parser)
-    arguments = parser.parse_args()
-    for name in ("repetitions", "torchrec_hits"):
-        if getattr(arguments, name) < 1:
-            parser.error(f"--{name.replace('_', '-')} must be at least 1")
-    return arguments
-
-
-def _add_repetitions(parser: argparse.ArgumentParser) -> None:
+    add_torchrec_limit(parser)
     parser.add_argument(
         "--torchrec-hits",
-        type=int,
+        type=at_least_one,
         default=3,
         metavar="N",
         help="TorchRec's PlanLoader hits, fewer where they would exceed the limit (default 3)",
     )
-    parser.add_argument(
-        "--repetitions",
-        type=int,
-        default=15,
-        metavar="N",
-        help="runs of fastplan, packs and unpacks (default 15)",
-    )
+    add_repetitions(parser, 15, "runs of fastplan, packs and unpacks")
+    add_arguments(parser, FILE)
+    return parser.parse_args()
 
 
 def _counts(text: str) -> list[int]:

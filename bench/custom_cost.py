@@ -27,8 +27,9 @@ from torchrec.distributed.planner.shard_estimators import (
 from torchrec.distributed.planner.types import Topology
 
 import fastplan
+from bench.arguments import add_repetitions, new_parser, parse_grid
 from bench.identity import differences, rating_difference
-from bench.planning import make_case, parse_grid
+from bench.planning import make_case
 from bench.progress import Progress
 from bench.results_file import add_arguments, measured_or_shown
 from bench.runs import Case, quiet
@@ -191,11 +192,7 @@ def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.custom_cost",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = new_parser("bench.custom_cost", __doc__)
     parser.add_argument(
         "--size",
         type=parse_grid,
@@ -203,13 +200,11 @@ def _arguments() -> argparse.Namespace:
         metavar="CELL",
         help="tables x ranks (default 100x16)",
     )
-    parser.add_argument(
-        "--repetitions", type=int, default=15, metavar="N", help="rounds (default 15)"
-    )
+    add_repetitions(parser, 15, "rounds")
     add_arguments(parser, FILE)
     arguments = parser.parse_args()
-    if arguments.repetitions < 1 or len(arguments.size) != 1:
-        parser.error("--repetitions must be at least 1, and --size one cell")
+    if len(arguments.size) != 1:
+        parser.error("--size must be one cell")
     return arguments
 
 

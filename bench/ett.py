@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from bench.arguments import add_repetitions, new_parser
 from bench.ett_check import differing_losses, told_starts, wrong_starts
 from bench.ett_launch import Steps, run_job
 from bench.ett_report import SHOWN, checks, digest, report
@@ -34,11 +35,7 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.ett",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = new_parser("bench.ett", __doc__)
     parser.add_argument("--tables", type=int, default=200, metavar="N", help="default 200")
     parser.add_argument(
         "--ranks",
@@ -50,9 +47,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--variants", nargs="+", choices=SHOWN, default=list(SHOWN), help="default: all"
     )
-    parser.add_argument(
-        "--repetitions", type=int, default=1, metavar="N", help="runs of everything (default 1)"
-    )
+    add_repetitions(parser, 1, "runs of everything")
     parser.add_argument(
         "--pages",
         type=Path,
@@ -61,10 +56,7 @@ def _arguments() -> argparse.Namespace:
         help=f"where a page per job of the first repetition goes (default {PAGES})",
     )
     add_arguments(parser, FILE)
-    arguments = parser.parse_args()
-    if arguments.repetitions < 1:
-        parser.error("--repetitions must be at least 1")
-    return arguments
+    return parser.parse_args()
 
 
 def _counts(text: str) -> list[int]:

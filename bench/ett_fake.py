@@ -19,8 +19,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from bench.arguments import add_grid, add_repetitions, new_parser
 from bench.ett_report import SHOWN, shown
-from bench.planning import add_grid_argument
 from bench.progress import Progress
 from bench.results_file import add_arguments, measured_or_shown
 from bench.text import duration, ratio, table
@@ -42,19 +42,13 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.ett_fake",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = new_parser("bench.ett_fake", __doc__)
     parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
-    add_grid_argument(parser, GRID)
+    add_grid(parser, GRID)
     parser.add_argument(
         "--variants", nargs="+", choices=VARIANTS, default=VARIANTS, help="default: all"
     )
-    parser.add_argument(
-        "--repetitions", type=int, default=1, metavar="N", help="runs of everything (default 1)"
-    )
+    add_repetitions(parser, 1, "runs of everything")
     parser.add_argument(
         "--limit",
         type=float,
@@ -64,10 +58,7 @@ def _arguments() -> argparse.Namespace:
         f"follow, too (default {LIMIT:g})",
     )
     add_arguments(parser, FILE)
-    arguments = parser.parse_args()
-    if arguments.repetitions < 1:
-        parser.error("--repetitions must be at least 1")
-    return arguments
+    return parser.parse_args()
 
 
 def _start(variant: str, tables: int, ranks: int, kept: Path) -> dict[str, Any]:

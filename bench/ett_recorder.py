@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from bench.arguments import add_repetitions, new_parser
 from bench.progress import Progress
 from bench.results_file import add_arguments, measured_or_shown
 from bench.text import table
@@ -44,14 +45,10 @@ def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.ett_recorder",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = new_parser("bench.ett_recorder", __doc__)
     parser.add_argument("--events", type=int, default=10_000_000, metavar="N", help="in one go")
     parser.add_argument("--loops", type=int, default=100_000, metavar="N", help="events per timing")
-    parser.add_argument("--repetitions", type=int, default=15, metavar="N", help="default 15")
+    add_repetitions(parser, 15, "of each timing")
     add_arguments(parser, FILE)
     return parser.parse_args()
 

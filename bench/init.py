@@ -10,8 +10,8 @@ import statistics
 import sys
 from typing import Any
 
+from bench.arguments import add_grid, at_least_one, new_parser
 from bench.init_start import WAYS, Received, in_a_fork, send, start
-from bench.planning import add_grid_argument
 from bench.progress import Progress
 from bench.results_file import add_arguments, measured_or_shown
 from bench.text import duration, ratio, table
@@ -40,22 +40,16 @@ def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.init",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_grid_argument(parser, GRID)
+    parser = new_parser("bench.init", __doc__)
+    add_grid(parser, GRID)
     parser.add_argument(
         "--repetitions",
-        type=int,
+        type=at_least_one,
         metavar="N",
         help=f"starts of each way in a cell (default {', '.join(map(str, REPETITIONS))})",
     )
     add_arguments(parser, FILE)
     arguments = parser.parse_args()
-    if arguments.repetitions is not None and arguments.repetitions < 1:
-        parser.error("--repetitions must be at least 1")
     if arguments.repetitions is None and len(arguments.grid) > len(REPETITIONS):
         parser.error(f"--repetitions is needed for more than {len(REPETITIONS)} cells")
     arguments.counts = [arguments.repetitions or REPETITIONS[i] for i in range(len(arguments.grid))]

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from bench.arguments import new_parser
 from bench.progress import Progress
 from bench.results_file import add_arguments, measured_or_shown
 from bench.runs import quiet
@@ -89,7 +90,7 @@ def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.measure", description=__doc__)
+    parser = new_parser("bench.measure", __doc__)
     parser.add_argument("--ranks", type=int, default=4, metavar="N", help="CPU ranks (default 4)")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="(default 3)")
     parser.add_argument("--steps", type=int, default=4, metavar="N", help="of a turn (default 4)")

@@ -9,6 +9,7 @@ import multiprocessing
 import sys
 from typing import Any
 
+from bench.arguments import add_grid, add_repetitions, add_torchrec_limit, new_parser
 from bench.checks import derived
 from bench.estimate import Estimate
 from bench.identity import differences, rating_difference
@@ -50,50 +51,15 @@ def _measure_all(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.planning",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_grid_argument(parser, GRID, "; 26 tables are Criteo's")
-    parser.add_argument(
-        "--torchrec-limit",
-        type=float,
-        default=60.0,
-        metavar="SECONDS",
-        help="run TorchRec where it is expected to take less than this (default 60)",
-    )
-    parser.add_argument(
-        "--repetitions", type=int, default=7, metavar="N", help="fastplan runs (default 7)"
-    )
+    parser = new_parser("bench.planning", __doc__)
+    add_grid(parser, GRID, "; 26 tables are Criteo's")
+    add_torchrec_limit(parser)
+    add_repetitions(parser, 7, "fastplan runs")
     parser.add_argument(
         "--name", default="planning", help="of the files with the results (default planning)"
     )
     add_arguments(parser, "NAME.json, with NAME.svg,")
-    arguments = parser.parse_args()
-    if arguments.repetitions < 1:
-        parser.error("--repetitions must be at least 1")
-    return arguments
-
-
-def add_grid_argument(parser: argparse.ArgumentParser, default: str, remark: str = "") -> None:
-    parser.add_argument(
-        "--grid",
-        type=parse_grid,
-        default=parse_grid(default),
-        metavar="CELLS",
-        help=f"tables x ranks, e.g. 26x8,100x16 (default {default}){remark}",
-    )
-
-
-def parse_grid(text: str) -> list[tuple[int, int]]:
-    cells = []
-    for cell in text.split(","):
-        tables, _, ranks = cell.strip().partition("x")
-        if not (tables.isdigit() and ranks.isdigit() and int(tables) and int(ranks)):
-            raise argparse.ArgumentTypeError(f"{cell!r} must be TABLESxRANKS, e.g. 100x16")
-        cells.append((int(tables), int(ranks)))
-    return cells
+    return parser.parse_args()
 
 
 def make_case(tables: int, ranks: int) -> Case:

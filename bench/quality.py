@@ -18,6 +18,7 @@ from torch import nn
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner.types import PlannerError
 
+from bench.arguments import new_parser
 from bench.models import Constraints, criteo, synthetic
 from bench.progress import Progress
 from bench.quality_baselines import WEIGHTS, greedy_rating
@@ -157,11 +158,7 @@ def _measure_all(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.quality",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = new_parser("bench.quality", __doc__)
     parser.add_argument(
         "--budgets",
         type=lambda text: [float(part) for part in text.split(",")],

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bench.arguments import add_repetitions, new_parser
 from bench.identity import rating_difference
 from bench.planning import make_case
 from bench.progress import Progress
@@ -76,19 +77,10 @@ def _measure_all(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.sweep",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--repetitions", type=int, default=3, metavar="N", help="runs of the sweep (default 3)"
-    )
+    parser = new_parser("bench.sweep", __doc__)
+    add_repetitions(parser, 3, "runs of the sweep")
     add_arguments(parser, FILE)
-    arguments = parser.parse_args()
-    if arguments.repetitions < 1:
-        parser.error("--repetitions must be at least 1")
-    return arguments
+    return parser.parse_args()
 
 
 def _write_sweep(folder: Path) -> Path:
