@@ -31,7 +31,7 @@ Columns read_problem(const py::dict& c) {
   in.option_type = column<std::uint8_t>(c, "option_type");
   const auto options = static_cast<std::ptrdiff_t>(in.option_type.size());
   in.option_kernel = column<std::uint8_t>(c, "option_kernel", options);
-  check_enum(in.option_kernel, Kernel::unfused_tpu, "option_kernel");
+  check_enum(in.option_kernel, kLastKernel, "option_kernel");
   in.option_key = column<std::uint64_t>(c, "option_key", options);
   in.option_run_begin = column<std::int64_t>(c, "option_run_begin", options + 1);
   in.run_count = column<std::int64_t>(c, "run_count");
@@ -75,7 +75,7 @@ PartitionerSettings read_partitioner(const py::dict& c) {
 ProposerSettings read_proposer(const py::dict& c) {
   ProposerSettings settings;
   const auto kind = scalar<std::uint8_t>(c, "kind");
-  if (kind > static_cast<std::uint8_t>(ProposerKind::dynamic_programming)) {
+  if (kind > static_cast<std::uint8_t>(kLastProposerKind)) {
     throw py::type_error("`kind` must name a proposer");
   }
   settings.kind = static_cast<ProposerKind>(kind);

@@ -103,8 +103,8 @@ void read_menus(const py::dict& c, EstimateInput& in) {
   in.menu_bandwidth = column<double>(c, "menu_bandwidth", n);
   in.menu_coefficients = column<std::int32_t>(c, "menu_coefficients", n);
   in.menu_begin = column<std::int64_t>(c, "menu_begin");
-  check_enum(in.menu_type, ShardingType::grid_shard, "menu_type");
-  check_enum(in.menu_kernel, Kernel::unfused_tpu, "menu_kernel");
+  check_enum(in.menu_type, kLastShardingType, "menu_type");
+  check_enum(in.menu_kernel, kLastKernel, "menu_kernel");
   if (in.menu_begin.empty()) throw py::type_error("`menu_begin` must not be empty");
   for (std::size_t i = 0; i < in.menu_begin.size(); ++i) {
     const auto before = i ? in.menu_begin[i - 1] : 0;

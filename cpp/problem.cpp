@@ -171,7 +171,7 @@ Problem Problem::from(const Columns& c) {
     for (auto o = c.table_option_begin[t]; o < c.table_option_begin[t + 1]; ++o) {
       auto& option = problem.options[o];
       option.table = static_cast<std::int32_t>(t);
-      if (c.option_type[o] > static_cast<std::uint8_t>(ShardingType::grid_shard)) {
+      if (c.option_type[o] > static_cast<std::uint8_t>(kLastShardingType)) {
         wrong("option_type", "name a sharding type");
       }
       option.type = static_cast<ShardingType>(c.option_type[o]);

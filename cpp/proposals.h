@@ -12,6 +12,7 @@
 namespace fastplan {
 
 enum class ProposerKind : std::uint8_t { grid, greedy, uniform, dynamic_programming };
+inline constexpr auto kLastProposerKind = ProposerKind::dynamic_programming;
 
 struct ProposerSettings {
   ProposerKind kind = ProposerKind::greedy;

@@ -18,6 +18,7 @@ enum class ShardingType : std::uint8_t {
   table_column_wise,
   grid_shard,
 };
+inline constexpr auto kLastShardingType = ShardingType::grid_shard;
 
 enum class Kernel : std::uint8_t {
   dense,
@@ -35,6 +36,7 @@ enum class Kernel : std::uint8_t {
   fused_triton,
   unfused_tpu,
 };
+inline constexpr auto kLastKernel = Kernel::unfused_tpu;
 
 // Where the shards of an option may go.
 enum class Reach : std::uint8_t { device, host, uniform, multi_host };
