@@ -45,7 +45,7 @@ try:
 except ModuleNotFoundError as error:
     print(error.name, "|", error)
 """
-    assert run(code) == (
+    assert python(code) == (
         "torch | fastplan.EmbeddingShardingPlanner needs torch, which is not installed; "
         "`fastplan doctor` tells how to install it"
     )
@@ -59,7 +59,7 @@ try:
 except ValueError as error:
     print(error)
 """
-    told = run(code, FASTPLAN_PATCH=value)
+    told = python(code, FASTPLAN_PATCH=value)
     assert told == f"FASTPLAN_PATCH must be 1, init or 0, not {value!r}"
 
 
