@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
 
 from fastplan.files import replace_file
@@ -23,6 +24,8 @@ READABLE = {
 WRITABLE = ("fastplan", "torcheasyrec", "pickle")
 
 _PICKLES = (b"\x80", b"PK\x03\x04")  # pickle since protocol 2; torch.save's archive
+# How spec files begin. A module of a plan may be called model, too, but it holds tables.
+_SPEC = re.compile(rb'\{?\s*"?model"?\s*:\s*[^\s{]')
 
 
 def read_any(
@@ -73,7 +76,7 @@ def write_any(plan: Plan, path: str | os.PathLike[str], format: str = "fastplan"
 def _document(data: bytes, format: str | None) -> Document:
     if format == "torchrec-text" or (format is None and data.lstrip().startswith(MODULE.encode())):
         return read_printed(data, "torchrec-text")
-    if format is None and data.lstrip(b' \t\r\n{"').startswith(b"model"):
+    if format is None and _SPEC.match(data.lstrip()[:200]):
         raise BadValue("", "is a spec file, and a plan is needed; `fastplan plan` makes one of it")
     if format is None and data.lstrip()[:1] != b"{":
         what = "has" if data.strip() else "is empty; it has"
