@@ -91,3 +91,10 @@ void check_enum(std::span<const std::uint8_t> values, T last, const char* name) 
     }
   }
 }
+
+template <typename T>
+T enumerator(const py::dict& columns, const char* name, T last) {
+  const auto value = scalar<std::uint8_t>(columns, name);
+  check_enum({&value, 1}, last, name);
+  return static_cast<T>(value);
+}

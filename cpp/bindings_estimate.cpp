@@ -42,10 +42,10 @@ void read_clusters(const py::dict& c, EstimateInput& in) {
   auto& storage = in.storage;
   storage.world_size = scalar<std::int64_t>(c, "storage_world_size");
   storage.group_size = scalar<std::int64_t>(c, "storage_group_size");
-  storage.device = static_cast<DeviceKind>(scalar<std::uint8_t>(c, "device_kind"));
+  storage.device = enumerator(c, "device_kind", kLastDeviceKind);
   storage.weights_in_ddr = scalar<bool>(c, "weights_in_ddr");
   storage.quant_weights_in_ddr = scalar<bool>(c, "quant_weights_in_ddr");
-  storage.pipeline = static_cast<Pipeline>(scalar<std::uint8_t>(c, "pipeline"));
+  storage.pipeline = enumerator(c, "pipeline", kLastPipeline);
   storage.at_peak_memory = scalar<bool>(c, "at_peak_memory");
   storage.inference = scalar<bool>(c, "storage_inference");
 
@@ -76,6 +76,7 @@ void read_tables(const py::dict& c, EstimateInput& in) {
   in.table_pooled = column<std::uint8_t>(c, "table_pooled", n);
   in.table_weighted = column<std::uint8_t>(c, "table_weighted", n);
   in.table_usage = column<std::uint8_t>(c, "table_usage", n);
+  check_enum(in.table_usage, kLastUsageType, "table_usage");
   in.table_virtual = column<std::uint8_t>(c, "table_virtual", n);
   in.table_output_element_size = column<double>(c, "table_output_element_size", n);
   in.table_fwd_a2a = column<double>(c, "table_fwd_a2a", n);

@@ -44,8 +44,11 @@ struct PerfModelSettings {
 };
 
 enum class DeviceKind : std::uint8_t { hbm, cpu, other };
+inline constexpr auto kLastDeviceKind = DeviceKind::other;
 enum class Pipeline : std::uint8_t { none, sparse_dist, prefetch_sparse_dist };
+inline constexpr auto kLastPipeline = Pipeline::prefetch_sparse_dist;
 enum class UsageType : std::uint8_t { base_quant, base, plain };
+inline constexpr auto kLastUsageType = UsageType::plain;
 
 struct StorageSettings {
   std::int64_t world_size = 1;

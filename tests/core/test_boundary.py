@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from fastplan.core import _native
-from fastplan.core.solve import OutOfRange, _proposer
+from fastplan.core.solve import OutOfRange, _proposer, request_columns
 from fastplan.spec.request import Partitioner, Proposer
+from tests.plans.samples import random_request
 from tests.problems import DEFAULT_SEARCH, small_problem
 
 SETTINGS = {
@@ -40,6 +41,22 @@ def columns(**changes):
 def test_a_wrong_column_is_a_type_error_that_names_it(name, value):
     with pytest.raises(TypeError, match=name):
         _native.solve(columns(**{name: value}), SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("device_kind", lambda c: 3),
+        ("pipeline", lambda c: 255),
+        ("pipeline", lambda c: 256),
+        ("table_usage", lambda c: np.full_like(c, 3)),
+        ("menu_type", lambda c: np.full_like(c, 99)),
+    ],
+)
+def test_an_estimate_of_a_kind_with_no_meaning_is_a_type_error_that_names_it(name, change):
+    made = request_columns(random_request(0)[0])
+    with pytest.raises(TypeError, match=name):
+        _native.estimate({**made, name: change(made[name])})
 
 
 @pytest.mark.parametrize(
