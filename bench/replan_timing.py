@@ -12,12 +12,12 @@ from bench.replan_models import add, both, case_of, random_state, remove
 from bench.runs import quiet
 from fastplan import EmbeddingShardingPlanner as FastPlanner
 
-RUNS = 7
+RUNS = 45
 _WORK = ("estimate", "search", "replan")
 
 
 def timing() -> dict[str, Any]:
-    """Medians in CPU milliseconds, both sides in turn."""
+    """Medians and quartiles in CPU milliseconds, both sides in turn."""
     state = random_state(1000, 8, 8)
     changed = both(remove(5), add(5))(state, random.Random(0))
     before, after = case_of(state), case_of(changed)
@@ -48,6 +48,10 @@ def timing() -> dict[str, Any]:
         "n": RUNS,
         "whole plan()": {who: statistics.median(times) for who, times in whole.items()},
         "estimate and search": {who: statistics.median(times) for who, times in work.items()},
+        "quartiles": {
+            name: {who: statistics.quantiles(times)[::2] for who, times in sides.items()}
+            for name, sides in (("whole plan()", whole), ("estimate and search", work))
+        },
         "rating": ratings,
         "moved_part": moved,
     }
