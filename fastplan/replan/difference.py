@@ -134,7 +134,7 @@ def difference(previous: Plan, request: Request, cluster: Cluster, ranks: RankMa
         renumbered=tuple((r, after) for r, after in enumerate(ranks) if after not in (LOST, r)),
         resized_ranks=() if basis is None else _resized_ranks(basis.cluster, cluster, ranks),
         ranks_per_host=_hosts(previous, cluster),
-        cost_model=basis is not None and _constants(basis.request) != _constants(request),
+        cost_model=basis is not None and _costs_differ(basis.request, request),
         compared=basis is not None,
     )
 
@@ -228,6 +228,25 @@ def _shape_changes(
 
 def _options(menu: Any) -> Options:
     return frozenset(f"{item.sharding_type} {item.kernel}" for item in menu)
+
+
+def _costs_differ(before: Request, request: Request) -> bool:
+    """Whether constants of the cost model do, or what comes with the same option nowhere agrees."""
+    if _constants(before) != _constants(request):
+        return True
+    old, new = _option_constants(before), _option_constants(request)
+    return any(old[option].isdisjoint(new[option]) for option in old.keys() & new.keys())
+
+
+def _option_constants(request: Request) -> dict[tuple[str, str], set[Any]]:
+    """Bandwidths and coefficients by option, but for kernels where a table's own cache decides."""
+    found: dict[tuple[str, str], set[Any]] = {}
+    for menu in request.menus:
+        for item in menu:
+            if not item.kernel.endswith("_caching"):
+                constants = item.bandwidth, request.coefficients[item.coefficients]
+                found.setdefault((item.sharding_type, item.kernel), set()).add(constants)
+    return found
 
 
 def _constants(request: Request) -> Any:

@@ -67,6 +67,25 @@ def test_other_options_are_other_constraints():
     assert found.constrained[0].field == "options"
 
 
+@pytest.mark.parametrize("what", ["a constant", "a bandwidth", "coefficients"])
+def test_another_cost_model_is_told(what):
+    asked = request(tables_of(6), 8, 4, ALL_TYPES)
+    changed = {
+        "a constant": {"cost": replace(asked.cost, bw_world_all_to_all=1.0)},
+        "a bandwidth": {
+            "menus": tuple(
+                tuple(item._replace(bandwidth=item.bandwidth / 2) for item in menu)
+                for menu in asked.menus
+            )
+        },
+        "coefficients": {
+            "coefficients": (asked.coefficients[0]._replace(fwd=(1.0, 2.0, 1.0, 0.0)),)
+        },
+    }
+    found = difference(planned(), replace(asked, **changed[what]), cluster_of(8, 4), range(8))
+    assert str(found) == "another cost model"
+
+
 def test_lost_new_and_renumbered_ranks_are_told():
     assert told(tables_of(6), ranks=4).lost_ranks == (4, 5, 6, 7)
     assert told(tables_of(6), ranks=12).new_ranks == (8, 9, 10, 11)
