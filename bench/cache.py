@@ -30,6 +30,7 @@ GRID = "26x8,100x16,1000x64"
 BROADCAST = "1000x64,1000x256,1000x1024"
 ENTRIES = "10,1000,10000,100000"
 ENTRIES_CELL = (100, 16)
+MOST_BROADCASTS = 5  # the largest takes TorchRec five seconds
 PARTS = ("hits", "broadcast", "entries")
 
 
@@ -109,7 +110,8 @@ def _hits(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def _broadcast(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    return [measure_broadcast(*cell, arguments.repetitions) for cell in arguments.broadcast_grid]
+    repetitions = min(arguments.repetitions, MOST_BROADCASTS)
+    return [measure_broadcast(*cell, repetitions) for cell in arguments.broadcast_grid]
 
 
 def _entries(arguments: argparse.Namespace) -> dict[str, Any]:
