@@ -12,8 +12,10 @@ import time
 from typing import Any
 
 from bench.progress import Progress
+from bench.replan_drawn import drawn
 from bench.replan_models import CHANGES, HOST_LOST, Asked, State, ask, criteo_state, random_state
 from bench.replan_plot import draw
+from bench.replan_proof import impossible
 from bench.replan_timing import timing
 from bench.results_file import add_arguments, measured_or_shown
 from bench.text import table
@@ -34,6 +36,8 @@ INSTANCES = {
     "Criteo 26 x 16": criteo_state(2, 8),
     "random 200 x 32": random_state(200, 4, 8),
 }
+# Numbers of drawn cases, with which nothing was tuned.
+DRAWN = range(12)
 # Where a host is lost, what must move may grow by this part of itself.
 MOST_OVER = 0.3
 OPTIMIZE = OptimizeSettings(time_budget=None, move_budget=1_000_000)
@@ -71,16 +75,30 @@ def moved(previous: Plan, plan: Plan) -> int:
     )
 
 
-def measure(name: str, state: State) -> list[dict[str, Any]]:
+def first_plan(state: State) -> Plan:
     asked = ask(state)
     first = solve(asked.problem, asked.search)
-    previous = plan_of(asked, first.options, first.ranks, first.rating)
+    return plan_of(asked, first.options, first.ranks, first.rating)
+
+
+def measure(name: str, state: State) -> list[dict[str, Any]]:
+    previous = first_plan(state)
     rows = []
     for change, apply in CHANGES.items():
         with Progress(f"{name}: {change}"):
             rows.append(
                 {"instance": name, "change": change, **_row(previous, state, change, apply)}
             )
+    return rows
+
+
+def measure_drawn() -> list[dict[str, Any]]:
+    rows = []
+    for number in DRAWN:
+        case = drawn(number)
+        with Progress(f"{case.name}: {case.change_name}"):
+            row = _row(first_plan(case.state), case.state, case.change_name, case.change)
+        rows.append({"instance": case.name, "change": case.change_name, **row})
     return rows
 
 
@@ -114,6 +132,10 @@ def _row(previous: Plan, state: State, change: str, apply: Any) -> dict[str, Any
         "followed": report.followed,
         "reason": report.reason,
     }
+    if not report.followed:
+        most = report.least + int(policy.max_moved * report.held)
+        held = Replan(asked.request, asked.cluster, previous, policy).held
+        row["impossible"] = impossible(asked, held, rating=torchrec.rating, moved=most)
     for who, (options, ranks, rating, spent) in made.items():
         bytes_moved = moved(previous, plan_of(asked, options, ranks, rating))
         row[who] = {"rating": rating, "moved": bytes_moved, "seconds": spent}
@@ -172,13 +194,14 @@ def _measure_all(arguments: argparse.Namespace) -> dict[str, Any]:
     for name, state in INSTANCES.items():
         if arguments.only in name:
             rows += measure(name, state)
+    drawn_rows = [] if arguments.only else measure_drawn()
     with Progress("a day of small changes"):
         days = day(INSTANCES["random 50 x 16"], arguments.steps)
     with Progress("1000 x 64"):
         timed = timing()
     arguments.output.mkdir(parents=True, exist_ok=True)
     draw(rows, days, arguments.output / "replan.svg")
-    return {"changes": rows, "day": days, "timing": timed}
+    return {"changes": rows, "drawn": drawn_rows, "day": days, "timing": timed}
 
 
 def _part(row: dict[str, Any], who: str) -> str:
@@ -189,8 +212,7 @@ def _above(rating: float, reference: float) -> str:
     return f"{100 * (rating / reference - 1):+.1f} %"
 
 
-def report_text(result: dict[str, Any]) -> str:
-    rows, days, timed = result["changes"], result["day"], result["timing"]
+def _rows_text(rows: list[dict[str, Any]]) -> list[str]:
     header = ["tables x ranks", "change", "TorchRec moves", "optimize moves", "replan moves"]
     header += ["must move", "optimize rating", "replan rating", "replan CPU"]
     cells = [
@@ -207,12 +229,23 @@ def report_text(result: dict[str, Any]) -> str:
         ]
         for row in rows
     ]
-    lines = [table(header, cells), "", "Ratings are compared with TorchRec's; lower is better."]
-    lines += [
-        f"{row['instance']}, {row['change']}: planned from scratch, {row['reason']}"
-        for row in rows
-        if not row["followed"]
-    ]
+    lines = [table(header, cells), ""]
+    for row in rows:
+        if row["followed"]:
+            continue
+        proof = "; it is proven that none is" if row["impossible"] else ""
+        lines.append(
+            f"{row['instance']}, {row['change']}: planned from scratch, {row['reason']}{proof}"
+        )
+    return lines
+
+
+def report_text(result: dict[str, Any]) -> str:
+    days, timed = result["day"], result["timing"]
+    lines = _rows_text(result["changes"])
+    lines += ["Ratings are compared with TorchRec's; lower is better."]
+    if result["drawn"]:
+        lines += ["", "Models, clusters and changes drawn at random:", *_rows_text(result["drawn"])]
     scratch = sum(not row["followed"] for row in days)
     lines += [
         "",

@@ -40,6 +40,12 @@ class Annealer {
   void start_from(const Draft& draft);
   void start_from(std::span<const std::int32_t> chosen, double noise);
 
+  // Whether no rank is over its memory or a cost.
+  bool fits(std::int64_t cost) {
+    state_.set_target(cost);
+    return state_.ranks_over().empty();
+  }
+
   void set_move_budget(std::int64_t budget, double price) {
     byte_price_ = price;
     state_.set_move_budget(budget, price);

@@ -159,10 +159,13 @@ class Replanner {
   // found. A plan that costs too much for the target may be a few large tables' options away from
   // it, which a plan at hand that has reached it knows: both are starts.
   Draft lower_bytes(Annealer& annealer, const Draft& start, std::int64_t budget) {
-    std::vector<Descent> descents{{.present = start}};
+    std::vector<Descent> descents{descent_from(annealer, start)};
     if (settings_.reached.found()) {
       const Draft reached = translator_.draft(settings_.reached);
-      if (!reached.empty()) descents.push_back({.present = matched(choices_, bytes_, reached)});
+      if (!reached.empty()) {
+        const Descent numbered = descent_from(annealer, matched(choices_, bytes_, reached));
+        descents.push_back(numbered.found ? numbered : descent_from(annealer, reached));
+      }
     }
     allow(target_);
     const auto each = std::max(settings_.moves / kRounds, kFewestMoves);
@@ -175,6 +178,18 @@ class Replanner {
     result_.moves += made;
     const Descent& best = descents.front().found ? next(descents, 0) : descents.back();
     return best.found && best.present.moved <= budget ? best.present : Draft{};
+  }
+
+  Descent descent_from(Annealer& annealer, const Draft& draft) const {
+    annealer.start_from(draft);
+    Descent descent{.present = annealer.present()};
+    descent.found = annealer.fits(target_) && is_reached(descent.present);
+    return descent;
+  }
+
+  // Sums in another order may be above the target by their last bit.
+  bool is_reached(const Draft& draft) const {
+    return translator_.plan(draft).rating <= settings_.target;
   }
 
   // The one with the best plan; in turn until the first has one.
@@ -206,8 +221,7 @@ class Replanner {
       made = annealer.save_bytes(cooling, target_, most, allowed_, [this] { return stopped(); });
     }
     Draft found = annealer.take_best();
-    // Sums in another order may be above the target by their last bit.
-    if (!found.empty() && translator_.plan(found).rating <= settings_.target) {
+    if (!found.empty() && is_reached(found)) {
       descent.present = std::move(found);
       descent.found = true;
       descent.part *= kDearer;

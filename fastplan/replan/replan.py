@@ -120,7 +120,8 @@ class Replan:
         return request_columns(self.request)
 
     @cached_property
-    def _held(self) -> Held:
+    def held(self) -> Held:
+        """What ranks hold of the request's tables."""
         return held_columns(self.request.tables, self._columns, by_key(self.before))
 
     def quick_space(self) -> SearchSpace | None:
@@ -135,7 +136,7 @@ class Replan:
         few = len(found.changed) <= _QUICK_CHANGED * len(self.request.tables)
         if not (few and found.compared and found.same_ranks) or found.cost_model:
             return None
-        return kept_space(self.request, self._columns, self._held, found.changed)
+        return kept_space(self.request, self._columns, self.held, found.changed)
 
     def quick(self, problem: Problem) -> tuple[Point, ReplanReport] | None:
         """A plan of the quick space's problem that is as evenly spread as the previous one, or
@@ -162,7 +163,7 @@ class Replan:
         moves = min(_QUICK_MOVES, self.policy.move_budget)
         return fewest_bytes(
             problem,
-            self._held,
+            self.held,
             rating=rating,
             budget=self.policy.max_moved,
             settings=replace(self.policy.settings, move_budget=moves),
@@ -193,7 +194,7 @@ class Replan:
             if not point.found:
                 return "nothing fits that follows the previous plan"
             return point, self._report(problem, point, found, None, None)
-        moved = moved_bytes(problem, self._held, scratch.options, scratch.ranks)
+        moved = moved_bytes(problem, self.held, scratch.options, scratch.ranks)
         within = moved <= found.least + int(self.policy.max_moved * found.held)
         if within and (not point.found or (moved <= point.moved and scratch.rating < point.rating)):
             point = Point(**scratch._asdict(), moved=moved, found=True)
@@ -207,7 +208,7 @@ class Replan:
         if policy.objective == "bytes" and scratch is not None:
             return fewest_bytes(
                 problem,
-                self._held,
+                self.held,
                 rating=self._limit(scratch),
                 budget=policy.max_moved,
                 settings=settings,
@@ -216,7 +217,7 @@ class Replan:
         budgets = [policy.max_moved]
         if policy.objective == "payback":
             budgets = [part for part in FRONTIER if part < policy.max_moved] + budgets
-        return best_ratings(problem, self._held, budgets=budgets, settings=settings)
+        return best_ratings(problem, self.held, budgets=budgets, settings=settings)
 
     def _limit(self, scratch: Scratch | None) -> float:
         return math.inf if scratch is None else scratch.rating * (1 + self.policy.slack)
@@ -234,7 +235,7 @@ class Replan:
             budget = (point.moved - found.least) / max(found.held, 1)
             same = best_ratings(
                 problem,
-                self._held,
+                self.held,
                 budgets=[budget],
                 settings=self.policy.settings,
                 start=(point.options, point.ranks),
@@ -253,7 +254,7 @@ class Replan:
         allowed = f"`max_moved` {self.policy.max_moved:.1%}"
         if self.policy.objective == "bytes":
             more = fewest_bytes(
-                problem, self._held, rating=limit, budget=1.0, settings=self.policy.settings
+                problem, self.held, rating=limit, budget=1.0, settings=self.policy.settings
             ).points[0]
             if more.found:
                 part = (more.moved - found.least) / max(found.held, 1)
@@ -279,8 +280,8 @@ class Replan:
         self, problem: Problem, scratch: Scratch, found: Replanned | None, reason: str
     ) -> tuple[Point, ReplanReport]:
         settings = replace(self.policy.settings, move_budget=0)
-        found = found or best_ratings(problem, self._held, budgets=[], settings=settings)
-        moved = moved_bytes(problem, self._held, scratch.options, scratch.ranks)
+        found = found or best_ratings(problem, self.held, budgets=[], settings=settings)
+        moved = moved_bytes(problem, self.held, scratch.options, scratch.ranks)
         point = Point(**scratch._asdict(), moved=moved, found=True)
         report = self._report(problem, point, found, scratch, reason)
         report.followed = False
@@ -319,14 +320,14 @@ class Replan:
             scratch_rating=None if scratch is None else scratch.rating,
             scratch_moved=None
             if scratch is None
-            else moved_bytes(problem, self._held, scratch.options, scratch.ranks),
+            else moved_bytes(problem, self.held, scratch.options, scratch.ranks),
             frontier=self._frontier(problem) if self.policy.frontier else (),
             _list=moves,
         )
 
     def _frontier(self, problem: Problem) -> tuple[FrontierPoint, ...]:
         found = best_ratings(
-            problem, self._held, budgets=list(FRONTIER), settings=self.policy.settings
+            problem, self.held, budgets=list(FRONTIER), settings=self.policy.settings
         )
         points: list[FrontierPoint] = []
         for point in found.points:

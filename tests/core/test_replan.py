@@ -85,6 +85,35 @@ def test_the_fewest_bytes_keep_to_the_rating(seed):
         assert verify_plan(problem, point.options, point.ranks, point.rating) == ""
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_plan_that_has_the_rating_is_found_again_and_moves_less(seed):
+    _, _, problem, search, held = changed(seed)
+    scratch = solve(problem, search)
+    if not scratch.found or verify_plan(problem, scratch.options, scratch.ranks, scratch.rating):
+        return
+    reached = scratch.options, scratch.ranks
+    moved = moved_bytes(problem, held, *reached)
+    point = fewest_bytes(
+        problem, held, rating=scratch.rating, budget=1e4, settings=SHORT, reached=reached
+    ).points[0]
+    assert point.found
+    assert point.rating <= scratch.rating
+    assert verify_plan(problem, point.options, point.ranks, point.rating) == ""
+    assert moved_bytes(problem, held, point.options, point.ranks) == point.moved <= moved
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_start_is_improved_on(seed):
+    _, _, problem, search, held = changed(seed)
+    scratch = solve(problem, search)
+    if not scratch.found or verify_plan(problem, scratch.options, scratch.ranks, scratch.rating):
+        return
+    start = scratch.options, scratch.ranks
+    point = best_ratings(problem, held, budgets=[1e4], settings=SHORT, start=start).points[0]
+    assert point.rating <= scratch.rating
+    assert verify_plan(problem, point.options, point.ranks, point.rating) == ""
+
+
 def tables_of(count):
     return [table(f"t{i}", 9_000 * (i + 3), 64, pooling=1.5 + i * 1.3) for i in range(count)]
 
@@ -113,6 +142,30 @@ def test_what_only_a_lost_host_held_must_move_and_hardly_anything_else():
     assert point.found
     assert 0 < found.least <= point.moved <= 1.3 * found.least
     assert point.moved < moved_bytes(problem, held, scratch.options, scratch.ranks)
+
+
+@pytest.mark.parametrize("moves", [20_000, 100_000])
+@pytest.mark.parametrize("seed", range(3))
+def test_few_large_tables_find_their_options_when_a_host_is_lost(moves, seed):
+    sizes = [40_000_000] * 5 + [3_000_000, 600_000, 400_000, *(30_000 >> i for i in range(14))]
+    tables = [
+        table(f"t{i:02}", rows, 128, pooling=1.0 + 7 * i % 20) for i, rows in enumerate(sizes)
+    ]
+    before = solved(request(tables, 16, 8, ALL_TYPES), cluster_of(16, 8), DEFAULT_SEARCH)
+    asked = request(tables, 8, 8, ALL_TYPES)
+    problem = Problem(estimate(asked), cluster_of(8, 8))
+    held = held_of(asked, before)
+    scratch = solve(problem, DEFAULT_SEARCH)
+    found = fewest_bytes(
+        problem,
+        held,
+        rating=scratch.rating,
+        budget=1.0,
+        settings=ReplanSettings(move_budget=moves, seed=seed),
+        reached=(scratch.options, scratch.ranks),
+    )
+    # Two million moves find nothing better; the plan from scratch moves 1.85 times the least.
+    assert found.points[0].moved <= 1.43 * found.least
 
 
 def test_more_bytes_never_give_a_worse_rating():
@@ -157,7 +210,8 @@ def test_a_time_limit_ends_the_search():
 def test_columns_of_the_wrong_kind_are_named():
     problem, held = followed(tables_of(13))
     limits = {"lower_bytes": False, "target": 0.0, "budgets": [0.0], "moves": 1, "seed": 0}
-    limits["seconds"] = math.inf
+    nothing = np.empty(0, np.int32)
+    limits |= {"seconds": math.inf, "reached_options": nothing, "reached_ranks": nothing}
     wrong = {
         "held_rank": held.held_rank.astype(np.int32),
         "table_held_begin": held.table_held_begin[:-1],
@@ -172,6 +226,9 @@ def test_columns_of_the_wrong_kind_are_named():
         _native.replan(problem.columns(), huge, limits)
     with pytest.raises(TypeError, match="budgets"):
         _native.replan(problem.columns(), held.columns(), limits | {"budgets": [-1.0]})
+    outside = {"reached_options": np.full(13, 10**6, np.int32)}
+    with pytest.raises(TypeError, match="options"):
+        _native.replan(problem.columns(), held.columns(), limits | outside)
 
 
 @pytest.mark.parametrize(
