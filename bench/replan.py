@@ -42,7 +42,7 @@ DRAWN = range(12)
 MOST_OVER = 0.3
 OPTIMIZE = OptimizeSettings(time_budget=None, move_budget=1_000_000)
 DAY = ("1 table added", "2 added, 1 removed", "a tenth grows by 10 %", "all pooling +-10 %")
-DAY_POLICY = ReplanPolicy(objective="rating", slack=0.03, reference="scratch")
+DAY_POLICY = ReplanPolicy(slack=0.03, reference="scratch")
 
 
 def plan_of(asked: Asked, options: Any, ranks: Any, rating: float) -> Plan:
@@ -233,7 +233,7 @@ def _rows_text(rows: list[dict[str, Any]]) -> list[str]:
     for row in rows:
         if row["followed"]:
             continue
-        proof = "; it is proven that none is" if row["impossible"] else ""
+        proof = "; proven: no plan meets both" if row["impossible"] else ""
         lines.append(
             f"{row['instance']}, {row['change']}: planned from scratch, {row['reason']}{proof}"
         )
