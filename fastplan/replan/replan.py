@@ -33,7 +33,7 @@ from fastplan.spec.request import Cluster, Request
 # Parts of all bytes, for the frontier.
 FRONTIER = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 # A quick check must not cost what it saves.
-_QUICK_MOVES = 10_000
+_QUICK_MOVES = 2_000
 # The move budget is taken so often before a policy is said not to be met.
 _EFFORTS = (1, 5)
 # More changed tables than this part of all are no case for a quick check.
