@@ -176,7 +176,7 @@ class Replanner {
       made += descend(annealer, descent, std::min(each, settings_.moves - made));
     }
     result_.moves += made;
-    const Descent& best = descents.front().found ? next(descents, 0) : descents.back();
+    const Descent& best = best_of(descents);
     return best.found && best.present.moved <= budget ? best.present : Draft{};
   }
 
@@ -192,12 +192,17 @@ class Replanner {
     return translator_.plan(draft).rating <= settings_.target;
   }
 
-  // The one with the best plan; in turn until the first has one.
+  // Both in turn, until the way from the old plan is ahead.
   static Descent& next(std::vector<Descent>& descents, std::size_t round) {
-    Descent& first = descents.front();
-    Descent& last = descents.back();
-    if (!first.found) return round % 2 == 0 ? first : last;
-    return last.found && last.present.moved < first.present.moved ? last : first;
+    Descent& old = descents.front();
+    const bool ahead = old.found && &best_of(descents) == &old;
+    return ahead || round % 2 == 0 ? old : descents.back();
+  }
+
+  static Descent& best_of(std::vector<Descent>& descents) {
+    return *std::ranges::min_element(descents, {}, [](const Descent& descent) {
+      return descent.found ? descent.present.moved : std::numeric_limits<std::int64_t>::max();
+    });
   }
 
   std::int64_t descend(Annealer& annealer, Descent& descent, std::int64_t moves) {

@@ -14,6 +14,7 @@ from fastplan.core.replan import (
     Held,
     Point,
     Replanned,
+    ReplanSettings,
     best_ratings,
     fewest_bytes,
     moved_bytes,
@@ -200,24 +201,29 @@ class Replan:
             point = Point(**scratch._asdict(), moved=moved, found=True)
         if point.found and point.rating <= limit:
             return point, self._report(problem, point, found, scratch, None)
-        return self._from_scratch(problem, scratch, found, self._why_not(problem, found, limit))
+        return self._from_scratch(problem, scratch, found, self._why_not(problem, found, scratch))
 
     def _search(self, problem: Problem, scratch: Scratch | None, effort: int) -> Replanned:
         policy = self.policy
         settings = replace(policy.settings, move_budget=policy.move_budget * effort)
         if policy.objective == "bytes" and scratch is not None:
-            return fewest_bytes(
-                problem,
-                self.held,
-                rating=self._limit(scratch),
-                budget=policy.max_moved,
-                settings=settings,
-                reached=(scratch.options, scratch.ranks),
-            )
+            return self._fewest_bytes(problem, scratch, policy.max_moved, settings)
         budgets = [policy.max_moved]
         if policy.objective == "payback":
             budgets = [part for part in FRONTIER if part < policy.max_moved] + budgets
         return best_ratings(problem, self.held, budgets=budgets, settings=settings)
+
+    def _fewest_bytes(
+        self, problem: Problem, scratch: Scratch, budget: float, settings: ReplanSettings
+    ) -> Replanned:
+        return fewest_bytes(
+            problem,
+            self.held,
+            rating=self._limit(scratch),
+            budget=budget,
+            settings=settings,
+            reached=(scratch.options, scratch.ranks),
+        )
 
     def _limit(self, scratch: Scratch | None) -> float:
         return math.inf if scratch is None else scratch.rating * (1 + self.policy.slack)
@@ -249,13 +255,12 @@ class Replan:
         seconds = list_moves(self.before, self._plan(problem, point)).seconds or 0.0
         return 1000 * seconds + (self.policy.remaining_steps or 0) * point.rating
 
-    def _why_not(self, problem: Problem, found: Replanned, limit: float) -> str:
+    def _why_not(self, problem: Problem, found: Replanned, scratch: Scratch) -> str:
         """What it would take to meet the policy."""
+        limit = self._limit(scratch)
         allowed = f"`max_moved` {self.policy.max_moved:.1%}"
         if self.policy.objective == "bytes":
-            more = fewest_bytes(
-                problem, self.held, rating=limit, budget=1.0, settings=self.policy.settings
-            ).points[0]
+            more = self._fewest_bytes(problem, scratch, 1.0, self.policy.settings).points[0]
             if more.found:
                 part = (more.moved - found.least) / max(found.held, 1)
                 return (
