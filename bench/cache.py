@@ -28,7 +28,7 @@ from bench.results_file import add_arguments, measured_or_shown
 FILE = "cache.json"
 GRID = "26x8,100x16,1000x64"
 BROADCAST = "1000x64,1000x256,1000x1024"
-ENTRIES = "10,1000,10000,100000"
+ENTRIES = "10,1000,100000"
 ENTRIES_CELL = (100, 16)
 MOST_BROADCASTS = 5  # the largest takes TorchRec five seconds
 PARTS = ("hits", "broadcast", "entries")

@@ -24,4 +24,5 @@ def spread(seconds: Sequence[float]) -> str:
 def part(value: float) -> str:
     """A part of one in per cent, with as many places as it needs."""
     percent = 100 * value
-    return f"{percent:.0f} %" if percent >= 10 else f"{percent:.2g} %"
+    places = 0 if percent >= 10 else 1 if percent >= 1 else 2
+    return f"{percent:.{places}f} %"
