@@ -33,7 +33,7 @@ from fastplan.core.solve import solve, verify_plan
 from fastplan.spec.request import Partitioner, Proposer, Search
 
 FILE = "quality.json"
-BUDGETS = "0.1,1,5"
+BUDGETS = "0.1,1,10"
 SYNTHETIC_BATCH = 512
 # Tables x ranks that an integer program is tried on, and for how long.
 LARGEST_EXACT = 26 * 16
