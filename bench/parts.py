@@ -24,7 +24,7 @@ PARTS = (
         "Planning",
         "A whole `plan()` with `stats=[]` by both planners. Plans and ratings are compared.",
         "bench.planning",
-        ("--torchrec-limit", "120"),
+        ("--torchrec-limit", "200"),
     ),
     Part(
         "planning-next",
