@@ -1,7 +1,8 @@
 """Times both planners on the same models over a grid of tables x ranks.
 
 Where TorchRec would take longer than the limit it is not run as a whole: its enumeration is timed
-alone if that takes less than a quarter of it, and the table says so. Both plans are compared wherever both planners ran.
+alone if that takes less than a quarter of it, and the table says so. Both plans are compared
+wherever both planners ran.
 """
 
 import argparse
