@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
+from operator import eq, itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -109,8 +109,9 @@ def difference(previous: Plan, request: Request, cluster: Cluster, ranks: RankMa
     basis = previous.basis
     tables: tuple[Any, ...] = previous.layout.tables if basis is None else basis.request.tables
     old = dict(zip(map(key_of, tables), tables, strict=True))
-    added = [key for key in new if key not in old]
-    removed = [key for key in old if key not in new]
+    matched = [*map(old.get, new)]
+    added = [key for key, was in zip(new, matched, strict=True) if was is None]
+    removed = [] if len(old) == len(new) - len(added) else [key for key in old if key not in new]
     if len(removed) == len(old):
         raise WrongModel(
             f"no table of the previous plan `{previous.name}` ({_some(_names(removed))}) is a "
@@ -119,7 +120,7 @@ def difference(previous: Plan, request: Request, cluster: Cluster, ranks: RankMa
     if basis is None:
         changes = _shape_changes(old, request, new)
     else:
-        changes = _changes(old, new, basis.request, request)
+        changes = _changes(matched, basis.request, request)
     moved_to = {after for after in ranks if after != LOST}
     return Difference(
         added=_names(added),
@@ -163,9 +164,8 @@ class _Changes:
         self.tables: frozenset[int] = frozenset()  # by number in the new request
 
 
-def _changes(
-    old: Mapping[Key, Table], new: Mapping[Key, int], before: Request, request: Request
-) -> _Changes:
+def _changes(matched: Sequence[Table | None], before: Request, request: Request) -> _Changes:
+    """Between the request's tables and what each was before."""
     found = _Changes()
     groups = (
         (found.resized, _SHAPE),
@@ -175,7 +175,8 @@ def _changes(
     options = [[_options(menu) for menu in each.menus] for each in (before, request)]
     same_menu = [[was == now for now in options[1]] for was in options[0]]
     numbers = []
-    for number, (was, table) in enumerate(zip(map(old.get, new), request.tables, strict=True)):
+    for number in _candidates(matched, request.tables, options):
+        was, table = matched[number], request.tables[number]
         if was is None or (_alike(was, table) and same_menu[was.menu][table.menu]):
             continue
         allowed = options[0][was.menu], options[1][table.menu]
@@ -191,9 +192,18 @@ def _changes(
     return found
 
 
+def _candidates(
+    matched: Sequence[Table | None], tables: tuple[Table, ...], options: list[list[Options]]
+) -> Iterable[int]:
+    """Numbers of tables that may have changed: most are as they were altogether."""
+    if options[0] != options[1]:
+        return range(len(tables))
+    return [number for number, same in enumerate(map(eq, matched, tables)) if not same]
+
+
 def _alike(old: Table, new: Table) -> bool:
-    """Whether nobody has to look at fields one by one. Most tables are as they were altogether."""
-    return old == new or bool(_facts_of(old) == _facts_of(new))
+    """Whether nobody has to look at fields one by one."""
+    return bool(_facts_of(old) == _facts_of(new))
 
 
 def _field_changes(
