@@ -18,13 +18,11 @@ namespace fastplan {
 struct HeldColumns {
   std::span<const std::int64_t> table_held_begin;
   std::span<const std::int64_t> held_row, held_column, held_rows, held_columns, held_rank;
-  std::span<const std::uint8_t> table_held_type, table_held_kernel;  // kNotHeld: a new table
+  std::span<const std::uint8_t> table_held_type, table_held_kernel;  // 255: a new table
   std::span<const std::int64_t> table_rows, table_dim, table_element_size;
   std::span<const double> table_state;  // optimizer state, relative to the weights
   std::span<const std::int64_t> run_rows, run_cols;
 };
-
-inline constexpr std::uint8_t kNotHeld = 255;
 
 class TableCells;
 

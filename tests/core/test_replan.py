@@ -44,6 +44,14 @@ def changed(seed):
     return before, after, problem, search, held_of(after, before)
 
 
+def from_scratch(problem, search):
+    """TorchRec's plan. A test is skipped where it has none, or one that overfills a rank."""
+    scratch = solve(problem, search)
+    if not scratch.found or verify_plan(problem, scratch.options, scratch.ranks, scratch.rating):
+        pytest.skip("TorchRec has no legal plan for it")
+    return scratch
+
+
 def plan_of(asked, problem, search, point):
     record = PlanRecord.of(problem.space, point.options, point.ranks, point.rating)
     return plan_for(asked, problem.cluster, search, record)
@@ -75,9 +83,7 @@ def test_bytes_of_a_plan_from_scratch_are_those_of_the_movement(seed):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_fewest_bytes_keep_to_the_rating(seed):
     _, _, problem, search, held = changed(seed)
-    scratch = solve(problem, search)
-    if not scratch.found or verify_plan(problem, scratch.options, scratch.ranks, scratch.rating):
-        return
+    scratch = from_scratch(problem, search)
     limit = 1.05 * scratch.rating
     point = fewest_bytes(problem, held, rating=limit, budget=1.0, settings=SHORT).points[0]
     if point.found:
@@ -88,9 +94,7 @@ def test_the_fewest_bytes_keep_to_the_rating(seed):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_plan_that_has_the_rating_is_found_again_and_moves_less(seed):
     _, _, problem, search, held = changed(seed)
-    scratch = solve(problem, search)
-    if not scratch.found or verify_plan(problem, scratch.options, scratch.ranks, scratch.rating):
-        return
+    scratch = from_scratch(problem, search)
     reached = scratch.options, scratch.ranks
     moved = moved_bytes(problem, held, *reached)
     point = fewest_bytes(
@@ -105,9 +109,7 @@ def test_a_plan_that_has_the_rating_is_found_again_and_moves_less(seed):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_start_is_improved_on(seed):
     _, _, problem, search, held = changed(seed)
-    scratch = solve(problem, search)
-    if not scratch.found or verify_plan(problem, scratch.options, scratch.ranks, scratch.rating):
-        return
+    scratch = from_scratch(problem, search)
     start = scratch.options, scratch.ranks
     point = best_ratings(problem, held, budgets=[1e4], settings=SHORT, start=start).points[0]
     assert point.rating <= scratch.rating

@@ -20,24 +20,16 @@ from fastplan.spec.model import ModelSpec
 from fastplan.spec.read import spec_of
 from fastplan.spec.write import spec_text, to_plain
 from tests.fuzzing import TOKENS, VALUES, Target, changed_bytes, changed_data
+from tests.spec.test_read import SECTIONS
 from tests.spec.test_write import FULL
 
-FLAT = """
-model: m
-batch_size: 4k
-modules:
-  a.ebc: &shared {weighted: true}
-  b.ec: {<<: *shared, kind: embedding_collection, wire: [2, 2, 2, 2]}
-tables:
-  - {name: t0, module: a.ebc, rows: 1.5M, dim: 64, pooling: [3, 2.5], features: [f, g]}
-  - {name: t1, module: b.ec, rows: 1e6, dim: 32, sharding_types: table_wise, dtype: fp16,
-     cache: {load_factor: 0.1}, key_value_cache: 16MiB}
-topology: {sku: h100, world_size: 16, hbm: 79GiB, intra_host_bw: 900GB/s}
-reservation: {policy: absolute, reserved: 8GiB}
-search: {proposers: [{kind: greedy}], partitioner: {sort_by_perf: true}, timeout_seconds: 5}
-cost: {pipeline: train_sparse_dist, at_peak_memory: true, perf_world_size: 16,
-  storage_group_size: 8, prefetch_coefficients: [1, 0.5, 0], layout_rank_memory: [80, 40]}
-"""
+# More of what a cost model can say than a usual spec has, and a reference.
+FLAT = SECTIONS.replace("a.ebc: {", "a.ebc: &shared {").replace("b.ec: {", "b.ec: {<<: *shared, ")
+FLAT = FLAT.replace(
+    "at_peak_memory: true}",
+    "at_peak_memory: true, perf_world_size: 16, storage_group_size: 8,\n"
+    "  prefetch_coefficients: [1, 0.5, 0], layout_rank_memory: [80, 40]}",
+)
 YAML = [b"&a ", b"*a", b"<<: *a", b"!!python/object:os.system", b"!", b"- ", b": ", b"\n", b"\t"]
 YAML += [b"---\n", b"? ", b"|\n", b"# ", b"1_000", b"0o17", b"1:30", b".inf", b"4GiB", b"2.5M"]
 WORDS = ["16MiB", "900GB/s", "1.5M", "-1", "nan", ".inf", "row_wise", "fused", "fp16", "adam"]

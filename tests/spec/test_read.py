@@ -15,6 +15,22 @@ SMALLEST = {
     "tables": [{"name": "t0", "rows": 40000000, "dim": 128, "pooling": 3}],
 }
 
+SECTIONS = """
+model: m
+batch_size: 4k
+modules:
+  a.ebc: {weighted: true}
+  b.ec: {kind: embedding_collection, wire: [2, 2, 2, 2]}
+tables:
+  - {name: t0, module: a.ebc, rows: 1.5M, dim: 64, pooling: [3, 2.5], features: [f, g]}
+  - {name: t1, module: b.ec, rows: 1e6, dim: 32, sharding_types: table_wise, dtype: fp16,
+     cache: {load_factor: 0.1}, key_value_cache: 16MiB}
+topology: {sku: h100, world_size: 16, hbm: 79GiB, intra_host_bw: 900GB/s}
+reservation: {policy: absolute, reserved: 8GiB}
+search: {proposers: [{kind: greedy}], partitioner: {sort_by_perf: true}, timeout_seconds: 5}
+cost: {pipeline: train_sparse_dist, at_peak_memory: true}
+"""
+
 
 def parse(text: str, name: str = "model.yaml") -> ModelSpec:
     return spec_of(parse_document(text.encode(), name))
@@ -38,23 +54,7 @@ def test_smallest_spec(tmp_path) -> None:
 
 
 def test_units_lists_and_sections() -> None:
-    spec = parse(
-        """
-model: m
-batch_size: 4k
-modules:
-  a.ebc: {weighted: true}
-  b.ec: {kind: embedding_collection, wire: [2, 2, 2, 2]}
-tables:
-  - {name: t0, module: a.ebc, rows: 1.5M, dim: 64, pooling: [3, 2.5], features: [f, g]}
-  - {name: t1, module: b.ec, rows: 1e6, dim: 32, sharding_types: table_wise, dtype: fp16,
-     cache: {load_factor: 0.1}, key_value_cache: 16MiB}
-topology: {sku: h100, world_size: 16, hbm: 79GiB, intra_host_bw: 900GB/s}
-reservation: {policy: absolute, reserved: 8GiB}
-search: {proposers: [{kind: greedy}], partitioner: {sort_by_perf: true}, timeout_seconds: 5}
-cost: {pipeline: train_sparse_dist, at_peak_memory: true}
-"""
-    )
+    spec = parse(SECTIONS)
     first, second = spec.tables
     assert (spec.batch_size, first.rows, second.rows) == (4000, 1_500_000, 1_000_000)
     assert first.pooling == (3.0, 2.5) and second.sharding_types == ("table_wise",)
