@@ -28,11 +28,12 @@ export FASTPLAN_JOBS ?= $(JOBS)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format bench fuzz sanitize clean distclean
+.PHONY: help demo test test-long lint format bench fuzz sanitize clean distclean
 
 help:
 	@echo "make demo      the tour: the Criteo model planned, cached, compared, written as a report"
 	@echo "make test      all tests, parity with a second TorchRec, then the sanitizers"
+	@echo "make test-long the instances that take TorchRec longest, with both versions"
 	@echo "make lint      ruff, mypy, clang-format: check only"
 	@echo "make format    let ruff and clang-format rewrite the files"
 	@echo "make bench     times of both planners, of a real job's starts (BENCH_ARGS=\"--grid 26x8,100x16\")"
@@ -54,6 +55,10 @@ test: $(STAMPS)/native $(NEXT)/.stamp
 	@echo "== parity and bridge tests, $(shell tail -n 1 requirements/torchrec-next.txt)"
 	@PYTHONPATH=$(NEXT) $(BIN)/pytest -n $(JOBS) --dist worksteal $(NEXT_TESTS)
 	@$(MAKE) --no-print-directory sanitize
+
+test-long: $(STAMPS)/native $(NEXT)/.stamp
+	@$(BIN)/pytest -n $(JOBS) --dist worksteal -m long tests
+	@PYTHONPATH=$(NEXT) $(BIN)/pytest -n $(JOBS) --dist worksteal -m long $(NEXT_TESTS)
 
 lint: $(STAMPS)/native
 	@$(BIN)/ruff check .

@@ -31,7 +31,7 @@ if enabled("FASTPLAN_SANITIZE"):
     variant, link_flags = "sanitize", [*LINK_FLAGS, *SANITIZERS]
     # -fno-wrapv: Python's own build flags make signed overflow defined, which would hide it.
     flags = [*FLAGS, *SANITIZERS, "-fno-sanitize-recover=all", "-fno-wrapv"]
-    flags += ["-g", "-O1", "-UNDEBUG"]
+    flags += ["-g1", "-O1", "-UNDEBUG"]
 elif enabled("FASTPLAN_DEBUG"):
     variant, link_flags = "debug", LINK_FLAGS
     flags = [*FLAGS, "-g", "-O0", "-UNDEBUG"]

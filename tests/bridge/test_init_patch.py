@@ -25,7 +25,6 @@ from torchrec.distributed.types import ShardMetadata
 import fastplan
 from fastplan.bridge import fast_start
 from fastplan.bridge.replacement import PatchRefused, replace_all
-from tests.interpreter import python
 
 INFER = "_infer_sharding_spec_from_shards_metadata"
 PARSE = "_parse_and_validate_remote_device"
@@ -128,15 +127,6 @@ def test_a_function_that_is_gone_is_refused():
     gone = replace(fast_start.REPLACEMENTS[0], function="no_such_function")
     with pytest.raises(PatchRefused, match="no_such_function is not there"):
         replace_all((gone,))
-
-
-@pytest.mark.parametrize(("value", "patched"), [("init", "True"), ("1", "False")])
-def test_the_environment_variable_chooses_the_start(value, patched):
-    code = (
-        "import fastplan; from torchrec.distributed import embedding_sharding;"
-        "print(hasattr(embedding_sharding.group_tables, '__wrapped__'))"
-    )
-    assert python(code, FASTPLAN_PATCH=value).splitlines()[-1] == patched
 
 
 def cut(generator: random.Random) -> list[ShardMetadata]:

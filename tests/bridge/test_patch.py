@@ -55,12 +55,21 @@ def test_the_stock_class_stays_where_fastplans_own_class_comes_from():
         assert fastplan.EmbeddingShardingPlanner.__mro__[1] is STOCK
 
 
-@pytest.mark.parametrize(("value", "patched"), [("1", "True"), ("0", "False"), ("", "False")])
+@pytest.mark.parametrize(
+    ("value", "patched"),
+    [("init", "True True"), ("1", "True False"), ("0", "not loaded"), ("", "not loaded")],
+)
 def test_the_environment_variable_patches_on_import(value, patched):
-    code = (
-        "import fastplan, sys; m = sys.modules.get('torchrec.distributed.model_parallel');"
-        "print(m is not None and m.EmbeddingShardingPlanner.__module__.startswith('fastplan'))"
-    )
+    code = """
+import fastplan, sys
+torchrec = sys.modules.get("torchrec.distributed")
+if torchrec is None:
+    print("not loaded")
+else:
+    planner = torchrec.model_parallel.EmbeddingShardingPlanner
+    start = torchrec.embedding_sharding.group_tables
+    print(planner.__module__.startswith("fastplan"), hasattr(start, "__wrapped__"))
+"""
     assert python(code, FASTPLAN_PATCH=value).splitlines()[-1] == patched
 
 
