@@ -45,9 +45,9 @@ class _Message:
 
 
 def start(planner: Any, module: Any, sharders: list[Any], pg: Any) -> ShardingPlan:
-    """The plan on every rank of the group. Raises on all ranks what rank 0 raised."""
-    space = _describe(planner, module, sharders)
-    _agree(space, pg)
+    """The plan on every rank of the group. What any rank raises is raised on all of them."""
+    space, error = _describe(planner, module, sharders)
+    _agree(space, error, pg)
     message = _plan(planner, module, sharders, space) if pg.rank() == 0 else None
     message = _broadcast(message, pg)
     if message.error is not None:
@@ -68,12 +68,16 @@ def start(planner: Any, module: Any, sharders: list[Any], pg: Any) -> ShardingPl
     return plan
 
 
-def _describe(planner: Any, module: Any, sharders: list[Any]) -> EstimatedSpace | None:
-    """This rank's tables and options; None where a custom part has to look at them."""
+def _describe(
+    planner: Any, module: Any, sharders: list[Any]
+) -> tuple[EstimatedSpace | None, Exception | None]:
+    """This rank's tables and options, None where a custom part has to look at them; or an error."""
     try:
-        return planner._drafted(module, sharders)  # type: ignore[no-any-return]
+        return planner._drafted(module, sharders), None
     except (NotNative, OutOfRange):
-        return None
+        return None, None
+    except Exception as error:  # raised once the others know of it
+        return None, error
 
 
 def _plan(planner: Any, module: Any, sharders: list[Any], space: Any) -> _Message:
@@ -113,13 +117,22 @@ def _sendable_error(error: BaseException | None) -> BaseException | None:
     return copy if type(copy) is type(error) else text
 
 
-def _agree(space: EstimatedSpace | None, pg: Any) -> None:
-    """Raises ModelsDiffer on every rank when some rank's tables or options are others."""
+def _agree(space: EstimatedSpace | None, error: Exception | None, pg: Any) -> None:
+    """Raises ModelsDiffer on every rank when some rank's tables or options are others.
+
+    Where a rank could not tell its own, that is what every rank raises.
+    """
     own = _canonical(space)
     digest = None if own is None else hashlib.blake2b(own, digest_size=16).hexdigest()
-    digests: list[Any] = [None] * pg.size()
-    dist.all_gather_object(digests, digest, group=pg)
-    others = [rank for rank, theirs in enumerate(digests) if theirs != digests[0]]
+    failed = None if error is None else f"{type(error).__name__}: {error}"
+    told: list[Any] = [None] * pg.size()
+    dist.all_gather_object(told, (digest, failed), group=pg)
+    if error is not None:
+        raise error
+    for rank, (_, failure) in enumerate(told):
+        if failure is not None:
+            raise RuntimeError(f"rank {rank} of the group: {failure}")
+    others = [rank for rank, (theirs, _) in enumerate(told) if theirs != told[0][0]]
     if not others:
         return
     # Only now is the whole description sent, so that the ranks that differ can say how.

@@ -16,7 +16,7 @@ from torchrec.distributed.planner.types import PlannerError
 from torchrec.distributed.types import ShardingEnv
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-from fastplan import EmbeddingShardingPlanner
+from fastplan import EmbeddingShardingPlanner, shard_cost
 from fastplan.bridge.collective import ModelsDiffer
 
 ROWS = (1000, 50_000, 200)
@@ -50,6 +50,18 @@ class Editing(EmbeddingShardingPlanner):
         return plan
 
 
+class Unreadable(EmbeddingBagCollectionSharder):
+    """A sharder of a rank whose installation is not in order."""
+
+    def shardable_parameters(self, module: Any) -> Any:
+        raise OSError("no such library")
+
+
+@shard_cost
+def rows_cost(shard: Any, out: Any) -> None:
+    out.fwd_compute = shard.rows * shard.dim
+
+
 def same_plan(rank: int, world: int, folder: str) -> Any:
     together = planner(world).collective_plan(model(), SHARDERS)
     return [str(together), together == planner(world).plan(model(), SHARDERS)]
@@ -69,6 +81,25 @@ def failing(rank: int, world: int, folder: str) -> Any:
         planner(world, memory=1 << 20).collective_plan(model(), SHARDERS)
     except PlannerError as error:
         return [error.error_type.value, str(error)]
+
+
+def unreadable(rank: int, world: int, folder: str) -> Any:
+    told = []
+    for failing in (0, world - 1):
+        sharder = Unreadable() if rank == failing else SHARDERS[0]
+        try:
+            planner(world).collective_plan(model(), [sharder])
+        except (OSError, RuntimeError) as error:
+            told.append(str(error))
+    return told
+
+
+def custom_cost(rank: int, world: int, folder: str) -> Any:
+    used = planner(world, shard_cost=rows_cost)
+    plan = used.collective_plan(model(), SHARDERS)
+    compiled = bool(rows_cost._compiled)
+    alone = planner(world, shard_cost=rows_cost).plan(model(), SHARDERS) if rank == 0 else plan
+    return [str(plan), used.last_run.rating, plan == alone, compiled]
 
 
 def differing(rank: int, world: int, folder: str) -> Any:
@@ -120,7 +151,8 @@ def loaded(rank: int, world: int, folder: str) -> Any:
     return [sharded(features)[key][0, 0].item() for key in ("f0", "f1", "f2")]
 
 
-CASES = (same_plan, cached, failing, differing, sub_group, edited, optimized, loaded)
+CASES = (same_plan, cached, failing, unreadable, custom_cost, differing, sub_group, edited)
+CASES += (optimized, loaded)
 
 
 def main(rank: int, world: int, folder: str) -> None:

@@ -48,6 +48,20 @@ def test_an_error_on_rank_zero_is_raised_on_every_rank(ranks):
     assert results == [results[0]] * len(ranks)
 
 
+def test_a_rank_that_cannot_read_its_model_is_named_on_every_other_rank(ranks):
+    last = len(ranks) - 1
+    own, text = "no such library", "rank {} of the group: OSError: no such library"
+    for rank, told in enumerate(seen(ranks, "unreadable")):
+        assert told == [own if rank == failing else text.format(failing) for failing in (0, last)]
+
+
+def test_a_custom_cost_plans_on_rank_zero_and_is_compiled_nowhere_else(ranks):
+    results = seen(ranks, "custom_cost")
+    assert len({(plan, rating) for plan, rating, _, _ in results}) == 1
+    assert all(same for _, _, same, _ in results)
+    assert [compiled for _, _, _, compiled in results] == [rank == 0 for rank in range(len(ranks))]
+
+
 def test_ranks_with_another_model_are_named_on_every_rank(ranks):
     results = seen(ranks, "differing")
     assert results == [results[0]] * len(ranks)
