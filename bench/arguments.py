@@ -42,6 +42,12 @@ def add_torchrec_limit(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_name(parser: argparse.ArgumentParser, default: str) -> None:
+    parser.add_argument(
+        "--name", default=default, help=f"of the files with the results (default {default})"
+    )
+
+
 def parse_grid(text: str) -> list[tuple[int, int]]:
     """Tables and ranks of each cell of `26x8,100x16`."""
     cells = []

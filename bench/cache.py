@@ -11,6 +11,7 @@ from typing import Any
 
 from bench.arguments import (
     add_grid,
+    add_name,
     add_repetitions,
     add_torchrec_limit,
     at_least_one,
@@ -25,7 +26,6 @@ from bench.estimate import Estimate
 from bench.planning import make_case
 from bench.results_file import add_arguments, measured_or_shown
 
-FILE = "cache.json"
 GRID = "26x8,100x16,1000x64"
 BROADCAST = "1000x64,1000x256,1000x1024"
 ENTRIES = "10,1000,100000"
@@ -38,7 +38,7 @@ def main() -> int:
     arguments = _arguments()
     return measured_or_shown(
         arguments,
-        FILE,
+        f"{arguments.name}.json",
         lambda: _measure(arguments),
         report,
         failed=lambda result: bool(all_differences(result)),
@@ -89,7 +89,8 @@ def _arguments() -> argparse.Namespace:
         help="TorchRec's PlanLoader hits, fewer where they would exceed the limit (default 3)",
     )
     add_repetitions(parser, 15, "runs of fastplan, packs and unpacks")
-    add_arguments(parser, FILE)
+    add_name(parser, "cache")
+    add_arguments(parser, "NAME.json")
     return parser.parse_args()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from bench.figures import blocks
+from bench.figures import blocks, cache
 from bench.machine import RESULTS
 from bench.parts import PARTS, ROOT, Part
 
@@ -26,9 +26,18 @@ whether it holds.
 """
 
 
+BASELINES = """
+## Both baselines
+What a start pays for its plan: planned anew, or with a plan that is known, for which TorchRec has
+the `PlanLoader`. Medians; [Cache and broadcast](#cache-and-broadcast) has n and spread.
+
+"""
+
+
 def write() -> None:
     """The page of all results that are there, and their figures in other pages."""
-    PAGE.write_text(HEAD + "".join(map(_section, filter(_is_there, PARTS))))
+    there = [part for part in PARTS if _is_there(part)]
+    PAGE.write_text(HEAD + _baselines(there) + "".join(map(_section, there)))
     print(f"written: {PAGE.relative_to(ROOT)}")
     for page in blocks.PAGES:
         blocks.update(page)
@@ -51,11 +60,21 @@ def _is_there(part: Part) -> bool:
     return _file(part, "json").exists()
 
 
+def _baselines(parts: list[Part]) -> str:
+    results = [_result(part) for part in parts if part.module == "bench.cache"]
+    return f"{BASELINES}{cache.baselines(results)}\n" if results else ""
+
+
+def _result(part: Part) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads(_file(part, "json").read_text())
+    return result
+
+
 def _section(part: Part) -> str:
     lines = [line.rstrip() for line in _shown(part).strip().splitlines()]
     picture = _file(part, "svg")
     drawn = f"\n![{part.title}](../{picture.relative_to(ROOT)})\n" if picture.exists() else ""
-    origin = _origin(json.loads(_file(part, "json").read_text()))
+    origin = _origin(_result(part))
     body = "\n".join(["```", *lines, "```", origin])
     return f"\n## {part.title}\n{part.method}\n{drawn}{body}\n"
 

@@ -42,6 +42,14 @@ PARTS = (
         "bench.cache",
     ),
     Part(
+        "cache-next",
+        "Cache, beside TorchRec 1.9.2",
+        "The same with the newer TorchRec.",
+        "bench.cache",
+        ("--grid", "26x8,100x16", "--parts", "hits", "--name", "cache-next"),
+        NEXT_TORCHREC,
+    ),
+    Part(
         "sweep",
         "Precomputing",
         "200 plans by `fastplan precompute`, beside one plan of TorchRec's planner.",

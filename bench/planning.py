@@ -10,7 +10,7 @@ import multiprocessing
 import sys
 from typing import Any
 
-from bench.arguments import add_grid, add_repetitions, add_torchrec_limit, new_parser
+from bench.arguments import add_grid, add_name, add_repetitions, add_torchrec_limit, new_parser
 from bench.checks import derived
 from bench.estimate import Estimate
 from bench.identity import differences, rating_difference
@@ -58,9 +58,7 @@ def _arguments() -> argparse.Namespace:
     add_grid(parser, GRID, "; 26 tables are Criteo's")
     add_torchrec_limit(parser)
     add_repetitions(parser, 7, "fastplan runs")
-    parser.add_argument(
-        "--name", default="planning", help="of the files with the results (default planning)"
-    )
+    add_name(parser, "planning")
     add_arguments(parser, "NAME.json, with NAME.svg,")
     return parser.parse_args()
 

@@ -22,6 +22,20 @@ def hits(result: dict[str, Any]) -> str:
     return table(["", *(f"{cell['tables']} x {cell['ranks']}" for cell in cells)], rows)
 
 
+def baselines(results: list[dict[str, Any]]) -> str:
+    """Cells with both of TorchRec's times, of results beside several versions of it."""
+    rows = []
+    for result in results:
+        for cell in result["hits"]:
+            taken = [cell[side][way].get("median_seconds") for side, way in WAYS.values()]
+            if None in taken:
+                continue
+            plan, loader, cold, hit = taken
+            name = f"TorchRec {result['packages']['torchrec']}, {cell['tables']} x {cell['ranks']}"
+            rows.append([name, *map(duration, taken), ratio(plan / cold), ratio(loader / hit)])
+    return table(["", *WAYS, "plan / cold plan", "PlanLoader hit / hit"], rows)
+
+
 def entries(result: dict[str, Any]) -> str:
     sizes = result["entries"]["sizes"]
     first, last = sizes[0], sizes[-1]
