@@ -162,18 +162,10 @@ class CacheUse:
             plan = space.chosen_options(numbers, record.ranks)
             if self._planner._perf_model.rate(plan=plan) != record.rating:
                 raise BadRecord("its rating is another one now")
-        return Outcome(
-            found=True,
-            rating=record.rating,
-            best_plan=lambda: space.chosen_options(numbers, record.ranks),
-            sharding_plan=lambda topology: space.sharding_plan(numbers, record.ranks, topology),
-            failed=list,
-            proposals=0,
-            evaluated=0,
-            plans=lambda: 0,
-            reports=tuple,
-            record=lambda: record,
-        )
+        outcome = Outcome()
+        outcome.take(space, numbers, record.ranks, record.rating)
+        outcome.record = lambda: record
+        return outcome
 
 
 def rebuild(space: EstimatedSpace, record: PlanRecord) -> EstimatedSpace:

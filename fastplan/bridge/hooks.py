@@ -13,12 +13,13 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from torchrec.distributed import logger as torchrec_logger
 from torchrec.distributed.planner import planners
 
 _NOTHING = {"RESUME", "NOP", "LOAD_CONST", "RETURN_VALUE", "RETURN_CONST"}
+Method = TypeVar("Method", bound=Callable[..., Any])
 _checked: dict[Any, bool] = {}
 
 
@@ -37,7 +38,7 @@ def does_nothing(function: Callable[..., Any]) -> bool:
     return _checked[code]
 
 
-def logged(method: Callable[..., Any]) -> Callable[..., Any]:
+def logged(method: Method) -> Method:
     """Puts TorchRec's event and method loggers around a method of the planner.
 
     The method logger writes out the whole module and the whole plan: only when its messages go
@@ -51,10 +52,10 @@ def logged(method: Callable[..., Any]) -> Callable[..., Any]:
         heard = any(not isinstance(handler, logging.NullHandler) for handler in handlers)
         return (with_messages if heard else method)(*args, **kwargs)
 
-    return event_logged(call)
+    return event_logged(call)  # type: ignore[return-value]
 
 
-def event_logged(method: Callable[..., Any]) -> Callable[..., Any]:
+def event_logged(method: Method) -> Method:
     """Puts TorchRec's event logger around a method of the planner."""
     component = planners.TorchrecComponent.PLANNER
     return planners.EventLoggingHandler.event_logger(component)(method)  # type: ignore[no-any-return]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 from fastplan.bridge.native_search import NativeSearch
@@ -9,9 +10,10 @@ from fastplan.bridge.outcome import Outcome
 from fastplan.bridge.run import Run
 from fastplan.bridge.space import EstimatedSpace
 from fastplan.core.objectives import NO_OBJECTIVES, Objectives, RulesBroken
-from fastplan.core.optimize import Optimized, OptimizeSettings, no_plan, optimize
-from fastplan.core.record import PlanRecord
+from fastplan.core.optimize import OptimizeSettings, no_plan, optimize
 from fastplan.core.solve import verify_plan
+
+_UNSAID = OptimizeSettings()
 
 
 def settings_of(
@@ -25,17 +27,19 @@ def settings_of(
     """The settings of a planner whose mode is to improve plans; None for TorchRec's plans."""
     if mode not in ("parity", "optimize"):
         raise ValueError(f'`mode` must be "parity" or "optimize", not {mode!r}')
-    if mode == "parity":
-        if objectives is not None:
-            raise ValueError('`objectives` need `mode="optimize"`: TorchRec\'s plans have none')
-        return None
-    return OptimizeSettings(
+    settings = OptimizeSettings(
         time_budget=time_budget,
         move_budget=move_budget,
         seed=seed,
         threads=threads,
         objectives=objectives or NO_OBJECTIVES,
     )
+    if mode == "optimize":
+        return settings
+    for name in (field.name for field in fields(settings)):
+        if getattr(settings, name) != getattr(_UNSAID, name):
+            raise ValueError(f'`{name}` needs `mode="optimize"`: TorchRec\'s plans have none')
+    return None
 
 
 def leave(run: Run, reason: str, settings: OptimizeSettings) -> None:
@@ -69,7 +73,9 @@ def improve(run: Run, search: Any, outcome: Outcome, settings: OptimizeSettings)
     if complaint:
         leave(run, f"the better plan is not sound, please report this: {complaint}", settings)
         return
-    _take(outcome, search, found)
+    outcome.take(search.space, found.options, found.ranks, found.rating)
+    outcome.lower_bound = found.lower_bound
+    outcome.cut_short = found.stopped_by == "interrupted"
 
 
 def _why_not(run: Run, search: Any) -> str:
@@ -86,13 +92,3 @@ def _names(search: NativeSearch) -> list[tuple[str, str]]:
     if not isinstance(search.space, EstimatedSpace):
         raise RulesBroken("tables can't be named where the search space is enumerated in Python")
     return [(table.path, table.name) for table in search.space.request.tables]
-
-
-def _take(outcome: Outcome, search: NativeSearch, found: Optimized) -> None:
-    space, options, ranks, rating = search.space, found.options, found.ranks, found.rating
-    outcome.found, outcome.rating = True, rating
-    outcome.lower_bound = found.lower_bound
-    outcome.cut_short = found.stopped_by == "interrupted"
-    outcome.best_plan = lambda: space.chosen_options(options, ranks)
-    outcome.sharding_plan = lambda topology: space.sharding_plan(options, ranks, topology)
-    outcome.record = lambda: PlanRecord.of(search.problem.space, options, ranks, rating)

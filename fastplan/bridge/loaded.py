@@ -42,10 +42,5 @@ def loaded_plan(planner: Any, space: Space) -> Outcome | None:
         rating=0.0,
         best_plan=lambda: best_plan,
         sharding_plan=lambda topology: planners.to_sharding_plan(best_plan, topology),
-        failed=list,
-        proposals=0,
-        evaluated=0,
-        plans=lambda: 0,
-        reports=tuple,
         loaded=True,
     )

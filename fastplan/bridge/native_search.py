@@ -14,7 +14,6 @@ from fastplan.bridge.outcome import Outcome
 from fastplan.bridge.scaleup import Scaleup
 from fastplan.bridge.space import Space
 from fastplan.core.problem import Problem
-from fastplan.core.record import PlanRecord
 from fastplan.core.solution import ProposerReport, Solution
 from fastplan.core.solve import count_plans, propose, solve
 from fastplan.spec.request import Search
@@ -78,13 +77,7 @@ class NativeSearch:
             known = solution.plans
             return sum(count_plans(problem, search)) if known is None else known
 
-        return Outcome(
-            found=solution.found,
-            rating=solution.rating,
-            best_plan=lambda: space.chosen_options(solution.options, solution.ranks),
-            sharding_plan=lambda topology: space.sharding_plan(
-                solution.options, solution.ranks, topology
-            ),
+        outcome = Outcome(
             failed=lambda: [
                 space.chosen_options(options, None)
                 for options in (solution.lowest, solution.last)
@@ -95,10 +88,10 @@ class NativeSearch:
             evaluated=solution.evaluated,
             plans=plans,
             reports=reports,
-            record=lambda: PlanRecord.of(
-                problem.space, solution.options, solution.ranks, solution.rating
-            ),
         )
+        if solution.found:
+            outcome.take(space, solution.options, solution.ranks, solution.rating)
+        return outcome
 
     def _add(self, outcome: Outcome, run: Scaleup, index: int, better: bool) -> None:
         """Adds what a scale-up run found to the outcome of the proposers before it."""
@@ -115,9 +108,7 @@ class NativeSearch:
         if better and run.best is not None:
             space, ranks = run.best
             options = np.arange(space.columns.tables, dtype=np.int32)
-            outcome.found, outcome.rating = True, run.rating
-            outcome.best_plan = lambda: space.chosen_options(options, ranks)
-            outcome.sharding_plan = lambda topology: space.sharding_plan(options, ranks, topology)
+            outcome.take(space, options, ranks, run.rating)
             outcome.record = run.record
         if not outcome.found:
             own = [p for p, seen in zip(run.fresh, known, strict=True) if not seen]

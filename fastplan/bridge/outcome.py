@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
+from fastplan.bridge.space import Space
 from fastplan.core.record import PlanRecord
-from fastplan.core.solution import ProposerReport
+from fastplan.core.solution import Options, ProposerReport
+
+
+def _no_plan(topology: Any) -> NoReturn:
+    raise AssertionError("there is no plan")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -17,18 +23,25 @@ class Outcome:
     Callables cost time and are only called when somebody wants to know.
     """
 
-    found: bool
-    rating: float
-    best_plan: Callable[[], list[Any]]  # the chosen options with ranks, as objects
-    sharding_plan: Callable[[Any], Any]  # the plan on a topology
-    failed: Callable[[], list[list[Any]]]  # smallest and last proposal, when none could be placed
+    found: bool = False
+    rating: float = math.nan
+    best_plan: Callable[[], list[Any]] = list  # the chosen options with ranks, as objects
+    sharding_plan: Callable[[Any], Any] = _no_plan  # the plan on a topology
+    failed: Callable[[], list[list[Any]]] = list  # smallest and last proposal, when none fits
     last: Any = ()  # numbers of the last failed proposal's options, if they are the space's own
-    proposals: int
-    evaluated: int
-    plans: Callable[[], int]  # feasible proposals
-    reports: Callable[[], tuple[ProposerReport, ...]]  # what each proposer did
+    proposals: int = 0
+    evaluated: int = 0
+    plans: Callable[[], int] = int  # feasible proposals
+    reports: Callable[[], tuple[ProposerReport, ...]] = tuple  # what each proposer did
     record: Callable[[], PlanRecord] | None = None  # the plan as plain data, where it can be
     search_seconds: float = 0.0
     loaded: bool = False
     lower_bound: float | None = None  # no plan is rated below, where that was proven
     cut_short: bool = False  # by an interrupt: good to use, not to keep
+
+    def take(self, space: Space, options: Options, ranks: Any, rating: float) -> None:
+        """Goes on with this plan, given as options of the space and the ranks of their shards."""
+        self.found, self.rating = True, rating
+        self.best_plan = lambda: space.chosen_options(options, ranks)
+        self.sharding_plan = lambda topology: space.sharding_plan(options, ranks, topology)
+        self.record = lambda: PlanRecord.of(space.columns, options, ranks, rating)

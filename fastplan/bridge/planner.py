@@ -61,8 +61,9 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         cache: where plans are kept over restarts: a directory, a URL that fsspec knows, or a
             PlanCache; True is the platform's usual directory for caches. None takes FASTPLAN_CACHE
             from the environment, False is no cache.
-        cache_timeout: seconds that a cache which hangs may cost.
-        capacity_tolerance: how far a device's memory may be from what a plan was solved for.
+        cache_timeout: seconds that a cache which hangs may cost; a PlanCache has its own.
+        capacity_tolerance: how far a device's memory may be from what a plan was solved for; a
+            PlanCache has its own.
         mode: "parity" is TorchRec's plan; "optimize" improves on it, and is never worse than the
             better of TorchRec's plans with shards sorted by storage and by perf.
         time_budget: seconds for planning and improving, or None for no limit. Ctrl-C ends the

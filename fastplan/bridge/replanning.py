@@ -23,7 +23,6 @@ from fastplan.cache.plan_cache import StoreError
 from fastplan.core.objectives import Objectives
 from fastplan.core.problem import Problem
 from fastplan.core.record import PlanRecord
-from fastplan.core.replan import Point
 from fastplan.core.solution import Options
 from fastplan.plans.file import read_plan
 from fastplan.plans.plan import Plan
@@ -126,10 +125,17 @@ class Following:
                     return outcome
             previous = self._replanning.previous(self._parity)
             if previous is None:
+                self._run.not_followed = self._nothing_near()
                 return None
             policy = self._replanning.policy
             self._replan = Replan(space.request, cluster, previous, policy)
             return self._quick(space, cluster)
+
+    def _nothing_near(self) -> str:
+        report = self._parity.report
+        if report.status == "miss":
+            return "the cache has no plan of most of these tables"
+        return f"no older plan could be looked for: {report.reason}"
 
     def _quick(self, space: EstimatedSpace, cluster: Cluster) -> Outcome | None:
         assert self._replan is not None
@@ -150,18 +156,8 @@ class Following:
         if found is None:
             return None
         point, self._run.replan = found
-        outcome = Outcome(
-            found=True,
-            rating=point.rating,
-            best_plan=list,
-            sharding_plan=list,
-            failed=list,
-            proposals=0,
-            evaluated=0,
-            plans=lambda: 0,
-            reports=tuple,
-        )
-        _take(outcome, partial, problem, point)
+        outcome = Outcome()
+        outcome.take(partial, point.options, point.ranks, point.rating)
         return outcome
 
     def follow(self, search: Any, outcome: Outcome) -> None:
@@ -186,7 +182,8 @@ class Following:
         self._run.replan = report
         self._run.not_followed = None if report.followed else report.reason
         if report.followed:
-            _take(outcome, search.space, problem, point)
+            # A bound that optimizing has proven is one on this plan's rating, too.
+            outcome.take(search.space, point.options, point.ranks, point.rating)
 
     def _unable(self, search: Any) -> str:
         """Why older plans can't be followed in this search; empty where they can."""
@@ -222,12 +219,3 @@ def _numbers(problem: Problem, record: PlanRecord) -> Options:
     recorded = (record.table, record.sharding_type, record.kernel)
     chosen = zip(*(column.tolist() for column in recorded), strict=True)
     return np.array([number[kind] for kind in chosen], np.int32)
-
-
-def _take(outcome: Outcome, space: Space, problem: Problem, point: Point) -> None:
-    options, ranks = point.options, point.ranks
-    outcome.found, outcome.rating = True, point.rating
-    outcome.lower_bound = None
-    outcome.best_plan = lambda: space.chosen_options(options, ranks)
-    outcome.sharding_plan = lambda topology: space.sharding_plan(options, ranks, topology)
-    outcome.record = lambda: PlanRecord.of(problem.space, options, ranks, point.rating)

@@ -50,7 +50,7 @@ def log_plan(planner: Any, run: Run, plan: ShardingPlan, sharders: list[Any]) ->
             ),
         }
 
-    with run.phase("stats"), collector.resumed():
+    with run.phase("stats"):
         for each in planner._stats:
             log(each, arguments)
 
@@ -62,7 +62,8 @@ def log(stats: Any, arguments: Callable[[], dict[str, Any]]) -> None:
     hears them then, and their table is written when it is first read.
     """
     if not _unheard(stats):
-        stats.log(**arguments())
+        with collector.resumed():
+            stats.log(**arguments())
         return
 
     def table() -> list[str]:

@@ -57,10 +57,7 @@ class PlanCache:
         capacity_tolerance: float = 0.01,
         timeout: float = 5.0,
     ) -> None:
-        if not 0 <= capacity_tolerance < 1:
-            raise ValueError(f"`capacity_tolerance` must be in [0, 1), not {capacity_tolerance}")
-        if timeout <= 0:
-            raise ValueError(f"`timeout` must be positive, not {timeout}")
+        _check_settings(capacity_tolerance, timeout)
         self.store = GuardedStore(open_store(where), timeout)
         self.capacity_tolerance = capacity_tolerance
 
@@ -138,12 +135,20 @@ def _name(capacities: Sequence[tuple[int, ...]]) -> str:
     return hashlib.blake2b(repr(tuple(capacities)).encode(), digest_size=10).hexdigest()
 
 
+def _check_settings(capacity_tolerance: float, timeout: float) -> None:
+    if not 0 <= capacity_tolerance < 1:
+        raise ValueError(f"`capacity_tolerance` must be in [0, 1), not {capacity_tolerance}")
+    if not timeout > 0:
+        raise ValueError(f"`timeout` must be positive, not {timeout}")
+
+
 def open_cache(where: Any, *, capacity_tolerance: float, timeout: float) -> PlanCache | None:
     """The cache that a planner's `cache` argument means; None for no cache.
 
     True is the platform's usual directory for caches. None asks the environment (FASTPLAN_CACHE);
     False is no cache, whatever the environment says.
     """
+    _check_settings(capacity_tolerance, timeout)
     if isinstance(where, PlanCache):
         return where
     if where is None:

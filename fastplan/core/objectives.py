@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 Minimize = Literal["rating", "memory", "shards", "critical_path"]
 Pins = Mapping[str, int | Sequence[int]]
+_WITHIN = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +28,7 @@ class Objectives:
     """
 
     minimize: Minimize = "rating"
-    within: float = 0.01
+    within: float = _WITHIN
     pins: Pins = field(default_factory=dict)
     together: Iterable[Iterable[str]] = ()
 
@@ -37,6 +38,8 @@ class Objectives:
             raise ValueError(f"`minimize` must be one of {names}, not {self.minimize!r}")
         if not self.within >= 0:
             raise ValueError(f"`within` must be 0 or more, not {self.within}")
+        if self.minimize == "rating" and self.within != _WITHIN:
+            raise ValueError("`within` is what something else may cost in rating: say `minimize`")
         pins = {
             name: (place,) if isinstance(place, int) else tuple(map(int, place))
             for name, place in dict(self.pins).items()

@@ -306,9 +306,20 @@ def test_objectives_are_part_of_the_cache_key():
     assert pinned.last_run.cache.status == "miss"
 
 
-def test_parity_knows_no_objectives():
-    with pytest.raises(ValueError, match="objectives"):
-        EmbeddingShardingPlanner(**arguments(), objectives=Objectives(pins={"t0": 0}))
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"objectives": Objectives(pins={"t0": 0})},
+        {"time_budget": 7.0},
+        {"move_budget": 100},
+        {"seed": 3},
+        {"threads": 2},
+    ],
+    ids=str,
+)
+def test_parity_takes_nothing_that_only_optimizing_knows(given):
+    with pytest.raises(ValueError, match=f"`{next(iter(given))}` needs"):
+        EmbeddingShardingPlanner(**arguments(), **given)
 
 
 def test_an_unsound_plan_is_not_taken(monkeypatch):

@@ -119,7 +119,14 @@ def test_auto_without_a_plan_that_is_close_searches(tmp_path):
     used = planner(cache=tmp_path, replan="auto")
     plan = used.plan(model(), SHARDERS)
     assert used.last_run.replan is None
+    assert used.last_run.not_followed == "the cache has no plan of most of these tables"
     assert str(plan) == str(planner().plan(model(), SHARDERS))
+
+
+def test_auto_without_a_cache_says_so():
+    used = planner(replan="auto", cache=False)
+    used.plan(model(), SHARDERS)
+    assert "no cache is configured" in used.last_run.not_followed
 
 
 def test_the_optimized_plan_is_the_reference_in_optimize_mode():
@@ -130,3 +137,5 @@ def test_the_optimized_plan_is_the_reference_in_optimize_mode():
     )
     used.plan(changed(), SHARDERS)
     assert used.last_run.replan.scratch_rating <= min(used.last_run.start_ratings.values())
+    assert used.last_run.replan.followed
+    assert 0 < used.last_run.lower_bound <= used.last_run.rating

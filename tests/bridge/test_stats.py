@@ -8,6 +8,7 @@ from torchrec.distributed.planner.planners import EmbeddingShardingPlanner as To
 from torchrec.distributed.planner.stats import EmbeddingStats
 
 from fastplan import EmbeddingShardingPlanner
+from fastplan.bridge import collector
 from fastplan.bridge.lazy import LazyList
 from tests.parity.instances import make_instance
 
@@ -31,6 +32,14 @@ def test_the_table_is_torchrecs_and_costs_nothing_until_it_is_read():
     assert isinstance(unread, LazyList) and not unread.is_built
     assert table(planner) == table(planned(TorchRecPlanner))
     assert unread.is_built
+
+
+def test_no_garbage_is_collected_while_nobody_listens(monkeypatch):
+    def resumed():
+        raise AssertionError("nobody else's code runs")
+
+    monkeypatch.setattr(collector, "resumed", resumed)
+    planned(EmbeddingShardingPlanner)
 
 
 def test_an_old_table_is_of_the_old_plan():

@@ -254,6 +254,7 @@ def test_a_name_that_stands_for_two_tables_needs_its_module():
         ({"minimize": "speed"}, "minimize"),
         ({"within": -0.1}, "within"),
         ({"within": math.nan}, "within"),
+        ({"within": 0.05, "pins": {"t0": 0}}, "within"),
         ({"pins": {"t0": ()}}, "pins"),
         ({"together": [["t0"]]}, "together"),
     ],
