@@ -51,8 +51,8 @@ def html_report(job: Job, report: Report | None = None) -> str:
 
 
 def _style() -> str:
-    base = files("fastplan.report").joinpath("assets", "base.css").read_text("utf-8")
-    own = files("fastplan.ett").joinpath("assets", "ett.css").read_text("utf-8")
+    base = (files("fastplan.report") / "assets" / "base.css").read_text("utf-8")
+    own = (files("fastplan.ett") / "assets" / "ett.css").read_text("utf-8")
     return f"{base}\n{own}"
 
 
