@@ -1,4 +1,5 @@
-"""What a source distribution and a wheel hold, asked of setuptools without compiling anything."""
+"""What a source distribution and a wheel hold, asked of setuptools without compiling anything;
+and that the extra `dev` has the tools that `make` installs."""
 
 import subprocess
 import sys
@@ -36,3 +37,10 @@ def test_a_wheel_holds_every_file_of_the_package_and_nothing_else(tracked, tmp_p
     packed = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     assert {name for name in tracked if name.startswith("fastplan/")} - packed == set()
     assert all(name.startswith("fastplan/") for name in packed)
+
+
+def test_the_extra_dev_is_what_make_installs():
+    toml = pytest.importorskip("tomllib")  # of Python 3.11
+    project = toml.loads((ROOT / "pyproject.toml").read_text())["project"]
+    pinned = (ROOT / "requirements" / "dev.txt").read_text().splitlines()
+    assert project["optional-dependencies"]["dev"] == pinned
