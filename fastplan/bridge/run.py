@@ -13,7 +13,7 @@ from fastplan.replan.replan import ReplanReport
 
 
 class Run:
-    """Engine, reason, rating, seconds by phase, proposals and plans of one plan()."""
+    """A planner's `last_run`: engine, reason, rating, seconds by phase, proposals and plans."""
 
     def __init__(self) -> None:
         self.engine = "native"
@@ -81,6 +81,7 @@ class Run:
             self.seconds[name] = self.seconds.get(name, 0.0) + perf_counter() - start
 
     def finish(self) -> None:
+        """Notes the time since the beginning as `total`."""
         self.seconds.pop("total", None)  # so that it stays the last one
         self.seconds["total"] = perf_counter() - self._start
 

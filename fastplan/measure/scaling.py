@@ -86,7 +86,7 @@ def rank_bytes(layout: Layout, spec: ModelSpec, ranks: int) -> tuple[list[int], 
 
 
 class Room:
-    """The memory that plans have: that of the host, and of a device if there are any."""
+    """The memory that plans have: a part of the free bytes of a host, and of a device if any."""
 
     def __init__(self, host: int, device: int | None) -> None:
         self.host = int(_OF_HOST * host)

@@ -64,6 +64,7 @@ class Group:
 
     @property
     def ranks(self) -> int:
+        """Of all hosts together."""
         return self.ranks_per_host * self.hosts
 
 

@@ -89,6 +89,7 @@ class Planned:
 
     @property
     def rating(self) -> float | None:
+        """The plan's cost in TorchRec's unit; None where nothing fits."""
         return None if self.record is None else self.record.rating
 
     def plan(self, notes: dict[str, str] | None = None) -> Plan:

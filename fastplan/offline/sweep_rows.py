@@ -81,10 +81,12 @@ class SweepResult:
 
     @property
     def fitting(self) -> tuple[Row, ...]:
+        """Rows of cells that have a plan."""
         return tuple(row for row in self.rows if row.fits)
 
     @property
     def failed(self) -> tuple[Row, ...]:
+        """Rows of cells without an answer; `error` says why."""
         return tuple(row for row in self.rows if row.fits is None)
 
     @property

@@ -15,27 +15,36 @@ from typing import Any
 import pytest
 
 from fastplan.cache.stores import Store
+from tests.docs.annotations import Annotation, read_annotation
 from tests.docs.blocks import DOCS
 
 PAGE = DOCS / "api.md"
 IMPORT = re.compile(r"^ *from (fastplan[\w.]*) import ([\w, ]+)", re.M)
 MODULES = ("fastplan", "fastplan.bundle", "fastplan.ett", "fastplan.cache.stores")
-# By the page that shows how they are used.
+# By the page that shows how they are used. Those with `class` before them are made by fastplan, and
+# listed without their arguments.
 NAMES = {
     "replace-the-planner.md": (
         "fastplan.EmbeddingShardingPlanner",
+        "class fastplan.bridge.run.Run",
         "fastplan.patch",
+        "class fastplan.bridge.patch.Patch",
         "fastplan.ModelsDiffer",
     ),
     "initialisation.md": ("fastplan.PatchRefused",),
     "optimize.md": (
         "fastplan.Objectives",
         "fastplan.RulesBroken",
+        "fastplan.core.optimize.OptimizeSettings",
         "fastplan.core.optimize.check_bound",
+        "class fastplan.core.problem.Problem",
+        "class fastplan.core.certificate.Certificate",
     ),
     "custom-cost.md": (
         "fastplan.shard_cost",
+        "class fastplan.costs.functions.ShardCost",
         "fastplan.plan_objective",
+        "class fastplan.costs.functions.PlanObjective",
         "fastplan.cost_estimators",
         "fastplan.CostEstimator",
         "fastplan.ObjectiveModel",
@@ -45,7 +54,9 @@ NAMES = {
     ),
     "cache.md": (
         "fastplan.PlanCache",
+        "class fastplan.cache.plan_cache.CacheReport",
         "fastplan.explain_miss",
+        "class fastplan.cache.why_miss.MissExplanation",
         "fastplan.save_plan",
         "fastplan.load_plan",
         "fastplan.StoredPlanLoader",
@@ -62,15 +73,22 @@ NAMES = {
         "fastplan.cache.stores.MemoryStore",
         "fastplan.cache.stores.GuardedStore",
     ),
-    "replan.md": ("fastplan.ReplanPolicy", "fastplan.reshard", "fastplan.reshard_arguments"),
+    "replan.md": (
+        "fastplan.ReplanPolicy",
+        "class fastplan.replan.replan.ReplanReport",
+        "class fastplan.replan.moves.Moves",
+        "fastplan.reshard",
+        "fastplan.reshard_arguments",
+        "class fastplan.bridge.resharding.Resharding",
+    ),
     "bundle.md": (
         "fastplan.bundle.start",
         "fastplan.bundle.Start",
         "fastplan.bundle.open_bundle",
         "fastplan.bundle.parse_bundle",
-        "fastplan.bundle.Bundle",
-        "fastplan.bundle.StoredPlan",
-        "fastplan.bundle.Loaded",
+        "class fastplan.bundle.Bundle",
+        "class fastplan.bundle.StoredPlan",
+        "class fastplan.bundle.Loaded",
         "fastplan.bundle.BadBundle",
         "fastplan.bundle.BundleMismatch",
         "fastplan.bundle.NotTrusted",
@@ -89,22 +107,51 @@ NAMES = {
         "fastplan.export_spec",
         "fastplan.CannotExport",
         "fastplan.spec.read.read_spec",
+        "class fastplan.spec.model.ModelSpec",
         "fastplan.spec.lower.lower",
+        "class fastplan.spec.job.Job",
         "fastplan.offline.plan.plan_job",
+        "class fastplan.offline.plan.Planned",
         "fastplan.plans.file.write_plan",
+        "fastplan.plans.file.read_plan",
+        "class fastplan.plans.plan.Plan",
     ),
     "hardware.md": (
         "fastplan.spec.hardware.find_hardware",
         "fastplan.spec.hardware.topology_arguments",
+        "class fastplan.spec.hardware.Hardware",
     ),
     "precompute.md": (
         "fastplan.offline.sweep_file.read_sweep",
+        "fastplan.offline.sweep.Sweep",
         "fastplan.offline.sweep_run.run_sweep",
+        "class fastplan.offline.sweep_rows.SweepResult",
+        "class fastplan.offline.sweep_rows.Row",
         "fastplan.offline.queries.smallest_cluster",
+        "class fastplan.offline.queries.Smallest",
     ),
-    "measure.md": ("fastplan.measure.run.measure",),
+    "measure.md": (
+        "fastplan.measure.run.measure",
+        "fastplan.measure.prepare.Subject",
+        "fastplan.measure.settings.Group",
+        "fastplan.measure.settings.Settings",
+        "fastplan.measure.scaling.Room",
+        "class fastplan.measure.failures.Failure",
+        "fastplan.measure.results.read_runs",
+        "class fastplan.measure.results.Runs",
+        "fastplan.measure.agreement.agreement",
+        "class fastplan.measure.agreement.Agreement",
+        "fastplan.measure.calibrate.calibrate",
+        "fastplan.measure.cases.sizes_of",
+        "fastplan.measure.cases.Sizes",
+        "class fastplan.measure.calibrate.Calibrated",
+        "fastplan.measure.rerate.rerated",
+        "fastplan.measure.settings.MeasureError",
+        "fastplan.report.estimates.NoEstimate",
+    ),
 }
-LISTED = [name for names in NAMES.values() for name in names]
+SHOWN = [name for names in NAMES.values() for name in names]
+LISTED = [name.removeprefix("class ") for name in SHOWN]
 
 
 class Plain(str):
@@ -115,32 +162,57 @@ class Plain(str):
 
 
 def found(name: str) -> Any:
-    module, _, own = name.rpartition(".")
+    module, _, own = name.removeprefix("class ").rpartition(".")
     return getattr(import_module(module), own)
 
 
-def plain(annotation: Any) -> Any:
-    text = getattr(annotation, "__forward_arg__", annotation)
-    return Plain(text) if isinstance(text, str) else text
+def annotation(written: Any, thing: Any) -> Annotation:
+    text = getattr(written, "__forward_arg__", written)
+    assert isinstance(text, str), f"{thing} has annotations without `from __future__`"
+    classes = thing.__mro__ if isinstance(thing, type) else (thing,)
+    modules = [each.__module__ for each in classes]
+    return read_annotation(text, tuple(name for name in modules if name.startswith("fastplan")))
 
 
-def shown(parameter: inspect.Parameter) -> inspect.Parameter:
-    default = parameter.default
-    if default is not parameter.empty and repr(default).startswith("<"):
+def shown(parameter: inspect.Parameter, thing: Any) -> inspect.Parameter:
+    default, written = parameter.default, parameter.annotation
+    ours = type(default).__module__.startswith("fastplan")
+    if default is not parameter.empty and (ours or repr(default).startswith("<")):
         default = Plain("...")
-    return parameter.replace(annotation=plain(parameter.annotation), default=default)
+    if written is not parameter.empty:
+        written = Plain(annotation(written, thing).text)
+    return parameter.replace(annotation=written, default=default)
 
 
 def signature(name: str) -> str:
+    if name.startswith("class "):
+        return name
     thing = found(name)
     if isinstance(thing, type) and issubclass(thing, (BaseException, Enum)):
         return f"class {name}({thing.__base__.__name__})"
     if getattr(thing, "_is_protocol", False):
         return f"class {name}(Protocol)"
     own = inspect.signature(thing)
-    parameters = [shown(parameter) for parameter in own.parameters.values()]
-    returned = own.empty if isinstance(thing, type) else plain(own.return_annotation)
+    parameters = [shown(parameter, thing) for parameter in own.parameters.values()]
+    returned = own.return_annotation
+    if isinstance(thing, type):
+        returned = own.empty
+    elif returned is not own.empty:
+        returned = Plain(annotation(returned, thing).text)
     return name + str(own.replace(parameters=parameters, return_annotation=returned))
+
+
+def classes_named(name: str) -> set[type]:
+    """The classes of fastplan that a listed signature names."""
+    if signature(name).startswith("class "):
+        return set()
+    thing = found(name)
+    own = inspect.signature(thing)
+    written = [parameter.annotation for parameter in own.parameters.values()]
+    if not isinstance(thing, type):
+        written.append(own.return_annotation)
+    named = [annotation(each, thing).classes for each in written if each is not own.empty]
+    return {found(each) for each in set().union(*named)}
 
 
 def sentence(name: str) -> str:
@@ -196,6 +268,19 @@ def test_every_public_name_is_listed_once():
     assert public - set(LISTED) == set()
     assert used_in_docs() - set(LISTED) == set()
     assert len(set(LISTED)) == len(LISTED)
+
+
+def test_every_class_that_a_listed_signature_names_is_listed():
+    listed = {found(name) for name in LISTED}
+    missing = {name: classes_named(name) - listed for name in SHOWN}
+    assert {name: lacks for name, lacks in missing.items() if lacks} == {}
+    assert sum(len(classes_named(name)) for name in SHOWN) > 20
+
+
+def test_aliases_are_spelled_out():
+    made = signature("fastplan.EmbeddingShardingPlanner")
+    assert "replan: ReplanPolicy | Literal['auto'] | None = None" in made
+    assert "objectives: Objectives | None = None" in made
 
 
 @pytest.mark.parametrize("name", LISTED)
