@@ -1,7 +1,10 @@
 """docs/architecture.md and CONTRIBUTING.md name what is there, and leave out no room."""
 
 import re
+import shlex
+import subprocess
 from fnmatch import fnmatch
+from importlib.util import find_spec
 
 import pytest
 
@@ -10,6 +13,16 @@ from tests.docs.blocks import DOCS
 ROOT = DOCS.parent
 PACKAGE = ROOT / "fastplan"
 PAGES = (DOCS / "architecture.md", ROOT / "CONTRIBUTING.md")
+# What a recipe says is to be found in a file.
+PLACES = {
+    "UNIFORM_TYPES": "fastplan/spec/vocabulary.py",
+    "SHARDING_TYPES": "tests/parity/components.py",
+    "ALL_PROPOSERS": "tests/problems.py",
+    "NAMES": "tests/docs/test_api.py",
+    "def make_proposers": "tests/parity/components.py",
+    "def keep_state": "fastplan/bridge/components.py",
+    "def store": "tests/cache/conftest.py",
+}
 _CODE = re.compile(r"`([^`\n]+)`")
 _FILE = re.compile(r"[\w-]+(/[\w-]+)+/?(\.\w+)?")
 
@@ -37,7 +50,7 @@ def test_every_file_of_the_core_is_there():
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_file_that_is_named_exists(page):
     named = {name for name in _CODE.findall(page.read_text()) if _FILE.fullmatch(name)}
-    made = {"fastplan/cli/NAME.py"}
+    made = {"fastplan/cli/NAME.py", "tests/cli/test_NAME.py"}
     places = [ROOT, PACKAGE]
     missing = [
         name
@@ -46,3 +59,21 @@ def test_every_file_that_is_named_exists(page):
     ]
     assert missing == []
     assert len(named) > 10
+
+
+def test_recipes_name_what_is_in_those_files():
+    text = PAGES[1].read_text()
+    for name, path in PLACES.items():
+        assert name.removeprefix("def ") in text and path in text, name
+        assert re.search(rf"^{name}\b", (ROOT / path).read_text(), re.M), name
+
+
+def test_commands_of_recipes_find_something():
+    codes = _CODE.findall(PAGES[1].read_text())
+    searches = [code for code in codes if code.startswith("grep ")]
+    for search in searches:
+        found = subprocess.run(shlex.split(search), cwd=ROOT, capture_output=True, text=True)
+        assert len({line.split(":")[0] for line in found.stdout.splitlines()}) > 5, search
+    modules = [code.split()[2] for code in codes if code.startswith("python -m ")]
+    assert all(find_spec(module) for module in modules)
+    assert len(searches) == 2 and modules
