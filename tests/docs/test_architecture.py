@@ -40,9 +40,13 @@ def test_every_room_is_there():
     assert set(named_in_table("Rooms")) == rooms | modules
 
 
-def test_every_file_of_the_core_is_there():
-    stems = {path.stem for path in (ROOT / "cpp").iterdir()}
-    patterns = named_in_table("The core (`cpp/`)")
+@pytest.mark.parametrize(
+    "heading, folder",
+    [("The core (`cpp/`)", ROOT / "cpp"), ("The bridge (`bridge/`)", PACKAGE / "bridge")],
+)
+def test_every_file_of_the_large_rooms_is_there(heading, folder):
+    stems = {path.stem for path in folder.iterdir() if not path.stem.startswith("__")}
+    patterns = named_in_table(heading)
     assert [stem for stem in stems if not any(fnmatch(stem, each) for each in patterns)] == []
     assert [each for each in patterns if not any(fnmatch(stem, each) for stem in stems)] == []
 
