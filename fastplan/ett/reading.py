@@ -295,6 +295,9 @@ def _take_steps(record: Record, entry: dict[str, Any], begin: int, end: int) -> 
         record.marks[_whole(mark[0])] = _whole(mark[1])
     if aside:
         _merge(record.aside, _sums(aside))
+    if record.rest:  # training went on: they held up these steps
+        _merge(sums, record.rest)
+        record.rest = {}
     record.steps.append(Steps(first, last, begin, end, sums))
 
 

@@ -33,11 +33,30 @@ _LONGEST_CAUSE = 2000
 class Stack(list["Frame"]):
     """The open phases of a thread, and the sums of its short ones that had no other around them."""
 
-    __slots__ = ("background", "sums")
+    __slots__ = ("background", "late", "since", "sums")
 
     def __init__(self, background: bool) -> None:
         self.background = background
         self.sums: Sums = {}
+        self.late: Sums = {}  # of those that began after the step at `since`
+        self.since = 0
+
+    def add(self, frame: Frame, took: int, since: int) -> None:
+        """Adds a short phase; `since` is when the last step ended."""
+        if frame.begin < since:
+            _add(self.sums, frame, took)
+        else:
+            if self.since != since:
+                self.catch_up(since)
+            _add(self.late, frame, took)
+
+    def catch_up(self, since: int) -> None:
+        """What began after a step is in the next one's line as soon as that has ended."""
+        if self.since != since:
+            self.since = since
+            if self.late:
+                _merge(self.sums, self.late)
+                self.late = {}
 
 
 class Frame:
@@ -130,7 +149,7 @@ class Recorder:
         elif stack.background:
             self._do(lambda: _add(self._aside, frame, took))
         else:
-            _add(stack.sums, frame, took)
+            stack.add(frame, took, self._since)
 
     def add(self, name: str, begin: int, end: int, *, background: bool = False) -> None:
         """Records a phase that is over already, within those that are open in this thread."""
@@ -240,16 +259,16 @@ class Recorder:
     def _mark_end(self, kind: str, **more: Any) -> None:
         """An event that the steps before it end with."""
         self._write_steps()
-        self._event(kind, self._now(), **more)
+        now = self._now()
+        self._write_rest(self._stack(), now)  # it may be the last that the process does
+        self._event(kind, now, **more)
 
     def _end(self) -> None:
         if not self._open:
             return
         self._write_steps()
         now = self._now()
-        if self._trainer.sums or self._aside:
-            took = now - self._since
-            self._emit(lines.rest(self._since, took, self._trainer.sums, self._aside))
+        self._write_rest(self._trainer, now)
         self._event("end", now, wall=self._wall())
         self._open = False
         self._journal.close()
@@ -293,7 +312,10 @@ class Recorder:
         self._last = self._next - 1
         stack = self._stack()
         # Another thread's sums may be growing right now: they go into that thread's next line.
-        sums = stack.sums if stack is self._trainer else {}
+        sums: Sums = {}
+        if stack is self._trainer:
+            stack.catch_up(self._since)
+            sums = stack.sums
         self._emit(
             lines.steps(
                 (self._first, self._last),
@@ -306,6 +328,15 @@ class Recorder:
         self._next, self._mark, self._aside = None, [], {}
         if sums:
             stack.sums = {}
+
+    def _write_rest(self, stack: Stack, now: int) -> None:
+        """Turns the short phases after the last step into a line; a step that follows has them."""
+        if stack is not self._trainer:
+            return
+        _merge(stack.sums, stack.late)
+        if stack.sums or self._aside:
+            self._emit(lines.rest(self._since, now - self._since, stack.sums, self._aside))
+            stack.sums, stack.late, self._aside = {}, {}, {}
 
     def _add_phase(self, frame: Frame, took: int, now: int) -> None:
         background = frame.stack.background
@@ -346,10 +377,14 @@ def _add(sums: Sums, frame: Frame, took: int) -> None:
     entry[0] += 1
     entry[1] += took - frame.inner
     if frame.sums is not None:
-        for name, (count, own) in frame.sums.items():
-            entry = sums.get(name) or _entry(sums, name)
-            entry[0] += count
-            entry[1] += own
+        _merge(sums, frame.sums)
+
+
+def _merge(sums: Sums, more: Sums) -> None:
+    for name, (count, own) in more.items():
+        entry = sums.get(name) or _entry(sums, name)
+        entry[0] += count
+        entry[1] += own
 
 
 def _entry(sums: Sums, name: str) -> list[int]:
