@@ -1,4 +1,4 @@
-"""`fastplan doctor`: what is wrong with this installation, and the commands that fix it."""
+"""`fastplan doctor`: what is wrong with this installation, and what helps."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from fastplan.report.units import of_count
 
 HELP = """
 Looks at Python, numpy, the native core, torch, FBGEMM and TorchRec, the plan cache and the
-environment. Imports what is installed in another process, so nothing broken can stop it. Every
-problem comes with the command that fixes it; the exit code is 2 if there is one.
+environment. Imports what is installed in another process, so nothing broken can stop it. Problems
+come with the command that fixes them where there is one; what it has in capitals, such as DIR, is
+for you to fill in. The exit code is 2 if there is a problem.
 """
 EXAMPLES = """
 fastplan doctor

@@ -16,7 +16,8 @@ from fastplan.doctor.findings import NOTE, OK, PROBLEM, Finding
 from fastplan.doctor.fixes import install, pip
 from fastplan.doctor.installed import Stack, module_folder, read_stack, version_of
 from fastplan.doctor.probe import Outcome, try_imports
-from fastplan.doctor.stack import check_stack, modules_to_try
+from fastplan.doctor.stack import PLANNER, check_stack, modules_to_try
+from fastplan.doctor.variables import check_values
 
 _PYTHON = (3, 10)
 _NUMPY = (1, 26)
@@ -62,6 +63,8 @@ def examine() -> Iterator[Finding]:
     yield check_extras()
     yield check_cache(os.environ)
     yield from check_variables(os.environ)
+    planner = imported.get(PLANNER)
+    yield from check_values(os.environ, planner is not None and planner.worked)
 
 
 def check_python(version: tuple[int, ...] = sys.version_info[:3]) -> Finding:

@@ -9,7 +9,11 @@ from fastplan.doctor import fixes
 from fastplan.doctor.fixes import install, install_all, install_fbgemm, pip
 from fastplan.doctor.installed import Package, Stack
 
-CUDA, CPU = (f'--index-url "<index of PyTorch\'s {kind} builds>"' for kind in ("cu126", "cpu"))
+INDEX = "--index-url INDEX"
+CUDA, CPU = (
+    f"  # INDEX: the URL of PyTorch's {kind} builds, from its download page"
+    for kind in ("cu126", "cpu")
+)
 NEEDS = "pip install tensordict torchmetrics==1.0.3 tqdm pyre-extensions"
 
 
@@ -38,7 +42,7 @@ def test_what_a_shell_would_take_for_itself_is_quoted():
         (Package("torch", "2.13.0", "cu130"), "pip install 'fbgemm-gpu==1.8.*'"),
         (
             Package("torch", "2.13.0+cu126", "cu126"),
-            f"pip install 'fbgemm-gpu==1.8.*' {CUDA}",
+            f"pip install 'fbgemm-gpu==1.8.*' {INDEX}{CUDA}",
         ),
         (Package("torch", "2.99.0", "cpu"), None),
         (Package("torch", "2.14.0.dev20260901", "cpu"), None),
@@ -63,8 +67,8 @@ def test_a_suitable_torch_stays():
 
 def test_without_torch_and_gpus_everything_is_a_cpu_build():
     assert install_all(Stack(None, (), None)) == (
-        f"pip install 'torch==2.13.*' {CPU} && pip install 'fbgemm-gpu-cpu==1.8.*' && "
-        f"{NEEDS} && pip install --no-deps torchrec==1.8.0"
+        f"pip install 'torch==2.13.*' {INDEX} && pip install 'fbgemm-gpu-cpu==1.8.*' && "
+        f"{NEEDS} && pip install --no-deps torchrec==1.8.0{CPU}"
     )
 
 
@@ -76,6 +80,14 @@ def test_with_gpus_everything_is_a_cuda_build():
 def test_a_torch_without_a_supported_torchrec_is_replaced_by_its_own_kind():
     fbgemm = (Package("fbgemm-gpu-cpu", "1.7.0", "cpu"),)
     cpu = install_all(Stack(Package("torch", "2.12.0+cpu", "cpu"), fbgemm, None))
-    assert cpu.startswith(f"pip install 'torch==2.13.*' {CPU} && pip uninstall -y fbgemm")
+    assert cpu.startswith(f"pip install 'torch==2.13.*' {INDEX} && pip uninstall -y fbgemm")
+    assert cpu.endswith(CPU)
     cuda = install_all(Stack(Package("torch", "2.12.0+cu126", "cu126"), (), None))
     assert cuda.startswith("pip install 'torch==2.13.*' && pip install 'fbgemm-gpu==1.8.*' &&")
+
+
+def test_a_fix_stays_a_line_for_a_shell():
+    command, told = install_all(Stack(None, (), None)).split("  # ")
+    assert "<" not in command
+    assert told.startswith("INDEX: ")
+    assert "#" not in install_all(Stack(None, (), None, ("H100",)))
