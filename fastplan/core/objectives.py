@@ -5,7 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
+from operator import index
 from typing import Any, Literal, get_args
+
+from fastplan.core.arguments import check_numbers
 
 Minimize = Literal["rating", "memory", "shards", "critical_path"]
 Pins = Mapping[str, int | Sequence[int]]
@@ -33,6 +37,7 @@ class Objectives:
     together: Iterable[Iterable[str]] = ()
 
     def __post_init__(self) -> None:
+        check_numbers(self, "within")
         if self.minimize not in get_args(Minimize):
             names = ", ".join(get_args(Minimize))
             raise ValueError(f"`minimize` must be one of {names}, not {self.minimize!r}")
@@ -40,13 +45,11 @@ class Objectives:
             raise ValueError(f"`within` must be 0 or more, not {self.within}")
         if self.minimize == "rating" and self.within != _WITHIN:
             raise ValueError("`within` is what something else may cost in rating: say `minimize`")
-        pins = {
-            name: (place,) if isinstance(place, int) else tuple(map(int, place))
-            for name, place in dict(self.pins).items()
-        }
+        pins = {name: _ranks(name, place) for name, place in dict(self.pins).items()}
         if not all(pins.values()):
-            raise ValueError("`pins` must name at least one rank for each table")
-        groups = tuple(tuple(group) for group in self.together)
+            table = next(name for name, ranks in pins.items() if not ranks)
+            raise ValueError(f"`pins` must name at least one rank for the table {table!r}")
+        groups = tuple(map(_tables, self.together))
         if any(len(set(group)) < 2 for group in groups):
             raise ValueError("`together` must name two tables or more in each group")
         object.__setattr__(self, "pins", pins)
@@ -65,6 +68,23 @@ class Objectives:
             "pins": {name: list(ranks) for name, ranks in dict(self.pins).items()},  # type: ignore[arg-type]
             "together": [list(group) for group in self.together],
         }
+
+
+def _ranks(table: str, place: Any) -> tuple[int, ...]:
+    told = f"`pins` must have a rank, or a list of ranks, for the table {table!r}, not {place!r}"
+    if isinstance(place, str):
+        raise TypeError(told)
+    try:
+        ranks = (place,) if isinstance(place, Integral) else tuple(place)
+        return tuple(map(index, ranks))
+    except TypeError:
+        raise TypeError(told) from None
+
+
+def _tables(group: Any) -> tuple[str, ...]:
+    if isinstance(group, str):
+        raise TypeError(f"`together` must be lists of tables, such as [['a', 'b']], not {group!r}")
+    return tuple(group)
 
 
 NO_OBJECTIVES = Objectives()

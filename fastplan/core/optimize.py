@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fastplan.core import _native
+from fastplan.core.arguments import check_numbers, check_whole_numbers
 from fastplan.core.certificate import (
     Certificate,
     NoBound,
@@ -67,6 +68,8 @@ class OptimizeSettings:
     objectives: Objectives = NO_OBJECTIVES
 
     def __post_init__(self) -> None:
+        check_numbers(self, "time_budget")
+        check_whole_numbers(self, "move_budget", "seed", "threads")
         if self.time_budget is None and self.move_budget is None:
             raise ValueError("`time_budget` or `move_budget` must be given")
         if self.time_budget is not None and not 0 < self.time_budget < math.inf:
@@ -76,7 +79,7 @@ class OptimizeSettings:
         if not 0 <= self.seed < 2**64:
             raise ValueError(f"`seed` must be between 0 and 2**64 - 1, not {self.seed}")
         if not 1 <= self.threads <= _MOST_THREADS:
-            raise ValueError(f"`threads` must be between 1 and {_MOST_THREADS}")
+            raise ValueError(f"`threads` must be between 1 and {_MOST_THREADS}, not {self.threads}")
 
     def describe(self) -> dict[str, Any]:
         """As a cache key has them, in JSON."""

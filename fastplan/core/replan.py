@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastplan.core import _native
+from fastplan.core.arguments import check_numbers, check_whole_numbers
 from fastplan.core.optimize import STOPS, StoppedBy
 from fastplan.core.problem import Floats, Ints, Problem
 from fastplan.core.solution import Options
@@ -52,6 +53,8 @@ class ReplanSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        check_numbers(self, "time_budget")
+        check_whole_numbers(self, "move_budget", "seed")
         if not 0 <= self.move_budget < _NO_LIMIT:
             raise ValueError(f"`move_budget` must not be negative, and is {self.move_budget}")
         if self.time_budget is not None and not 0 < self.time_budget < math.inf:

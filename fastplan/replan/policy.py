@@ -6,6 +6,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
+from fastplan.core.arguments import check_numbers, check_whole_numbers
 from fastplan.core.replan import ReplanSettings
 
 Objective = Literal["bytes", "rating", "payback"]
@@ -49,6 +50,8 @@ class ReplanPolicy:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        check_numbers(self, "max_moved", "slack", "max_changed")
+        check_whole_numbers(self, "remaining_steps")
         for name, most in (("max_moved", 1.0), ("slack", math.inf), ("max_changed", 1.0)):
             value = getattr(self, name)
             if not 0 <= value <= most:

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -262,3 +263,32 @@ def test_a_name_that_stands_for_two_tables_needs_its_module():
 def test_objectives_that_make_no_sense_are_refused_by_name(fields, name):
     with pytest.raises(ValueError, match=name):
         Objectives(**fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"within": "5%"}, "`within` must be a number, not '5%'"),
+        ({"pins": {"t0": "x"}}, "for the table 't0', not 'x'"),
+        ({"pins": {"t0": [0, "1"]}}, "for the table 't0', not [0, '1']"),
+        ({"pins": {"t0": 1.5}}, "for the table 't0', not 1.5"),
+        ({"together": ["users"]}, "`together` must be lists of tables"),
+        ({"together": "users"}, "`together` must be lists of tables"),
+    ],
+)
+def test_objectives_of_another_type_are_refused_by_name(fields, told):
+    with pytest.raises(TypeError, match=re.escape(told)):
+        Objectives(**fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"time_budget": "1"}, "`time_budget` must be a number, not '1'"),
+        ({"move_budget": 1e6}, "`move_budget` must be a whole number, not 1000000.0"),
+        ({"threads": "2"}, "`threads` must be a whole number, not '2'"),
+    ],
+)
+def test_budgets_of_another_type_are_refused_by_name(fields, told):
+    with pytest.raises(TypeError, match=re.escape(told)):
+        OptimizeSettings(**fields)

@@ -131,3 +131,16 @@ def test_policies_are_checked(wrong):
     named = "remaining_steps" if wrong.get("objective") == "payback" else next(iter(wrong))
     with pytest.raises(ValueError, match=named):
         ReplanPolicy(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"max_moved": "5%"}, "`max_moved` must be a number, not '5%'"),
+        ({"time_budget": "1"}, "`time_budget` must be a number, not '1'"),
+        ({"remaining_steps": "9"}, "`remaining_steps` must be a whole number, not '9'"),
+    ],
+)
+def test_policies_of_another_type_are_refused_by_name(wrong, told):
+    with pytest.raises(TypeError, match=told):
+        ReplanPolicy(**wrong)
