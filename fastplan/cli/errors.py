@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from fastplan.report.names import visible
 
@@ -20,6 +23,24 @@ class CommandError(Exception):
 
 class UsageError(CommandError):
     """The command line is not one that can be run."""
+
+
+@contextmanager
+def naming_options(*kinds: type[Exception], **others: str) -> Iterator[None]:
+    """Turns such errors into UsageErrors that say `--time-budget` for the library's `time_budget`.
+
+    Options that are called otherwise than the argument are in `others`.
+    """
+    try:
+        yield
+    except kinds as error:
+        raise UsageError(
+            re.sub(
+                "`([a-z_]+)`",
+                lambda found: "--" + others.get(found[1], found[1]).replace("_", "-"),
+                str(error),
+            )
+        ) from error
 
 
 def message(error: BaseException) -> str:

@@ -8,7 +8,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fastplan.cli.errors import INTERRUPTED, OK, CommandError
+from fastplan.cli.errors import INTERRUPTED, OK, CommandError, naming_options
 from fastplan.cli.launching import add_group_arguments, check_installed, group_of, room_of
 from fastplan.cli.plan_files import add_reading_arguments, read
 
@@ -67,19 +67,20 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from fastplan.measure.settings import Settings
+    from fastplan.measure.settings import MeasureError, Settings
 
     check_installed("torch", "fbgemm_gpu", "torchrec")
     group = group_of(args)
-    settings = Settings(
-        rounds=args.rounds,
-        steps=args.steps,
-        warmup=args.warmup,
-        lengths=args.lengths,
-        zipf=args.zipf,
-        seed=args.seed,
-        dataset=args.dataset,
-    )
+    with naming_options(MeasureError):
+        settings = Settings(
+            rounds=args.rounds,
+            steps=args.steps,
+            warmup=args.warmup,
+            lengths=args.lengths,
+            zipf=args.zipf,
+            seed=args.seed,
+            dataset=args.dataset,
+        )
     subject = _subject(args, group)
     folder = Path(args.output)
     try:

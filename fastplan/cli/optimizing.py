@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from fastplan.cli.errors import UsageError
+from fastplan.cli.errors import UsageError, naming_options
 
 if TYPE_CHECKING:
     from fastplan.core.optimize import OptimizeSettings
@@ -84,15 +85,26 @@ def settings_of(args: Namespace) -> OptimizeSettings | None:
         return None
     from fastplan.core.optimize import Objectives, OptimizeSettings
 
-    rules = {"pins": dict(given.pop("pin", ())), "together": given.pop("together", ())}
+    rules = {"pins": _pins(given.pop("pin", ())), "together": given.pop("together", ())}
     chosen = {name: given.pop(name) for name in ("minimize", "within") if name in given}
     if "move_budget" not in given:
         given.setdefault("time_budget", SECONDS)
-    try:
+    with naming_options(ValueError, pins="pin"):
         objectives = Objectives(**chosen, **rules)
         return OptimizeSettings(**{"time_budget": None, **given}, objectives=objectives)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+
+
+def _pins(given: Iterable[tuple[str, tuple[int, ...]]]) -> dict[str, tuple[int, ...]]:
+    pins: dict[str, tuple[int, ...]] = {}
+    for table, ranks in given:
+        if table in pins:
+            both = " and ".join(",".join(map(str, each)) for each in (pins[table], ranks))
+            raise UsageError(
+                f"--pin names the table {table!r} twice, with {both}: "
+                "give the ranks of its shards as TABLE=RANK,RANK,..."
+            )
+        pins[table] = ranks
+    return pins
 
 
 def _percent(text: str) -> float:
@@ -103,8 +115,10 @@ def _percent(text: str) -> float:
 
 
 def _pin(text: str) -> tuple[str, tuple[int, ...]]:
-    table, equals, ranks = text.rpartition("=")
+    table, _, ranks = text.rpartition("=")
     try:
-        return table, tuple(int(rank) for rank in ranks.split(",")) if equals else ()
+        if not table:
+            raise ValueError
+        return table, tuple(int(rank) for rank in ranks.split(","))
     except ValueError:
         raise ArgumentTypeError(f"{text!r} must be TABLE=RANK, such as users=3") from None

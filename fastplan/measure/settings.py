@@ -31,15 +31,21 @@ class Settings:
     dataset: str | None = None  # package.module:function that yields batches
 
     def __post_init__(self) -> None:
-        for name in ("rounds", "steps", "batches"):
-            if getattr(self, name) < 1:
-                raise MeasureError(f"`{name}` must be at least 1")
-        if self.warmup < 0 or self.seed < 0:
-            raise MeasureError("`warmup` and `seed` must not be negative")
+        for name, least in (
+            ("rounds", 1),
+            ("steps", 1),
+            ("batches", 1),
+            ("warmup", 0),
+            ("seed", 0),
+        ):
+            if getattr(self, name) < least:
+                raise MeasureError(f"`{name}` must be at least {least}, not {getattr(self, name)}")
         if self.lengths not in LENGTHS:
-            raise MeasureError(f"`lengths` must be one of {', '.join(LENGTHS)}")
+            raise MeasureError(
+                f"`lengths` must be one of {', '.join(LENGTHS)}, not {self.lengths!r}"
+            )
         if not 0 <= self.zipf < 10:
-            raise MeasureError("`zipf` must be from 0 to 10")
+            raise MeasureError(f"`zipf` must be from 0 to below 10, not {self.zipf:g}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,11 +87,14 @@ def test_pins_and_other_measures(spec, capsys):
     ("words", "told"),
     [
         (("--seed", "3"), "--seed is for --optimize"),
-        (("--optimize", "--threads", "0"), "threads"),
-        (("--optimize", "--time-budget", "-1"), "time_budget"),
+        (("--optimize", "--threads", "0"), "--threads must be between 1 and 256, not 0"),
+        (("--optimize", "--time-budget", "-1"), "--time-budget must be a positive number, not -1"),
         (("--optimize", "--within", "much"), "per cent"),
         (("--optimize", "--pin", "t0=x"), "TABLE=RANK"),
-        (("--optimize", "--pin", "t0"), "pins"),
+        (("--optimize", "--pin", "t0"), "'t0' must be TABLE=RANK"),
+        (("--optimize", "--pin", "=3"), "'=3' must be TABLE=RANK"),
+        (("--optimize", "--pin", "t0=3", "--pin", "t0=4"), "the table 't0' twice, with 3 and 4"),
+        (("--optimize", "--together", "t0"), "--together must name two tables"),
         (("--optimize", "--minimize", "cost"), "unknown --minimize `cost`"),
     ],
 )

@@ -106,11 +106,11 @@ def test_torchrun_s_arguments_are_handed_on(files, capsys):
         (("--nproc", "4"), "is a plan for 2 ranks, and there are 4"),
         (("--nproc", "0"), "--nproc must be more than 0"),
         (("--nproc", "2", "--timeout", "0"), "--timeout must be more than 0"),
-        (("--nproc", "2", "--rounds", "0"), "`rounds` must be at least 1"),
+        (("--nproc", "2", "--rounds", "0"), "--rounds must be at least 1, not 0"),
         (("--nproc", "2", "--scale-rows", "x"), "must be `auto`, or a whole number"),
         (("--nproc", "2", "--nnodes", "2"), "--rdzv-endpoint HOST:PORT"),
         (("--nproc", "2", "--rdzv-id", "x"), "give --nnodes, too"),
-        (("--nproc", "2", "--zipf", "-1"), "`zipf` must be from 0 to 10"),
+        (("--nproc", "2", "--zipf", "-1"), "--zipf must be from 0 to below 10, not -1"),
         ((), "--nproc"),
     ],
 )
