@@ -6,7 +6,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable
 from typing import Any
 
-from fastplan.cli.errors import OK, CommandError
+from fastplan.cli.errors import OK, CommandError, naming_options
 from fastplan.cli.outputs import check_outputs
 from fastplan.cli.parser import add_common, examples
 
@@ -137,17 +137,19 @@ def _project(args: Namespace) -> int:
         if getattr(args, name) is not None
     }
     values = {**_measured(args.runs), **given}
+    taken: dict[str, float] = {
+        name: values.pop(name) for name in ("cold", "cached") if name in values
+    }
     missing = [name for name in ("work", "failures", "start", "lost", "plan") if name not in values]
     if missing:
-        raise CommandError(
-            f"--{' and --'.join(missing)} must be given, or a recorded job with --from DIR"
-        )
-    try:
+        raise CommandError(_missing(missing, args.runs, taken))
+    for name, option in (("cold", args.fastplan), ("cached", args.cached)):
+        if option is not None:
+            taken[name] = option
+    with naming_options(ValueError):
         full = values.pop("plan")
         costs = Costs(**values)
-        plans = Plans(full=full, loader=args.loader, cold=args.fastplan, cached=args.cached)
-    except ValueError as error:
-        raise CommandError(str(error)) from error
+        plans = Plans(full=full, loader=args.loader, **taken)
     if args.json:
         _print_json(project_json(costs, plans))
     else:
@@ -161,13 +163,32 @@ def _measured(runs: str | None) -> dict[str, float]:
     from dataclasses import asdict
 
     from fastplan.ett.arithmetic import report_on
-    from fastplan.ett.formula import measured
+    from fastplan.ett.formula import measured, recorded_plans
 
+    report = report_on(runs)
     try:
-        costs, plan = measured(report_on(runs))
+        costs, plan = measured(report)
     except ValueError as error:
         raise CommandError(str(error)) from error
-    return {**asdict(costs), "plan": plan}
+    plans = recorded_plans(report)
+    if "full" in plans:
+        whole = plans.pop("full")
+        plans["plan"] = whole if plans else plan  # unseen restarts have planned, too
+    return {**asdict(costs), **plans}
+
+
+def _missing(names: list[str], runs: str | None, taken: dict[str, float]) -> str:
+    """What must be given; a job that did not plan with TorchRec can't tell what that takes."""
+    if runs is None:
+        return f"--{' and --'.join(names)} must be given, or a recorded job with --from DIR"
+    from fastplan.report.units import of_seconds
+
+    told = " and ".join(
+        f"{of_seconds(seconds)} {'with' if name == 'cached' else 'without'} a hit of its cache"
+        for name, seconds in taken.items()
+    )
+    seen = f"its planning is fastplan's, {told}" if taken else "no planning was recorded"
+    return f"{runs}: {seen}; give what TorchRec's planning takes with --plan"
 
 
 def _time(text: str) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from fastplan.ett.arithmetic import Report
+from fastplan.ett.arithmetic import Planning, Report
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,3 +133,21 @@ def measured(report: Report) -> tuple[Costs, float]:
     )
     other = report.seconds - costs.seconds(planning)
     return replace(costs, other=max(0.0, other)), planning
+
+
+def recorded_plans(report: Report) -> dict[str, float]:
+    """Seconds per plan as the job recorded them, by the field of Plans that they are.
+
+    A planner that the record does not name, as in a phase of the user's own, counts as TorchRec's.
+    """
+    found: dict[str, list[float]] = {}
+    for attempt in report.attempts:
+        if attempt.plan is not None or attempt.planning:
+            found.setdefault(_planner(attempt.plan), []).append(attempt.planning)
+    return {kind: sum(taken) / len(taken) for kind, taken in found.items()}
+
+
+def _planner(plan: Planning | None) -> str:
+    if plan is None or plan.engine in (None, "torchrec"):
+        return "full"
+    return "cached" if plan.cache == "hit" else "cold"

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -74,13 +75,29 @@ def test_a_projection_of_a_recorded_job(runs, capsys):
     assert found["plans"]["full"] == pytest.approx(4.0)
 
 
+def test_a_job_that_did_not_plan_with_torchrec_can_not_tell_what_that_takes(tmp_path, capsys):
+    runs = str(tmp_path / "none")
+    Rank(Path(runs)).steps(1, 20, 1.0).recorder.stop()
+    assert main(["ett", "project", "--from", runs]) == 1
+    assert f"{runs}: no planning was recorded; give" in capsys.readouterr().err
+    runs = str(tmp_path / "fast")
+    rank = Rank(Path(runs)).do("plan", 0.5, engine="native", cache="off")
+    rank.steps(1, 20, 1.0).recorder.stop()
+    assert main(["ett", "project", "--from", runs]) == 1
+    told = f"{runs}: its planning is fastplan's, 500.0 ms without a hit of its cache; give"
+    assert told in capsys.readouterr().err
+    assert main(["ett", "project", "--from", runs, "--plan", "4s", "--json"]) == 0
+    plans = json.loads(capsys.readouterr().out)["plans"]
+    assert (plans["full"], plans["cold"]) == (4.0, pytest.approx(0.5))
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
         (["report", "nowhere"], "nowhere: no such directory"),
         (["project", "--work", "3d"], "--failures and --start and --lost and --plan must be given"),
         (["project", "--work", "soon"], "must be a time such as"),
-        (["project", *GIVEN, "--failures", "-1"], "`failures` must be"),
+        (["project", *GIVEN, "--failures", "-1"], "--failures must be"),
         (["reprot", "runs"], "did you mean `report`?"),
     ],
 )
@@ -94,6 +111,7 @@ def test_errors_say_what_is_wrong(words, told, capsys):
 def test_looking_loads_no_torch_and_records_nothing(runs, tmp_path):
     code = """
 import sys
+from pathlib import Path
 from fastplan.cli.main import main
 main(["ett", "report", sys.argv[1]])
 print([m for m in ("torch", "torchrec", "numba", "numpy") if m in sys.modules], file=sys.stderr)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fastplan.ett.arithmetic import report_on
 from fastplan.ett.durations import seconds
-from fastplan.ett.formula import Costs, Plans, assumptions, measured, project
+from fastplan.ett.formula import Costs, Plans, assumptions, measured, project, recorded_plans
 from fastplan.ett.project_text import project_json, project_text
 from tests.ett.runs import Rank
 
@@ -90,6 +90,28 @@ def test_a_recorded_job_in_numbers(tmp_path):
     assert costs.start == pytest.approx((1 + 5 + 3 + 5) / 2)
     assert costs.other == pytest.approx(2.0)
     assert costs.ett(plan) == pytest.approx(report.ett, abs=1e-9)
+
+
+def recorded(directory, **plan):
+    rank = Rank(directory)
+    if plan:
+        rank.do("plan", **plan)
+    rank.steps(1, 20, 1.0).recorder.stop()
+    return report_on(directory)
+
+
+@pytest.mark.parametrize(
+    ("plan", "expected"),
+    [
+        ({}, {}),
+        ({"seconds": 4.0}, {"full": 4.0}),
+        ({"seconds": 4.0, "engine": "torchrec"}, {"full": 4.0}),
+        ({"seconds": 0.5, "engine": "native", "cache": "miss"}, {"cold": 0.5}),
+        ({"seconds": 0.25, "engine": "native", "cache": "hit"}, {"cached": 0.25}),
+    ],
+)
+def test_planning_counts_for_the_planner_that_was_recorded(tmp_path, plan, expected):
+    assert recorded_plans(recorded(tmp_path, **plan)) == pytest.approx(expected)
 
 
 def test_a_job_that_never_trained_can_not_be_projected(tmp_path):
