@@ -76,9 +76,9 @@ class Bundle:
         try:
             entry = decode(data)
         except BadEntry as problem:
-            raise BadBundle(f"plan {part.key}: {problem}") from None
+            raise BadBundle(f"plan {part.key}: {problem}", self.name) from None
         if entry.key != part.key:
-            raise BadBundle(f"plan {part.key}: it belongs to the key {entry.key}")
+            raise BadBundle(f"plan {part.key}: it belongs to the key {entry.key}", self.name)
         return StoredPlan(part, entry, data)
 
     def fill(self, cache: Any) -> int:
@@ -110,11 +110,14 @@ class Bundle:
 
         It is code: whoever wrote the file can make this process do anything. `trust` says that
         this is all right. `model` is compared with the bundle's; `slot` is the local rank, since
-        code for GPUs is made for one of a host's devices.
+        code for GPUs is made for one of a host's devices. A bundle without code has nothing to
+        trust, and gives nothing.
 
         Raises NotTrusted, BundleMismatch when it was made with something else than there is here,
         BadBundle when it is damaged, and whatever torch raises.
         """
+        if not self.has_code:
+            return Loaded(0, 0)
         if trust is not True:
             raise NotTrusted(f"{self.name} holds compiled code: only `trust=True` loads it")
         from fastplan.bundle import compiled
@@ -132,7 +135,7 @@ class Bundle:
         try:
             count = sum(map(compiled.load, artifacts))
         except ValueError as error:
-            raise BadBundle(str(error)) from error
+            raise BadBundle(str(error), self.name) from error
         return Loaded(count, len(libraries), tuple(skipped))
 
     def damage(self) -> list[str]:
@@ -181,8 +184,11 @@ class Bundle:
     def _part(self, span: Span, what: str) -> bytes:
         try:
             return read_part(self._read, span, what)
+        except BadBundle as problem:
+            raise BadBundle(problem.reason, self.name) from None
         except OSError as error:
-            raise BadBundle(f"{what}: can't be read: {error.strerror or error}") from error
+            told = f"{what}: can't be read: {error.strerror or error}"
+            raise BadBundle(told, self.name) from error
 
 
 def open_bundle(path: str | os.PathLike[str]) -> Bundle:
@@ -196,8 +202,11 @@ def open_bundle(path: str | os.PathLike[str]) -> Bundle:
 
     told = os.stat(name)
     if not stat.S_ISREG(told.st_mode):  # opening a pipe would wait for a writer
-        raise BadBundle("not a file")
-    return Bundle(name, read_header(read, told.st_size), read)
+        raise BadBundle("not a file", name)
+    try:
+        return Bundle(name, read_header(read, told.st_size), read)
+    except BadBundle as problem:
+        raise BadBundle(problem.reason, name) from None
 
 
 def parse_bundle(data: bytes, name: str = "bundle") -> Bundle:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from fastplan.bundle.artifacts import are_artifacts
 from fastplan.bundle.format import MAX_KERNEL, Names, is_kernel_path
 from fastplan.files import replace_file
 
@@ -54,6 +55,8 @@ def load(artifacts: bytes) -> int:
     """
     import torch
 
+    if not are_artifacts(artifacts):  # of which torch would log a traceback
+        raise ValueError("its compile artifacts are none of torch's, or were changed since")
     info = torch.compiler.load_cache_artifacts(artifacts)
     if info is None:
         raise ValueError("torch can't read its compile artifacts")

@@ -42,8 +42,8 @@ Names = dict[str, tuple[str, ...]]  # keys of compile artifacts by kind, such as
 class BadBundle(Exception):
     """The bytes are not a usable bundle; `reason` says why, in words for a report."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
+    def __init__(self, reason: str, name: str | None = None) -> None:
+        super().__init__(reason if name is None else f"{name}: {reason}")
         self.reason = reason
 
 

@@ -12,7 +12,7 @@ from fastplan.cache.entry import BadEntry, decode
 from fastplan.cache.inventory import with_key
 from fastplan.cache.plan_cache import PlanCache
 from fastplan.cache.stores import MemoryStore, Store, Stored, open_store
-from fastplan.plans.file import read_plan
+from fastplan.plans.foreign import read_any
 from fastplan.plans.plan import Plan
 
 
@@ -30,9 +30,18 @@ def gather(places: Iterable[str], keys: Iterable[str] = ()) -> dict[PlanId, Blob
     for place in places:
         if os.path.isfile(place):
             found.update(_of_file(place))
+        elif _is_path(place) and not os.path.exists(os.path.expanduser(place)):
+            raise NoPlan(f"{place}: there is no such file or directory")
         else:
             found.update(_of_cache(open_store(place), list(keys)))
     return found
+
+
+def model_of(places: Iterable[str]) -> str | None:
+    """The model that all bundles among these places are for; None if they don't agree."""
+    bundles = [place for place in places if os.path.isfile(place) and _is_bundle(place)]
+    models = {open_bundle(path).header.model for path in bundles}
+    return models.pop() if len(models) == 1 else None
 
 
 def stored_plans(store: Store) -> dict[PlanId, bytes]:
@@ -44,19 +53,26 @@ def stored_plans(store: Store) -> dict[PlanId, bytes]:
     }
 
 
-def _of_file(path: str) -> Iterator[tuple[PlanId, Blob]]:
+def _is_path(place: str) -> bool:
+    return "://" not in place and place != "memory:"
+
+
+def _is_bundle(path: str) -> bool:
     with open(path, "rb") as stream:
-        head = stream.read(len(MAGIC))
-    if head == MAGIC:
+        return stream.read(len(MAGIC)) == MAGIC
+
+
+def _of_file(path: str) -> Iterator[tuple[PlanId, Blob]]:
+    if _is_bundle(path):
         try:
             found = open_bundle(path).plans()
         except BadBundle as problem:
-            raise NoPlan(f"{path}: {problem}") from problem
+            raise NoPlan(str(problem)) from problem
         for stored in found:
             yield (stored.part.key, stored.part.name), Blob.of(stored.data)
         return
     store = MemoryStore()
-    _keep(read_plan(path), path, PlanCache(store))
+    _keep(read_any(path), path, PlanCache(store))
     for plan, data in stored_plans(store).items():
         yield plan, Blob.of(data)
 

@@ -84,7 +84,7 @@ class Start:
             logger.info("fastplan: there is no bundle %s yet", self.path)
             return
         except (OSError, BadBundle) as error:
-            self._note(f"{self.path} can't be used: {error}")
+            self._note(f"{self.path} can't be used: {getattr(error, 'reason', error)}")
             return
         made_for = bundle.header.model
         if None not in (self._model, made_for) and self._model != made_for:
@@ -101,7 +101,7 @@ class Start:
             try:
                 stored = bundle.plan(part)
             except BadBundle as problem:
-                self._note(f"{self.path} is damaged: {problem}")
+                self._note(f"{self.path} is damaged: {problem.reason}")
                 continue
             self.cache.store.write(part.key, part.name, stored.data)
             self._known[part.key, part.name] = stored.data

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -59,7 +59,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="bytes of torch.compiler.save_cache_artifacts() on this installation; a file per "
         "local rank where they differ, as on GPUs",
     )
-    save.add_argument("--model", metavar="NAME", help="the model's name")
+    save.add_argument(
+        "--model", metavar="NAME", help="the model's name; default: that of the bundles in --plans"
+    )
 
     told = "show what is in a bundle; exit code 2 if it is damaged, or its code is not for here"
     show = add("show", _show, told, "fastplan bundle show start.bundle --json")
@@ -76,8 +78,14 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="also put compiled code where torch finds it: it can do anything to your jobs",
     )
     load.add_argument(
-        "--local-rank", metavar="N", type=int, default=0, help="whose code (default 0)"
+        "--local-rank", metavar="N", type=_local_rank, default=0, help="whose code (default 0)"
     )
+
+
+def _local_rank(text: str) -> int:
+    if not text.isdecimal():
+        raise ArgumentTypeError(f"{text!r} must be a local rank, a whole number of at least 0")
+    return int(text)
 
 
 def run(args: Namespace) -> int:
@@ -89,7 +97,7 @@ def _save(args: Namespace) -> int:
     from fastplan.bundle.content import Artifacts, Blob, Content, write_content
     from fastplan.bundle.facts import driver_device, installed_facts
     from fastplan.bundle.format import MAX_PLANS
-    from fastplan.bundle.gathering import gather
+    from fastplan.bundle.gathering import gather, model_of
     from fastplan.report.units import of_bytes, of_count
 
     check_outputs(args.output)
@@ -103,7 +111,7 @@ def _save(args: Namespace) -> int:
         for slot, path in enumerate(args.artifacts)
     )
     content = Content(
-        model=args.model,
+        model=args.model or model_of(args.plans),
         facts=installed_facts(driver_device()),
         plans=plans,
         artifacts=artifacts,
@@ -118,6 +126,7 @@ def _save(args: Namespace) -> int:
 
 
 def _bytes(path: str) -> bytes:
+    from fastplan.bundle.artifacts import are_artifacts
     from fastplan.bundle.format import MAX_ARTIFACTS
 
     if os.path.getsize(path) > MAX_ARTIFACTS:
@@ -126,6 +135,11 @@ def _bytes(path: str) -> bytes:
         data = stream.read()
     if not data:
         raise CommandError(f"{path}: is empty; torch writes its artifacts after it has compiled")
+    if not are_artifacts(data):
+        raise CommandError(
+            f"{path}: holds none of torch's compile artifacts, or was changed since; write the "
+            "first of what torch.compiler.save_cache_artifacts() returns, the bytes"
+        )
     return data
 
 
@@ -152,7 +166,7 @@ def _load(args: Namespace) -> int:
     try:
         count = bundle.fill(os.fspath(where))
     except BadBundle as problem:
-        raise CommandError(f"{args.bundle}: {problem}") from problem
+        raise CommandError(str(problem)) from problem
     except ValueError as error:
         raise CommandError(f"--cache: {error}") from error
     print(f"{of_count(count, 'plan')} put into {visible(str(where))}")
@@ -191,4 +205,4 @@ def _open(path: str) -> Bundle:
     try:
         return open_bundle(path)
     except BadBundle as problem:
-        raise CommandError(f"{path}: {problem}") from problem
+        raise CommandError(str(problem)) from problem

@@ -30,7 +30,16 @@ MOST_BYTES = 128 * 1024**2
 
 def read_plan(path: str | os.PathLike[str]) -> Plan:
     """The plan of a file. Raises PlanFileError if it is malformed, and OSError as open() does."""
-    return parse_plan(read_bytes(path), os.fspath(path))
+    data, name = read_bytes(path), os.fspath(path)
+    try:
+        return parse_plan(data, name)
+    except PlanFileError as error:
+        from fastplan.plans.foreign import other_format
+
+        told = other_format(data)
+        if told is None:
+            raise
+        raise PlanFileError(name, "", told) from error
 
 
 def parse_plan(data: bytes, name: str) -> Plan:

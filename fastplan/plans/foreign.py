@@ -24,6 +24,7 @@ READABLE = {
 WRITABLE = ("fastplan", "torcheasyrec", "pickle")
 
 _PICKLES = (b"\x80", b"PK\x03\x04")  # pickle since protocol 2; torch.save's archive
+_IS_SPEC = "is a spec file, and a plan is needed; `fastplan plan` makes one of it"
 # How spec files begin. A module of a plan may be called model, too, but it holds tables.
 _SPEC = re.compile(rb'\{?\s*"?model"?\s*:\s*[^\s{]')
 
@@ -57,6 +58,24 @@ def parse_any(data: bytes, name: str, *, format: str | None = None) -> Plan:
         raise PlanFileError(name, "", "is nested too deeply") from error
 
 
+def other_format(data: bytes) -> str | None:
+    """What a file is that is no plan file of fastplan's, as far as that is known."""
+    if data.startswith(_PICKLES):
+        found = "pickle"
+    elif data.lstrip().startswith(MODULE.encode()):
+        found = "torchrec-text"
+    elif _SPEC.match(data.lstrip()[:200]):
+        return _IS_SPEC
+    else:
+        try:
+            found = _json_format(parse_json(data))
+        except (BadValue, RecursionError, AttributeError):
+            return None
+    if found == "fastplan":
+        return None
+    return f"is {READABLE[found]}: `fastplan convert` makes a plan file of it"
+
+
 def write_any(plan: Plan, path: str | os.PathLike[str], format: str = "fastplan") -> None:
     """Writes a plan in one of the formats in WRITABLE, all at once.
 
@@ -77,7 +96,7 @@ def _document(data: bytes, format: str | None) -> Document:
     if format == "torchrec-text" or (format is None and data.lstrip().startswith(MODULE.encode())):
         return read_printed(data, "torchrec-text")
     if format is None and _SPEC.match(data.lstrip()[:200]):
-        raise BadValue("", "is a spec file, and a plan is needed; `fastplan plan` makes one of it")
+        raise BadValue("", _IS_SPEC)
     if format is None and data.lstrip()[:1] != b"{":
         what = "has" if data.strip() else "is empty; it has"
         raise BadValue("", f"{what} none of the known formats: {_known()}")

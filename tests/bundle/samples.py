@@ -3,6 +3,7 @@
 import struct
 from functools import cache
 from hashlib import blake2b
+from zlib import crc32
 
 from fastplan.bundle.bundle import parse_bundle
 from fastplan.bundle.content import Artifacts, Blob, Content, Kernel, content_bytes
@@ -43,6 +44,12 @@ def _planned(rows):
 
 def artifacts(*slots, names=None, data=b"artifacts"):
     return Artifacts(frozenset(slots or (0,)), NAMES if names is None else names, Blob.of(data))
+
+
+def torch_bytes(rest):
+    """As torch writes artifacts: a checksum, a version, and what only torch reads."""
+    body = (1).to_bytes(8, "big") + rest
+    return crc32(body).to_bytes(4, "big") + body
 
 
 def kernel(*slots, data=b"library"):

@@ -156,8 +156,23 @@ def test_artifacts_that_torch_cannot_read_are_bad(torch, monkeypatch):
 
 
 def test_a_bundle_without_code_gives_torch_nothing(torch):
-    loaded = bundle(artifacts=(), kernels={}).load_artifacts(trust=True)
-    assert (loaded.artifacts, loaded.kernels) == (0, 0)
+    for trust in (True, False):
+        loaded = bundle(artifacts=(), kernels={}).load_artifacts(trust=trust)
+        assert (loaded.artifacts, loaded.kernels) == (0, 0)
+
+
+def test_errors_name_the_file(tmp_path):
+    path = tmp_path / "start.bundle"
+    path.write_bytes(b"text")
+    with pytest.raises(BadBundle, match="not a start bundle") as caught:
+        open_bundle(path)
+    assert str(caught.value) == f"{path}: {caught.value.reason}"
+    path.write_bytes(data())
+    opened = open_bundle(path)
+    path.unlink()
+    with pytest.raises(BadBundle) as caught:
+        opened.plans()
+    assert str(caught.value) == f"{path}: {caught.value.reason}"
 
 
 def test_a_file_that_is_replaced_meanwhile_is_found_out(tmp_path):

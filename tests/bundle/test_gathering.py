@@ -63,6 +63,9 @@ def test_a_plan_without_a_basis_is_refused_with_the_way_out(tmp_path):
 
 
 def test_places_without_plans_are_told(tmp_path):
+    with pytest.raises(NoPlan, match="empty: there is no such file or directory"):
+        gather([str(tmp_path / "empty")])
+    (tmp_path / "empty").mkdir()
     with pytest.raises(NoPlan, match="no plans"):
         gather([str(tmp_path / "empty")])
     (tmp_path / "text").write_text("text")

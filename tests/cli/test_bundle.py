@@ -12,7 +12,7 @@ from fastplan.bundle.content import Blob, Content, write_content
 from fastplan.bundle.facts import installed_facts
 from fastplan.bundle.gathering import stored_plans
 from fastplan.cache.stores import DirectoryStore
-from tests.bundle.samples import FACTS, KERNEL, artifacts, content, kernel, plans
+from tests.bundle.samples import FACTS, KERNEL, artifacts, content, kernel, plans, torch_bytes
 from tests.cache.planned import keep
 from tests.cli.command import ROOT, call, environment
 
@@ -43,19 +43,58 @@ def torch(monkeypatch, tmp_path):
 
 def test_save_takes_a_cache_and_artifacts(capsys, tmp_path, facts):
     keep(DirectoryStore(tmp_path / "plans"))
-    (tmp_path / "0.bin").write_bytes(b"of rank 0")
-    (tmp_path / "1.bin").write_bytes(b"of rank 1")
+    code_of = [torch_bytes(b"of rank 0"), torch_bytes(b"of rank 1")]
+    for rank, data in enumerate(code_of):
+        (tmp_path / f"{rank}.bin").write_bytes(data)
     target = tmp_path / "start.bundle"
     words = ["-o", str(target), "--plans", str(tmp_path / "plans"), "--model", "ranker"]
     words += ["--artifacts", str(tmp_path / "0.bin"), str(tmp_path / "1.bin")]
     code, out, err = call(capsys, "bundle", "save", *words)
     assert (code, err) == (0, "")
-    assert out.startswith(f"written: {target}, 1 plan, 18 B of compile artifacts, ")
+    assert out.startswith(f"written: {target}, 1 plan, 42 B of compile artifacts, ")
     found = open_bundle(target)
     assert (found.header.model, found.header.facts, found.damage()) == ("ranker", facts, [])
     assert {(part.key, part.name) for part in found.header.plans} == set(plans())
     assert [part.slots for part in found.header.artifacts] == [(0,), (1,)]
-    assert [part.blob.read() for part in found.content().artifacts] == [b"of rank 0", b"of rank 1"]
+    assert [part.blob.read() for part in found.content().artifacts] == code_of
+
+
+def test_save_refuses_what_torch_never_wrote(capsys, path, tmp_path):
+    good = torch_bytes(b"code")
+    for bad in (b"hello", good[:-1], good + b"x", b"\0" * 20):
+        (tmp_path / "0.bin").write_bytes(bad)
+        words = ["-o", str(tmp_path / "b"), "--plans", str(path), "--artifacts"]
+        code, _, err = call(capsys, "bundle", "save", *words, str(tmp_path / "0.bin"))
+        assert code == 1
+        assert f"{tmp_path / '0.bin'}: holds none of torch's compile artifacts" in err
+
+
+def test_save_keeps_the_model_of_a_bundle(capsys, path, tmp_path):
+    words = ["bundle", "save", "-o", str(path), "--plans", str(path)]
+    assert call(capsys, *words)[0] == 0
+    assert open_bundle(path).header.model == "ranker"
+    assert call(capsys, *words, "--model", "other")[0] == 0
+    assert open_bundle(path).header.model == "other"
+    write_content(content(), tmp_path / "b")
+    assert call(capsys, *words, str(tmp_path / "b"))[0] == 0
+    assert open_bundle(path).header.model is None
+
+
+def test_load_names_the_bundle_whose_code_torch_can_not_read(capsys, path, tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.setattr(compiled, "device_name", lambda slot: "cpu")
+    monkeypatch.setattr(compiled, "place_kernel", lambda path, data: None)
+    words = ["bundle", "load", str(path), "--cache", str(tmp_path / "plans"), "--trust-code"]
+    code, _, err = call(capsys, *words)
+    assert code == 1
+    told = "its compile artifacts are none of torch's, or were changed since"
+    assert err == f"fastplan: error: {path}: {told}\n"
+
+
+def test_load_takes_local_ranks_only(capsys, path):
+    code, _, err = call(capsys, "bundle", "load", str(path), "--local-rank", "-1")
+    assert code == 1
+    assert "--local-rank: '-1' must be a local rank" in err
 
 
 def test_save_chooses_by_key(capsys, tmp_path, facts):
@@ -72,7 +111,14 @@ def test_save_refuses_what_holds_no_plan(capsys, tmp_path, facts):
     words = ["bundle", "save", "-o", str(target), "--plans"]
     code, out, err = call(capsys, *words, str(tmp_path / "nothing"))
     assert (code, out) == (1, "")
+    gone = "there is no such file or directory"
+    assert err == f"fastplan: error: {tmp_path / 'nothing'}: {gone}\n"
+    (tmp_path / "nothing").mkdir()
+    _, _, err = call(capsys, *words, str(tmp_path / "nothing"))
     assert err == f"fastplan: error: {tmp_path / 'nothing'}: there are no plans\n"
+    (tmp_path / "tiny.yaml").write_text("model: tiny\n")
+    _, _, err = call(capsys, *words, str(tmp_path / "tiny.yaml"))
+    assert "tiny.yaml: is a spec file, and a plan is needed; `fastplan plan` makes one" in err
     (tmp_path / "text").write_text("text")
     code, _, err = call(capsys, *words, str(tmp_path / "text"))
     assert code == 1

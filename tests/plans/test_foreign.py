@@ -9,7 +9,7 @@ import random
 import pytest
 
 from fastplan.plans.checks import PlanFileError
-from fastplan.plans.file import plan_text, write_plan
+from fastplan.plans.file import plan_text, read_plan, write_plan
 from fastplan.plans.foreign import READABLE, WRITABLE, read_any, write_any
 from tests.interpreter import python
 from tests.plans.samples import assert_same_layout, mixed_plan
@@ -130,3 +130,18 @@ def test_random_bytes_are_refused(path):
         for format in (None, "torcheasyrec", "torchrec-json", "torchrec-text", "fastplan"):
             with pytest.raises(PlanFileError):
                 read_any(path, format=format)
+
+
+def test_a_plan_of_another_format_is_called_so_where_only_ours_is_read(path):
+    write_any(mixed_plan(), path, "torcheasyrec")
+    with pytest.raises(PlanFileError, match=r"is the `plan` of a TorchEasyRec.*`fastplan convert`"):
+        read_plan(path)
+    path.write_text("model: tiny\ntables: []\n")
+    with pytest.raises(PlanFileError, match="is a spec file, and a plan is needed"):
+        read_plan(path)
+    path.write_bytes(pickle.dumps(3))
+    with pytest.raises(PlanFileError, match=r"is a ShardingPlan from torch\.save or pickle"):
+        read_plan(path)
+    path.write_text("[]")
+    with pytest.raises(PlanFileError):
+        read_plan(path)
