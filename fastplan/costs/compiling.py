@@ -29,7 +29,7 @@ class Compiled(NamedTuple):
 
 def compile_cost(function: FunctionType, digest: str | None) -> Compiled:
     """A cost function; without a digest nothing is kept on disk. Raises CostError."""
-    numba = _numba()
+    numba = load_numba()
     shard, cost = (numba.from_dtype(d) for d in (_native.SHARD_DTYPE, _native.COST_DTYPE))
     pointers = (numba.types.CPointer(shard), numba.types.CPointer(cost), numba.types.int64)
     return _compile(function, (shard, cost), loops.price_all, pointers, digest)
@@ -37,7 +37,7 @@ def compile_cost(function: FunctionType, digest: str | None) -> Compiled:
 
 def compile_objective(function: FunctionType, digest: str | None) -> Compiled:
     """An objective. Raises CostError."""
-    numba = _numba()
+    numba = load_numba()
     rank = numba.from_dtype(_native.RANK_DTYPE)
     rating = numba.from_dtype(loops.RATING_DTYPE)
     ranks = numba.types.Array(rank, 1, "C")
@@ -49,7 +49,7 @@ def _compile(
     function: FunctionType, types: Any, loop: Callable[..., int], pointers: Any, digest: str | None
 ) -> Compiled:
     """Compiles the function and a loop of ours around it into one library."""
-    numba = _numba()
+    numba = load_numba()
     from numba.core.ccallback import CFunc
 
     base: Any = CFunc  # whose inner life mypy does not know
@@ -89,7 +89,8 @@ def _check_result(function: FunctionType, inner: Any) -> None:
         )
 
 
-def _numba() -> Any:
+def load_numba() -> Any:
+    """The module numba. Raises CostError where it is not installed."""
     try:
         import numba
     except ImportError as error:

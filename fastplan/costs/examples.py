@@ -8,11 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike
 
+from fastplan.costs.compiling import load_numba
 from fastplan.costs.functions import PlanObjective, ShardCost, plan_objective, shard_cost
 from fastplan.costs.names import Kernel, ShardingType
+
+njit = load_numba().njit
 
 
 @njit

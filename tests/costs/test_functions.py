@@ -10,6 +10,7 @@ import fastplan
 from fastplan import CostError, plan_objective, shard_cost
 from fastplan.core import _native
 from fastplan.core.solve import estimate, solve
+from tests.interpreter import python
 from tests.problems import DEFAULT_SEARCH, small_problem
 
 from . import samples
@@ -184,3 +185,17 @@ def test_without_numba_the_message_says_how_to_get_it(monkeypatch):
 
     with pytest.raises(CostError, match=r"pip install 'fastplan\[numba\]'"):
         shard_cost(own).address()
+
+
+def test_without_numba_the_examples_say_how_to_get_it():
+    code = """
+import sys
+sys.modules["numba"] = None
+try:
+    from fastplan.costs import examples
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    told = python(code)
+    assert told.startswith("CostError custom costs and objectives are compiled with numba")
+    assert "pip install 'fastplan[numba]'" in told
