@@ -10,6 +10,10 @@ from typing import Any
 from fastplan.offline.sweep_rows import Row, SweepResult
 
 
+class NotThere(ValueError):
+    """Something is asked for that the sweep does not have; lists what it has."""
+
+
 class NoPrice(ValueError):
     """A SKU's price is asked for and not known."""
 
@@ -86,7 +90,7 @@ def smallest_cluster(
 ) -> list[Smallest]:
     """The smallest number of ranks that fits, for each model, SKU, batch and precision.
 
-    What is given chooses some of them.
+    What is given chooses some of them; NotThere is raised for what the sweep does not have.
     """
     chosen = _chosen(result.rows, model=model, sku=sku, batch=batch, precision=precision)
     answers = []
@@ -182,8 +186,22 @@ def _by_cost(prices: Mapping[str, float]) -> Callable[[Row], tuple[float, float]
 
 
 def _chosen(rows: Iterable[Row], **wanted: Any) -> list[Row]:
-    given = {name: value for name, value in wanted.items() if value is not None}
+    """The rows with these values. Raises NotThere for one that no row has."""
+    rows = list(rows)
+    given = {n: _value(rows, n, value) for n, value in wanted.items() if value is not None and rows}
     return [row for row in rows if all(getattr(row, n) == value for n, value in given.items())]
+
+
+def _value(rows: list[Row], name: str, wanted: Any) -> Any:
+    """The value as rows have it; names of SKUs and the like match whatever their case."""
+    there = list(dict.fromkeys(getattr(row, name) for row in rows))
+    if wanted in there:
+        return wanted
+    alike = [value for value in there if str(value).lower() == str(wanted).lower()]
+    if len(alike) == 1:
+        return alike[0]
+    listed = ", ".join(map(str, there))
+    raise NotThere(f"`{name}` must be one of those in the sweep, {listed}, not {wanted!r}")
 
 
 def _groups(rows: Iterable[Row], *names: str) -> dict[tuple[Any, ...], list[Row]]:

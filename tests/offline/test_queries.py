@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fastplan.offline.queries import NoPrice, cheapest, savings, smallest_cluster
+from fastplan.offline.queries import NoPrice, NotThere, cheapest, savings, smallest_cluster
 from fastplan.offline.sweep_rows import Row, SweepResult
 from tests.offline.samples import failure, row, unfit
 
@@ -38,7 +38,11 @@ def test_the_smallest_cluster_that_fits_is_found_for_each_group() -> None:
 def test_groups_can_be_chosen() -> None:
     assert [a.sku for a in smallest_cluster(SIZES, sku="a100")] == ["a100"]
     assert [a.precision for a in smallest_cluster(SIZES, precision="fp16")] == ["fp16"]
-    assert smallest_cluster(SIZES, model="none") == []
+    assert [a.sku for a in smallest_cluster(SIZES, sku="A100")] == ["a100"]
+    with pytest.raises(NotThere, match=r"`model` must be one of .*, m, not 'none'"):
+        smallest_cluster(SIZES, model="none")
+    with pytest.raises(NotThere, match=r"`sku` must be one of .*a100.*, not 'h1000'"):
+        smallest_cluster(SIZES, sku="h1000")
     assert smallest_cluster(SIZES, batch=512, model="m", sku="h100", precision="fp32")
     assert smallest_cluster(result()) == []
 
