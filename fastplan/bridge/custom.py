@@ -243,6 +243,10 @@ def check_rating(objective: Any, performance_model: Any, mode: str) -> None:
 def install(planner: Any, cost: ShardCost | None, objective: PlanObjective | None) -> None:
     """Makes functions parts of a planner."""
     if cost is not None:
+        if not isinstance(cost, ShardCost):
+            raise TypeError(
+                f"`shard_cost` must be a function with @fastplan.shard_cost, not {cost!r}"
+            )
         add_cost(planner._enumerator, cost, planner._topology)
     if objective is not None:
         planner._perf_model = ObjectiveModel(objective, planner._topology)

@@ -15,8 +15,15 @@ def reshard(job: DistributedModelParallel, after: ShardingPlan) -> Resharding:
     """Moves the tables of a running job to where a plan has them, all of them or none.
 
     Every rank calls it at the same step, with no batch in flight. Where the result's
-    `needs_restart` names a table, nothing has moved, on any rank.
+    `needs_restart` names a table, nothing has moved, on any rank. A model that is not sharded is a
+    TypeError.
     """
+    for name, value, kind in (
+        ("job", job, DistributedModelParallel),
+        ("after", after, ShardingPlan),
+    ):
+        if not isinstance(value, kind):
+            raise TypeError(f"`{name}` must be a {kind.__name__}, not a {type(value).__name__}")
     found = reshard_arguments(job.plan, after)
     if found.needs_restart or not found.steps:
         return found

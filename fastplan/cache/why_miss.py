@@ -72,6 +72,11 @@ def _read(request: str | bytes | CacheReport, plans: PlanCache) -> tuple[str, by
         if request.request is None:
             raise ValueError(f"the cache was {request.status}: {request.reason}")
         request = request.request
+    if not isinstance(request, str | bytes):
+        raise TypeError(
+            "`request` must be `planner.last_run.cache`, its `request`, or the key of an entry, "
+            f"not {request!r}"
+        )
     if isinstance(request, bytes):
         return fingerprint(request), request
     for _, stored in stored_requests(plans, request):

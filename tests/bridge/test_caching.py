@@ -357,3 +357,8 @@ def key_in_a_process(seed: str) -> str:
 
 def test_the_key_is_the_same_in_every_process_and_every_release():
     assert {key(RULES), key_in_a_process("1")} == {GOLDEN_KEYS[versions.VERSION]}
+
+
+def test_a_miss_of_nothing_is_refused_by_name():
+    with pytest.raises(TypeError, match=r"`request` must be .*last_run\.cache.*, not None"):
+        explain_miss(None, PlanCache(MemoryStore()))

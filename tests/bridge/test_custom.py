@@ -107,9 +107,10 @@ def test_a_failing_cost_is_told_alike_where_python_enumerates():
 
 
 def test_optimized_plans_are_rated_by_the_cost():
+    better = {"mode": "optimize", "time_budget": None, "move_budget": 500}
     ratings = [
-        planned(shard_cost=cost, mode=mode, time_budget=None, move_budget=500)[0].last_run.rating
-        for cost, mode in ((None, "optimize"), (slower, "optimize"), (slower, "parity"))
+        planned(shard_cost=cost, **how)[0].last_run.rating
+        for cost, how in ((None, better), (slower, better), (slower, {}))
     ]
     assert ratings[0] < ratings[1] <= ratings[2]
     with pytest.raises(ValueError, match="improves the largest rank: leave out `objective`"):
@@ -124,9 +125,12 @@ def test_one_part_rates_plans():
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({"shard_cost": memory}, "must be a function with @fastplan.shard_cost"),
+        ({"shard_cost": memory}, "`shard_cost` must be a function with @fastplan.shard_cost"),
         ({"objective": slower}, "must be a function with @fastplan.plan_objective"),
-        ({"shard_cost": lambda shard, out: None}, "must be a function with @fastplan.shard_cost"),
+        (
+            {"shard_cost": lambda shard, out: None},
+            "`shard_cost` must be a function with @fastplan.shard_cost",
+        ),
     ],
 )
 def test_functions_without_the_right_decorator_are_refused(arguments, text):

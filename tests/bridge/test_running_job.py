@@ -3,7 +3,10 @@
 from typing import Any
 
 import pytest
+import torch
+from torchrec.distributed.types import ShardingPlan
 
+from fastplan import reshard
 from tests.bridge.processes import run_ranks
 from tests.bridge.reshard_worker import MOVES
 
@@ -48,3 +51,8 @@ def test_ranks_that_would_miss_each_others_messages_are_told(tmp_path):
         needs_restart = rank["refused"]["two states"][1]
         assert all("PYTHONHASHSEED" in why for why in needs_restart.values())
         assert needs_restart
+
+
+def test_a_model_that_is_not_sharded_is_refused_by_name():
+    with pytest.raises(TypeError, match="`job` must be a DistributedModelParallel, not a Linear"):
+        reshard(torch.nn.Linear(2, 2), ShardingPlan({}))
