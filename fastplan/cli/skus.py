@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
 
 from fastplan.cli.errors import OK
+
+if TYPE_CHECKING:
+    from fastplan.spec.hardware import Hardware
 
 HELP = "Lists the hardware that has a name, with the figures that plans are made with."
 EXAMPLES = """
@@ -51,12 +55,30 @@ def run(args: Namespace) -> int:
         "<<>>>>>>>",
     )
     print("\n".join(lines))
-    print("\nMemory by rank; bandwidths in GB/s. More with `fastplan skus NAME`.")
+    more = " More with `fastplan skus NAME`." if args.sku is None else ""
+    print(f"\nMemory by rank; bandwidths in GB/s.{more}")
     if args.sku is not None:
         print()
-        for name, source in found[0].sources.items():
-            print(f"  {name}: {source}")
+        print("\n".join(_figures(found[0])))
     return OK
+
+
+def _figures(hardware: Hardware) -> list[str]:
+    """Every figure with its source."""
+    from fastplan.cli.terminal import table
+    from fastplan.spec.hardware import FIGURES
+
+    rows = []
+    for name in (*FIGURES, "price"):
+        value = getattr(hardware, name)
+        if value is None:
+            shown = "-"
+        elif name in ("hbm", "ddr", "ssd"):
+            shown = _size(value)
+        else:
+            shown = f"{value / 1e6:,.4g}" if name.endswith("_bw") else f"{value:g}"
+        rows.append((name, shown, hardware.sources.get(name, "")))
+    return table(("figure", "value", "source"), rows, "<><")
 
 
 def _size(size: int) -> str:

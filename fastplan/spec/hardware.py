@@ -238,7 +238,10 @@ def _unknown(name: str, known: Mapping[str, _Sku]) -> str:
     from difflib import get_close_matches
 
     by_key = {_key(each): each for sku in known.values() for each in (sku.name, *sku.aliases)}
-    near = get_close_matches(_key(name[:80]), by_key, n=1)
+    wanted = _key(name[:80])
+    near = get_close_matches(wanted, by_key, n=3)
+    # A character too many or too few at the end comes before other ones in the middle.
+    near.sort(key=lambda key: not (key.startswith(wanted) or wanted.startswith(key)))
     hint = f" (did you mean {by_key[near[0]]}?)" if near else ""
     return f"no hardware is called {shown(name)}{hint}; known: {_names(known)}"
 

@@ -188,11 +188,17 @@ def test_files_that_are_no_plans(tmp_path, capsys):
 
 def test_skus(capsys, tmp_path):
     assert main(("skus",)) == 0
-    assert "h100" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "h100" in out
+    assert "More with `fastplan skus NAME`" in out
     assert main(("skus", "gb200", "--json")) == 0
     assert json.loads(capsys.readouterr().out)[0]["pod_size"] == 18
     assert main(("skus", "h100")) == 0
-    assert "hbm_mem_bw" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "More with" not in out
+    shown = {line.split()[0]: line.split()[1] for line in out.splitlines()[5:]}
+    assert shown["ddr_mem_bw"] == "76.8"
+    assert {"hbm_mem_bw", "ssd", "hbm_to_ddr_mem_bw", "price"} <= shown.keys()
 
 
 def test_specs_and_plans_need_no_torch(spec, tmp_path):
