@@ -28,6 +28,7 @@ def run(args: Namespace) -> int:
     if not is_function(args.model):
         raise CommandError(f"{args.model} is not package.module:function")
     check_outputs(args.output)
+    from fastplan.report.units import of_count
     from fastplan.spec.write import spec_text, write_spec
 
     spec = load_target(args)
@@ -35,5 +36,5 @@ def run(args: Namespace) -> int:
         print(spec_text(spec), end="")
     else:
         write_spec(spec, args.output)
-        print(f"written: {args.output} ({len(spec.tables)} tables)")
+        print(f"written: {args.output} ({of_count(len(spec.tables), 'table')})")
     return OK

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -11,6 +12,9 @@ from fastplan.cli.errors import CommandError
 
 if TYPE_CHECKING:
     from fastplan.spec.model import ModelSpec
+
+# What may be a module, and is no usual name of a file.
+_MODULE = re.compile(r"(?!.*\.(json|ya?ml)$)[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
 def is_function(target: str) -> bool:
@@ -49,6 +53,11 @@ def load_target(args: Namespace) -> ModelSpec:
     else:
         from fastplan.spec.read import read_spec
 
+        if not os.path.exists(args.model) and _MODULE.fullmatch(args.model):
+            raise CommandError(
+                f"{args.model}: no such file; a function that builds the model is given as "
+                f"package.module:function, such as {args.model}:build"
+            )
         spec = read_spec(args.model)
         if args.batch_size is not None:
             spec = replace(spec, batch_size=args.batch_size)

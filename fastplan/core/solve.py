@@ -112,7 +112,8 @@ def _table_columns(request: Request) -> dict[str, Any]:
         try:
             columns[f"table_{name}"] = _column(by_field[name], dtype)
         except OverflowError as error:
-            raise OutOfRange(f"`{name}` of a table is beyond 64 bits") from error
+            table = max(request.tables, key=lambda table: abs(getattr(table, name) or 0))
+            raise OutOfRange(f"`{name}` of table {table.name!r} is beyond 64 bits") from error
     usages = tuple(map(STORAGE_USAGE_INDEX.__getitem__, by_field["usage"]))
     columns["table_usage"] = _column(usages, np.uint8)
     return columns

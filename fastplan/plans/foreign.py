@@ -134,7 +134,9 @@ def _unpickled(name: str, *, trust: bool) -> Plan:
     try:
         from fastplan.bridge.plan_pickles import read_pickle
     except ImportError as error:
-        raise PlanFileError(name, "", f"is a pickle, which only TorchRec reads: {error}") from error
+        raise PlanFileError(
+            name, "", f"is a pickle, which only TorchRec reads: {_lacks(error)}"
+        ) from error
     return read_pickle(name)
 
 
@@ -142,8 +144,12 @@ def _pickle(plan: Plan, name: str) -> None:
     try:
         from fastplan.bridge.plan_pickles import write_pickle
     except ImportError as error:
-        raise PlanFileError(name, "", f"only TorchRec writes pickles: {error}") from error
+        raise PlanFileError(name, "", f"only TorchRec writes pickles: {_lacks(error)}") from error
     write_pickle(plan, name)
+
+
+def _lacks(error: ImportError) -> str:
+    return f"{error}; `fastplan doctor` tells what to install"
 
 
 def _known() -> str:

@@ -45,6 +45,7 @@ from fastplan.spec.spec_fields import (
 from fastplan.spec.vocabulary import FIELD_CHOICES, KERNELS, PROPOSERS, SHARDING_TYPES, SIZE_FIELDS
 
 _MOST_RANKS = 1 << 20
+_MOST_BYTES = 1 << 63
 _CACHE_STATISTICS = ("expected_lookups", "miss_rate")
 
 
@@ -144,12 +145,19 @@ def _table(
             continue
         if name != "features" or len(pooling) > 1:
             raise fields.error(name, f"has {len(given)} entries, and `pooling` has {len(pooling)}")
+    name, (rows, dim) = fields.text("name"), (fields.whole(n, least=1) for n in ("rows", "dim"))
+    dtype = fields.text("dtype", "fp32", choices=stock.DTYPE_SIZES)
+    exact = _numbers(fields.nested("exact", EXACT_FIELDS), Table)
+    virtual = fields.flag("virtual", False)
+    if not (exact or virtual) and rows * dim * stock.DTYPE_SIZES[dtype] >= _MOST_BYTES:
+        problem = f"{rows} x {dim} of {dtype} are more bytes than 64 bits can count"
+        raise fields.error("rows", f"table {name!r} is too large: {problem}")
     return TableSpec(
-        name=fields.text("name"),
-        rows=fields.whole("rows", least=1),
-        dim=fields.whole("dim", least=1),
+        name=name,
+        rows=rows,
+        dim=dim,
         module=module,
-        dtype=fields.text("dtype", "fp32", choices=stock.DTYPE_SIZES),
+        dtype=dtype,
         features=features,
         pooling=pooling,
         poolings=poolings,
@@ -162,11 +170,11 @@ def _table(
         optimizer=fields.text("optimizer", None, choices=stock.OPTIMIZERS),
         cache=_cache(fields.nested("cache", CACHE_FIELDS)),
         key_value_cache=fields.size("key_value_cache", 0),
-        virtual=fields.flag("virtual", False),
+        virtual=virtual,
         buckets=fields.whole("buckets", 0),
         tower=fields.text("tower", None),
         menu=fields.text("menu", None, choices=menus),
-        exact=_numbers(fields.nested("exact", EXACT_FIELDS), Table),
+        exact=exact,
         settings=_plain_settings(fields),
     )
 

@@ -258,6 +258,17 @@ def test_a_writer_whose_folder_is_always_removed_gives_up(tmp_path, monkeypatch)
         DirectoryStore(tmp_path).write(key(1), "a", data(1))
 
 
+def test_a_folder_in_the_store_is_told_as_one(tmp_path, monkeypatch):
+    def read_only(self, name):
+        raise OSError(30, "Read-only file system", name)
+
+    monkeypatch.setattr(folder_module.Folder, "make", read_only)
+    with pytest.raises(StoreError) as caught:
+        DirectoryStore(tmp_path).write(key(1), "a", data(1))
+    told = f"{tmp_path}: writing failed: Read-only file system (at {key(1)[:2]} in it)"
+    assert str(caught.value).startswith(told)
+
+
 def test_a_limit_must_be_positive(tmp_path):
     with pytest.raises(ValueError, match="`max_bytes` must be at least 1, not -5"):
         DirectoryStore(tmp_path, max_bytes=-5)

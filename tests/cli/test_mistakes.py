@@ -122,3 +122,28 @@ def test_ranks_are_not_started_without_what_they_need(capsys, monkeypatch, plan,
     monkeypatch.setitem(sys.modules, module, None)
     told = refused(capsys, "measure", "model.yaml", plan, "--nproc", "8", "-o", "runs")
     assert told == f"ranks need {module}, which is not installed; `fastplan doctor` tells how to"
+
+
+def test_a_module_without_a_function_leads_to_how_one_is_named(capsys):
+    told = refused(capsys, "plan", "mypkg.models", *ON_H100)
+    assert told.startswith("mypkg.models: no such file; ")
+    assert told.endswith("package.module:function, such as mypkg.models:build")
+    told = refused(capsys, "plan", "none.yaml", *ON_H100)
+    assert told == "none.yaml: can't be read: No such file or directory"
+
+
+def test_a_table_beyond_64_bits_is_named_with_its_line(capsys, folder):
+    (folder / "huge.yaml").write_text(
+        "model: m\ntables:\n  - {name: u, rows: 9000000000B, dim: 64}\n"
+    )
+    told = refused(capsys, "plan", "huge.yaml", *ON_H100)
+    assert told.startswith("huge.yaml:3: tables[0].rows: table 'u' is too large: ")
+
+
+def test_a_misspelt_sku_leads_to_the_one_that_it_begins_with(capsys):
+    told = refused(capsys, "plan", "model.yaml", "--sku", "h1000", "--world-size", "8")
+    assert "(did you mean h100?)" in told
+
+
+def test_one_table_is_one(capsys, plan):
+    assert call(capsys, "convert", plan, "-o", "other.json")[1] == "written: other.json (1 table)\n"

@@ -107,6 +107,12 @@ def test_what_can_not_be_computed_exactly_is_refused(changes):
         estimate(request([table("t", 1000, 64)._replace(**changes)], 4, 4, ("row_wise",)))
 
 
+def test_a_size_beyond_64_bits_is_told_with_its_table():
+    tables = [table("small", 1000, 64), table("huge", 1000, 64)._replace(bytes=1 << 70)]
+    with pytest.raises(OutOfRange, match="`bytes` of table 'huge' is beyond 64 bits"):
+        estimate(request(tables, 4, 4, ("row_wise",)))
+
+
 @pytest.mark.parametrize("bandwidth", [0.0, -1.0, float("nan")])
 def test_a_bandwidth_that_is_not_positive_is_refused(bandwidth):
     made = request([table("t", 1000, 64)], 4, 4, ("table_wise",))

@@ -106,6 +106,7 @@ def test_a_trusted_pickle_needs_torchrec(path):
     told = python(code)
     assert told.startswith("PlanFileError")
     assert "which only TorchRec reads" in told
+    assert "`fastplan doctor` tells what to install" in told
 
 
 def test_unknown_formats_are_named(path):

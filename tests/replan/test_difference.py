@@ -37,6 +37,7 @@ def test_nothing_differs_from_the_same_request():
 def test_added_and_removed_tables_are_named():
     found = told([*tables_of(6)[1:], table("new", 10, 64)])
     assert (found.added, found.removed, found.kept) == (("sparse.new",), ("sparse.t0",), 5)
+    assert str(found) == "1 table added (sparse.new); 1 table removed (sparse.t0)"
 
 
 @pytest.mark.parametrize(

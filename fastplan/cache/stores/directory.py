@@ -274,7 +274,8 @@ class DirectoryStore:
         try:
             yield
         except OSError as error:
-            where = f" ({error.filename})" if error.filename else ""
+            inner = error.filename if error.filename != self._root else None
+            where = f" (at {inner} in it)" if isinstance(inner, str) else ""
             advice = f"; {_ADVICE[error.errno]}" if error.errno in _ADVICE else ""
             raise StoreError(
                 f"{self._root}: {doing} failed: {error.strerror or error}{where}{advice}"
