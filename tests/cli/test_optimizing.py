@@ -74,6 +74,20 @@ def test_a_cache_keeps_the_bound(spec, tmp_path, capsys):
     assert found[0]["lower_bound"] is None
 
 
+def test_a_bundle_of_a_plan_file_keeps_the_bound(spec, tmp_path, capsys):
+    file, bundle, cache = (str(tmp_path / name) for name in ("plan.json", "start.bundle", "plans"))
+    assert plan(spec, *MOVES, "-o", file, "--json") == 0
+    made = printed(capsys)
+    assert main(("bundle", "save", "-o", bundle, "--plans", file)) == 0
+    assert main(("bundle", "load", bundle, "--cache", cache)) == 0
+    capsys.readouterr()
+    words = ("plan", spec, "--sku", "h100", "--world-size", "8", "--cache", cache)
+    assert main((*words, *MOVES, "--json")) == 0
+    found = printed(capsys)
+    assert found["notes"]["cache"] == "hit"
+    assert found["lower_bound"] == made["lower_bound"]
+
+
 def test_pins_and_other_measures(spec, capsys):
     words = ("--pin", "t0=3", "--together", "t1,t2", "--minimize", "memory", "--within", "5%")
     assert plan(spec, *MOVES, *words, "--json") == 0
