@@ -153,8 +153,8 @@ def plan_job(
     """Plans a job as fastplan's planner would inside TorchRec. Infeasible is an answer, no error.
 
     With `optimization`, TorchRec's plan is improved; Ctrl-C ends that with the best plan so far,
-    which is not cached. Raises CannotPlan for numbers beyond exact arithmetic, and RulesBroken for
-    pins and the like that are not kept.
+    which is not cached. Raises CannotPlan for numbers beyond exact arithmetic and for a better plan
+    that fails verification, and RulesBroken for pins and the like that are not kept.
     """
     job = keyed(job, optimization)
     laps = Laps()
@@ -244,8 +244,16 @@ def searched(
 def _improved(job: Job, problem: Problem, start: Solution, settings: OptimizeSettings) -> Optimized:
     names = [(table.path, table.name) for table in job.request.tables]
     found = optimize(problem, job.search, settings, start=start, names=names)
-    if settings.objectives.rules and not found.found:
-        raise RulesBroken(no_plan(found))
+    if not found.found:
+        if settings.objectives.rules:
+            raise RulesBroken(no_plan(found))
+        return found
+    complaint = verify_plan(problem, found.options, found.ranks, found.rating)
+    if complaint:
+        raise CannotPlan(
+            f"the better plan is not sound, please report this: {complaint}; without "
+            "optimization there is TorchRec's plan"
+        )
     return found
 
 
