@@ -36,16 +36,19 @@ def replan_job(
         raise CannotPlan("a plan can't follow another and keep other objectives, pins or groups")
     laps = Laps()
     replan = Replan(job.request, job.cluster, previous, policy)
-    job = keyed(replace(job, context={**job.context, "replan": policy.describe()}), optimization)
-    canonical = canonical_request(
-        job.request, job.search, ranks=len(job.cluster.rank_hbm), context=job.context
-    )
-    key = fingerprint(canonical)
+    job = keyed(job, optimization)
     laps.end("request")
     space, solution, optimized = searched(job, optimization, laps)
     best = solution if optimized is None or not optimized.found else optimized
     scratch = Scratch(best.options, best.ranks, best.rating) if best.found else None
     found = replan.after(Problem(space, job.cluster), scratch)
+    if not isinstance(found, str) and found[1].followed:
+        # One that does not follow is the plan from scratch, under that one's key.
+        job = replace(job, context={**job.context, "replan": policy.describe()})
+    canonical = canonical_request(
+        job.request, job.search, ranks=len(job.cluster.rank_hbm), context=job.context
+    )
+    key = fingerprint(canonical)
     laps.end("replan")
     planned = Planned(
         job=job,
