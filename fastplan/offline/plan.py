@@ -92,6 +92,11 @@ class Planned:
         """The plan's cost in TorchRec's unit; None where nothing fits."""
         return None if self.record is None else self.record.rating
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C ended the search for a better plan."""
+        return self.optimized is not None and self.optimized.stopped_by == "interrupted"
+
     def plan(self, notes: dict[str, str] | None = None) -> Plan:
         """The plan with all that is known about it."""
         if self.record is None:
@@ -179,16 +184,12 @@ def plan_job(
         )
     space, solution, optimized = searched(job, optimization, laps)
     best = solution if optimized is None or not optimized.found else optimized
-    bound = None if optimized is None else optimized.lower_bound
     record = shortage = None
     if best.found:
         record = PlanRecord.of(space, best.options, best.ranks, best.rating)
-        if optimized is None or optimized.stopped_by != "interrupted":
-            _keep(job, key, record, canonical, cache, report, bound)
     else:
         shortage = shortage_of(job, space, solution.lowest)
-    laps.end("cache")
-    return Planned(
+    planned = Planned(
         job=job,
         canonical=canonical,
         key=key,
@@ -197,9 +198,12 @@ def plan_job(
         shortage=shortage,
         proposals=solution.proposals,
         seconds=laps.seconds,
-        lower_bound=bound if best.found else None,
+        lower_bound=optimized.lower_bound if optimized is not None and best.found else None,
         optimized=optimized,
     )
+    keep(planned, cache)
+    laps.end("cache")
+    return planned
 
 
 def keyed(job: Job, optimization: OptimizeSettings | None) -> Job:
@@ -289,16 +293,11 @@ def _cached(job: Job, key: str, cache: PlanCache | None, report: CacheReport) ->
     return None
 
 
-def _keep(
-    job: Job,
-    key: str,
-    record: PlanRecord,
-    canonical: bytes,
-    cache: PlanCache | None,
-    report: CacheReport,
-    bound: float | None,
-) -> None:
-    if cache is None or report.status != "miss":
+def keep(planned: Planned, cache: PlanCache | None) -> None:
+    """Stores a plan that the cache lacks, unless its search was interrupted; what came of it is
+    told in the plan's report."""
+    job, record, report = planned.job, planned.record, planned.cache
+    if cache is None or record is None or report.status != "miss" or planned.interrupted:
         return
     facts: dict[str, Any] = {
         "torchrec": job.context["torchrec"],
@@ -307,10 +306,10 @@ def _keep(
         "engine": "native",
         "model": job.name,
     }
-    if bound is not None:
-        facts["lower_bound"] = bound
+    if planned.lower_bound is not None:
+        facts["lower_bound"] = planned.lower_bound
     try:
-        cache.put(key, record, job.cluster, canonical, facts)
+        cache.put(planned.key, record, job.cluster, planned.canonical, facts)
     except StoreError as problem:
         report.status, report.reason = "failed", str(problem)
 

@@ -114,8 +114,13 @@ def test_options_that_make_no_sense_are_refused_by_name(spec, words, told, capsy
     assert told in capsys.readouterr().err
 
 
-def test_an_interrupt_gives_the_best_plan_so_far(spec):
+@pytest.mark.parametrize("follows", [False, True], ids=["new", "follows"])
+def test_an_interrupt_gives_the_best_plan_so_far(follows, spec, tmp_path):
     words = ("plan", spec, "--sku", "h100", "--world-size", "8", "--no-cache", "--json")
+    if follows:
+        file = str(tmp_path / "old.json")
+        assert plan(spec, "-o", file, "--quiet") == 0
+        words += ("--previous", file)
     process = subprocess.Popen(
         [sys.executable, "-m", "fastplan", *words, "--optimize", "--time-budget", "15"],
         stdout=subprocess.PIPE,

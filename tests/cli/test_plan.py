@@ -239,6 +239,29 @@ def test_a_better_plan_is_the_reference_of_one_that_follows(spec, tmp_path, caps
     assert found["fingerprint"] != reference["fingerprint"]
 
 
+def test_a_plan_that_follows_is_kept_in_the_cache(spec, tmp_path, capsys):
+    file, cache = str(tmp_path / "old.json"), ("--cache", str(tmp_path / "plans"))
+    assert plan(spec, "--world-size", "16", "-o", file, "--quiet") == 0
+    words = ("--world-size", "8", *cache, "--json")
+    followed = ("--previous", file, "--max-moved", "50%", "--slack", "50%")
+    found = []
+    for more in (followed, (), ("--previous", file, "--max-moved", "0", "--slack", "0")):
+        assert plan(spec, *words, *more) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    assert [each["notes"]["cache"] for each in found] == ["miss", "miss", "miss"]
+    assert main(("cache", "ls", *cache, "--json")) == 0
+    kept = {entry["key"] for entry in json.loads(capsys.readouterr().out)["entries"]}
+    assert kept == {each["fingerprint"] for each in found}
+
+
+def test_options_of_a_previous_plan_are_refused_without_one_before_anything_is_read(capsys):
+    for option in ("--max-moved", "--slack"):
+        assert plan("absent.yaml", option, "1%") == 1
+        assert f"{option} is for --previous FILE" in told(capsys)
+    assert plan("absent.yaml", "--previous", "absent.json", "--slack", "much") == 1
+    assert "--slack" in told(capsys)
+
+
 @pytest.mark.parametrize(
     ("words", "named"),
     [
