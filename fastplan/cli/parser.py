@@ -65,6 +65,15 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(name, action="store_true", default=argparse.SUPPRESS, help=told)
 
 
+def add_cache_choice(parser: argparse._ActionsContainer) -> None:
+    """The options that name a plan cache, or none."""
+    choice = parser.add_mutually_exclusive_group()
+    choice.add_argument(
+        "--cache", metavar="WHERE", help="directory or URL of a plan cache; default: FASTPLAN_CACHE"
+    )
+    choice.add_argument("--no-cache", action="store_true", help="use no cache")
+
+
 def command_parser(command: Command) -> tuple[Parser, Any]:
     """A command's parser and its module."""
     module = load(command)

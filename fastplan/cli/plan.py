@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fastplan.cli import optimizing
 from fastplan.cli.errors import INTERRUPTED, NO, OK, CommandError, UsageError
 from fastplan.cli.outputs import check_outputs
+from fastplan.cli.parser import add_cache_choice
 from fastplan.cli.targets import add_cluster_arguments, load_target
 
 if TYPE_CHECKING:
@@ -52,10 +53,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     output.add_argument("--json", action="store_true", help="print the result as JSON")
     output.add_argument("--quiet", action="store_true", help="print nothing but errors")
     older = parser.add_argument_group("older plans")
-    older.add_argument(
-        "--cache", metavar="WHERE", help="directory or URL of a plan cache; default: FASTPLAN_CACHE"
-    )
-    older.add_argument("--no-cache", action="store_true", help="use no cache")
+    add_cache_choice(older)
     older.add_argument(
         "--previous", metavar="FILE", help="a plan file to follow: few bytes move from there"
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fastplan.cli import optimizing
 from fastplan.cli.errors import FAILED, INTERRUPTED, OK, CommandError, UsageError
 from fastplan.cli.outputs import check_outputs
+from fastplan.cli.parser import add_cache_choice
 
 if TYPE_CHECKING:
     from fastplan.offline.sweep import Cell, Sweep
@@ -33,10 +34,7 @@ fastplan precompute sweep.yaml --shard $SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_CO
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("sweep", metavar="FILE", help="what to plan: models, skus, ...")
-    parser.add_argument(
-        "--cache", metavar="WHERE", help="directory or URL of a plan cache; default: FASTPLAN_CACHE"
-    )
-    parser.add_argument("--no-cache", action="store_true", help="use no cache")
+    add_cache_choice(parser)
     parser.add_argument(
         "--results", metavar="FILE", help="keep results there, and take over those that it has"
     )

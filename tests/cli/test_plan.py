@@ -262,6 +262,12 @@ def test_options_of_a_previous_plan_are_refused_without_one_before_anything_is_r
     assert "--slack" in told(capsys)
 
 
+def test_a_cache_and_none_are_refused_together(capsys):
+    for words in (("plan", "absent.yaml"), ("precompute", "absent.yaml")):
+        assert main((*words, "--cache", "plans", "--no-cache")) == 1
+        assert "--no-cache: not allowed with argument --cache" in told(capsys)
+
+
 @pytest.mark.parametrize(
     ("words", "named"),
     [
