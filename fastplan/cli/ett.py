@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from typing import Any
 
+from fastplan.cli.amounts import seconds
 from fastplan.cli.errors import OK, CommandError
 from fastplan.cli.outputs import check_outputs
 from fastplan.cli.parser import add_common, examples
@@ -47,14 +48,18 @@ def add_arguments(parser: ArgumentParser) -> None:
     example = "fastplan ett project --from runs/ --loader 21s --fastplan 400ms --cached 10ms"
     project = add("project", _project, told, f"{EXAMPLES.strip().splitlines()[-1]}\n{example}")
     project.add_argument("--from", dest="runs", metavar="DIR", help="take them from a recorded job")
-    project.add_argument("--work", type=_time, metavar="TIME", help="W: training, all of it")
+    project.add_argument("--work", type=seconds, metavar="TIME", help="W: training, all of it")
     project.add_argument("--failures", type=float, metavar="N", help="F")
-    project.add_argument("--start", type=_time, metavar="TIME", help="B: a start but its planning")
-    project.add_argument("--lost", type=_time, metavar="TIME", help="L: work that a failure loses")
-    project.add_argument("--plan", type=_time, metavar="TIME", help="P: TorchRec's planning")
-    project.add_argument("--loader", type=_time, metavar="TIME", help="P with a PlanLoader hit")
-    project.add_argument("--fastplan", type=_time, metavar="TIME", help="P of fastplan, no cache")
-    project.add_argument("--cached", type=_time, metavar="TIME", help="P of fastplan's cache hit")
+    project.add_argument(
+        "--start", type=seconds, metavar="TIME", help="B: a start but its planning"
+    )
+    project.add_argument(
+        "--lost", type=seconds, metavar="TIME", help="L: work that a failure loses"
+    )
+    project.add_argument("--plan", type=seconds, metavar="TIME", help="P: TorchRec's planning")
+    project.add_argument("--loader", type=seconds, metavar="TIME", help="P with a PlanLoader hit")
+    project.add_argument("--fastplan", type=seconds, metavar="TIME", help="P of fastplan, no cache")
+    project.add_argument("--cached", type=seconds, metavar="TIME", help="P of fastplan's cache hit")
 
 
 def run(args: Namespace) -> int:
@@ -168,15 +173,6 @@ def _measured(runs: str | None) -> dict[str, float]:
     except ValueError as error:
         raise CommandError(str(error)) from error
     return {**asdict(costs), "plan": plan}
-
-
-def _time(text: str) -> float:
-    from fastplan.ett.durations import seconds
-
-    try:
-        return seconds(text)
-    except ValueError as error:
-        raise ArgumentTypeError(str(error)) from error
 
 
 def _style() -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from typing import TYPE_CHECKING
 
+from fastplan.cli.amounts import part
 from fastplan.cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -54,8 +55,8 @@ def add_arguments(parser: ArgumentParser, *, rules: bool) -> None:
     )
     group.add_argument(
         "--within",
-        type=_percent,
-        metavar="X%",
+        type=part,
+        metavar="PART",
         help="how far the rating may be above the best one for that; default: 1%%",
     )
     if rules:
@@ -93,13 +94,6 @@ def settings_of(args: Namespace) -> OptimizeSettings | None:
         return OptimizeSettings(**{"time_budget": None, **given}, objectives=objectives)
     except ValueError as error:
         raise UsageError(str(error)) from None
-
-
-def _percent(text: str) -> float:
-    try:
-        return float(text.removesuffix("%")) / 100
-    except ValueError:
-        raise ArgumentTypeError(f"{text!r} must be a number of per cent, such as 2%") from None
 
 
 def _pin(text: str) -> tuple[str, tuple[int, ...]]:

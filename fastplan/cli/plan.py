@@ -6,6 +6,7 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
 from fastplan.cli import optimizing
+from fastplan.cli.amounts import part
 from fastplan.cli.errors import INTERRUPTED, NO, OK, CommandError, UsageError
 from fastplan.cli.outputs import check_outputs
 from fastplan.cli.parser import add_cache_choice
@@ -59,11 +60,15 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     older.add_argument(
         "--max-moved",
+        type=part,
         metavar="PART",
         help="bytes that may move beyond what must; default 5%%",
     )
     older.add_argument(
-        "--slack", metavar="PART", help="how far the rating may be above a new plan's; default 1%%"
+        "--slack",
+        type=part,
+        metavar="PART",
+        help="how far the rating may be above a new plan's; default 1%%",
     )
     optimizing.add_arguments(parser, rules=True)
 
@@ -126,26 +131,15 @@ def _show(args: Namespace, plan: Plan, planned: Planned) -> None:
 def _policy(args: Namespace) -> ReplanPolicy:
     """How a plan may follow the one of --previous."""
     given = {"max_moved": args.max_moved, "slack": args.slack}
-    options = {name: f"--{name.replace('_', '-')}" for name in given if given[name] is not None}
-    if options and args.previous is None:
-        raise UsageError(f"{next(iter(options.values()))} is for --previous FILE")
-    from dataclasses import replace
-
+    parts: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if parts and args.previous is None:
+        raise UsageError(f"--{next(iter(parts)).replace('_', '-')} is for --previous FILE")
     from fastplan.replan.policy import ReplanPolicy
 
-    parts: dict[str, Any] = {name: _part(option, given[name]) for name, option in options.items()}
-    return replace(ReplanPolicy(), **parts)
-
-
-def _part(option: str, text: str) -> float:
-    """A part such as `5%` or `0.05`."""
     try:
-        value = float(text.rstrip("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise UsageError(f"{option} must be a part such as 5% or 0.05, not {text!r}")
-    return value
+        return ReplanPolicy(**parts)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 def _plan(
