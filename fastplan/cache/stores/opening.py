@@ -7,7 +7,6 @@ import sys
 from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from fastplan.cache.stores.base import Store, StoreError
 from fastplan.cache.stores.directory import DirectoryStore
@@ -63,4 +62,6 @@ def _path_of(url: str) -> str:
     parts = urlsplit(url)
     if parts.netloc not in ("", "localhost"):
         raise ValueError(f"`where` must be a directory of this host: {url} is on {parts.netloc}")
+    from urllib.request import url2pathname  # loads http, ssl and email, which paths need not
+
     return url2pathname(parts.path)
