@@ -6,6 +6,7 @@ import os
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Literal
 from urllib.parse import urlsplit
 
 from fastplan.cache.stores.base import Store, StoreError
@@ -13,20 +14,29 @@ from fastplan.cache.stores.directory import DirectoryStore
 from fastplan.cache.stores.memory import MemoryStore
 from fastplan.cache.stores.remote import RemoteStore
 
+Kind = Literal["memory", "directory", "url"]
+_FILE_SCHEMES = ("file://", "local://")
+
+
+def kind_of(where: str) -> Kind:
+    """What a name means: memory of the process, a directory of this host, or a URL for fsspec."""
+    if not where:
+        raise ValueError("a cache must be a path, a URL, 'memory:' or a store, not ''")
+    if where == "memory:":
+        return "memory"
+    return "url" if "://" in where and not where.startswith(_FILE_SCHEMES) else "directory"
+
 
 def open_store(where: str | os.PathLike[str] | Store) -> Store:
     """The store at a path or URL; "memory:" is one store for the whole process, and a store is
     itself. Opens nothing yet: what is wrong with the place shows at the first call."""
     if isinstance(where, str):
-        if not where:
-            raise ValueError("a cache must be a path, a URL, 'memory:' or a store, not ''")
-        if where == "memory:":
+        kind = kind_of(where)
+        if kind == "memory":
             return _process_store()
-        if where.startswith(("file://", "local://")):
-            return DirectoryStore(_path_of(where))
-        if "://" in where:
+        if kind == "url":
             return RemoteStore(where)
-        return DirectoryStore(where)
+        return DirectoryStore(_path_of(where) if where.startswith(_FILE_SCHEMES) else where)
     if isinstance(where, os.PathLike):
         return DirectoryStore(where)
     if isinstance(where, Store):
