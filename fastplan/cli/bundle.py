@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fastplan.cli.errors import NO, OK, CommandError
 from fastplan.cli.outputs import check_outputs
-from fastplan.cli.parser import add_common, examples
+from fastplan.cli.parser import add_actions
 
 if TYPE_CHECKING:
     from fastplan.bundle.bundle import Bundle
@@ -29,14 +28,7 @@ fastplan bundle load start.bundle --cache /shared/plans
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-
-    def add(name: str, act: Callable[[Namespace], int], told: str, example: str) -> ArgumentParser:
-        own = actions.add_parser(name, help=told, description=told, epilog=examples(example))
-        own.set_defaults(act=act)
-        add_common(own)
-        return own
-
+    add = add_actions(parser)
     told = "put plans, and compiled code if there is some, into a bundle"
     example = "fastplan bundle save -o start.bundle --plans plan.json --artifacts artifacts.bin"
     save = add("save", _save, told, example)

@@ -7,12 +7,11 @@ import os
 import re
 import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable
 from typing import Any
 
 from fastplan.cli.amounts import age
 from fastplan.cli.errors import NO, OK, CommandError, UsageError
-from fastplan.cli.parser import add_common, examples
+from fastplan.cli.parser import add_actions
 
 HELP = """
 Lists, shows, checks and prunes the plans in a cache: a directory, or a URL that fsspec knows.
@@ -29,15 +28,7 @@ _MOST_BYTES = 64 << 20  # of a file that holds a request
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-
-    def add(name: str, act: Callable[[Namespace], int], told: str, example: str) -> ArgumentParser:
-        own = actions.add_parser(name, help=told, description=told, epilog=examples(example))
-        own.set_defaults(act=act)
-        own.add_argument("--cache", metavar="WHERE", help="directory or URL of the cache")
-        add_common(own)
-        return own
-
+    add = add_actions(parser, _add_cache)
     ls = add("ls", _ls, "list the entries, last used first", "fastplan cache ls --json")
     ls.add_argument("--json", action="store_true", help="entries as JSON")
 
@@ -64,6 +55,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     why = add("why-miss", _why_miss, told, "fastplan cache why-miss request.json")
     why.add_argument("request", metavar="FILE", help="a key, a canonical request or a plan file")
     why.add_argument("--json", action="store_true", help="differences as JSON")
+
+
+def _add_cache(parser: ArgumentParser) -> None:
+    parser.add_argument("--cache", metavar="WHERE", help="directory or URL of the cache")
 
 
 def run(args: Namespace) -> int:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
 from typing import Any
 
 from fastplan.cli.amounts import seconds
 from fastplan.cli.errors import OK, CommandError
 from fastplan.cli.outputs import check_outputs
-from fastplan.cli.parser import add_common, examples
+from fastplan.cli.parser import add_actions
 
 HELP = """
 Effective Training Time: the share of a job's time in which it trained on new data, and where the
@@ -24,15 +23,7 @@ fastplan ett project --work 3d --failures 12 --start 5m --lost 15m --plan 95s --
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-
-    def add(name: str, act: Callable[[Namespace], int], told: str, example: str) -> ArgumentParser:
-        own = actions.add_parser(name, help=told, description=told, epilog=examples(example))
-        own.set_defaults(act=act)
-        own.add_argument("--json", action="store_true", help="print it as JSON")
-        add_common(own)
-        return own
-
+    add = add_actions(parser, _add_json)
     report = add("report", _report, "show where a job's time went", "fastplan ett report runs/")
     report.add_argument("runs", metavar="DIR", help="what FASTPLAN_ETT was")
     report.add_argument("--html", metavar="FILE", help="write a page to look at in a browser")
@@ -60,6 +51,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     project.add_argument("--loader", type=seconds, metavar="TIME", help="P with a PlanLoader hit")
     project.add_argument("--fastplan", type=seconds, metavar="TIME", help="P of fastplan, no cache")
     project.add_argument("--cached", type=seconds, metavar="TIME", help="P of fastplan's cache hit")
+
+
+def _add_json(parser: ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print it as JSON")
 
 
 def run(args: Namespace) -> int:
