@@ -84,7 +84,7 @@ def _save(args: Namespace) -> int:
     from fastplan.bundle.gathering import gather
     from fastplan.report.units import of_bytes, of_count
 
-    check_outputs(args.output)
+    check_outputs(args.output, inputs=[*args.plans, *args.artifacts])
     plans = gather(args.plans, args.key)
     if len(plans) > MAX_PLANS:
         raise CommandError(

@@ -54,7 +54,7 @@ def run(args: Namespace) -> int:
 
     if args.sku and not args.model:
         raise UsageError("--sku needs --model: plans are estimated anew from a spec")
-    check_outputs(args.html)
+    check_outputs(args.html, inputs=[*args.plans, args.model, args.sku])
     plans = _estimated_anew([read(path, args) for path in args.plans], args)
     labels = distinct(args.plans)
     tried = _measurements(args.measured, plans, labels)

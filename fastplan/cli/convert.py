@@ -32,7 +32,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     from fastplan.plans.foreign import write_any
 
-    check_outputs(args.output)
+    check_outputs(args.output, inputs=[args.plan])
     plan = read(args.plan, args)
     write_any(plan, args.output, args.to)
     print(f"written: {args.output} ({len(plan.layout.tables)} tables)")

@@ -27,7 +27,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     if not is_function(args.model):
         raise CommandError(f"{args.model} is not package.module:function")
-    check_outputs(args.output)
+    check_outputs(args.output, inputs=[args.sku])
     from fastplan.spec.write import spec_text, write_spec
 
     spec = load_target(args)

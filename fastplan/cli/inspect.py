@@ -29,7 +29,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    check_outputs(args.html)
+    check_outputs(args.html, inputs=[args.plan])
     plan = read(args.plan, args)
     if args.html:
         from fastplan.cli.pages import write_page

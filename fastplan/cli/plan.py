@@ -78,7 +78,7 @@ def run(args: Namespace) -> int:
     from fastplan.spec.job import DoesNotFit
     from fastplan.spec.lower import lower
 
-    check_outputs(args.output, args.html)
+    check_outputs(args.output, args.html, inputs=[args.model, args.sku, args.previous])
     optimization, policy = optimizing.settings_of(args), _policy(args)
     spec = _with_functions(load_target(args), args)
     where = False if args.no_cache else args.cache

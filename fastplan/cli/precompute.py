@@ -74,7 +74,7 @@ def run(args: Namespace) -> int:
         raise UsageError("--csv lists cells only; --json has --smallest and --cheapest, too")
     if args.price and args.cheapest is None:
         raise UsageError("--price is for --cheapest RATING")
-    check_outputs(args.results)
+    check_outputs(args.results, inputs=[args.sweep])
     optimization = optimizing.settings_of(args)
     # Every worker would start as many threads as there are cores, and use none of them.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
