@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fastplan.cli.errors import NO, OK, CommandError
 from fastplan.cli.outputs import check_outputs
-from fastplan.cli.parser import add_actions
+from fastplan.cli.parser import add_actions, cache_place
 
 if TYPE_CHECKING:
     from fastplan.bundle.bundle import Bundle
@@ -61,7 +61,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     told = "put a bundle's plans into a cache; exit code 2 if its code is not for here"
     load = add("load", _load, told, "fastplan bundle load start.bundle --cache /shared/plans")
     load.add_argument("bundle", metavar="FILE", help="a bundle")
-    load.add_argument("--cache", metavar="WHERE", help="directory or URL of the plan cache")
+    load.add_argument(
+        "--cache", type=cache_place, metavar="WHERE", help="directory or URL of the plan cache"
+    )
     load.add_argument(
         "--trust-code",
         action="store_true",

@@ -11,7 +11,7 @@ from typing import Any
 
 from fastplan.cli.amounts import age
 from fastplan.cli.errors import NO, OK, CommandError, UsageError
-from fastplan.cli.parser import add_actions
+from fastplan.cli.parser import add_actions, cache_place
 
 HELP = """
 Lists, shows, checks and prunes the plans in a cache: a directory, or a URL that fsspec knows.
@@ -58,7 +58,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def _add_cache(parser: ArgumentParser) -> None:
-    parser.add_argument("--cache", metavar="WHERE", help="directory or URL of the cache")
+    parser.add_argument(
+        "--cache", type=cache_place, metavar="WHERE", help="directory or URL of the cache"
+    )
 
 
 def run(args: Namespace) -> int:

@@ -58,6 +58,16 @@ def unknown(what: str, word: str, known: Iterable[str]) -> str:
     return f"unknown {what.lower()} `{visible(word)}`: {way_out}"
 
 
+def cache_place(text: str) -> str:
+    """The argument of --cache. An empty one is a variable that is not set, and must not become the
+    cache that is used without the option."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError(
+            "is empty; give a directory or URL, or leave the option out for the usual cache"
+        )
+    return text
+
+
 def add_common(parser: argparse.ArgumentParser) -> None:
     """The options that all commands have, and their actions: what is not given there may have been
     given further left."""
@@ -72,7 +82,10 @@ def add_cache_choice(parser: argparse._ActionsContainer) -> None:
     """The options that name a plan cache, or none."""
     choice = parser.add_mutually_exclusive_group()
     choice.add_argument(
-        "--cache", metavar="WHERE", help="directory or URL of a plan cache; default: FASTPLAN_CACHE"
+        "--cache",
+        type=cache_place,
+        metavar="WHERE",
+        help="directory or URL of a plan cache; default: FASTPLAN_CACHE",
     )
     choice.add_argument("--no-cache", action="store_true", help="use no cache")
 

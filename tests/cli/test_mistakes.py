@@ -90,6 +90,26 @@ def test_artifacts_without_anything_in_them_are_refused(capsys, plan):
     assert told.startswith("empty: is empty;")
 
 
+@pytest.mark.parametrize("value", ["", " "])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("plan", "model.yaml", *ON_H100),
+        ("precompute", "sweep.yaml"),
+        ("cache", "prune", "--all"),
+        ("cache", "ls"),
+        ("bundle", "load", "start.bundle"),
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_an_empty_cache_is_not_the_usual_one(capsys, words, value):
+    told = refused(capsys, *words, "--cache", value)
+    assert told.startswith(
+        "argument --cache: is empty; give a directory or URL, or leave the option out for the "
+        "usual cache (see `fastplan "
+    )
+
+
 def test_options_that_do_not_exist_lead_to_those_that_do(capsys):
     told = refused(capsys, "plan", "model.yaml", "--worldsize", "8")
     assert told.startswith("unknown argument `--worldsize`; did you mean `--world-size`?")
