@@ -120,7 +120,8 @@ def _cluster(spec: ModelSpec) -> tuple[Hardware, Shape]:
     world = topology.world_size
     if world is None:
         raise CannotPlan(
-            "how many ranks? Give `--world-size`, or `topology: {world_size: ...}` in the spec"
+            "how many ranks? Give `--world-size` on a command line, `topology: {world_size: ...}` "
+            "in the spec, or `on_cluster(spec, world_size=...)` in Python"
         )
     hardware = for_job(
         topology.hardware or find_hardware(_DEFAULT_HARDWARE), world, topology.local_world_size

@@ -79,7 +79,8 @@ def test_a_batch_that_leaves_no_memory(spec, capsys):
     ("words", "message"),
     [
         (("--world-size", "0"), "--world-size must be at least 1"),
-        ((), "how many ranks?"),
+        ((), "how many ranks? Give `--world-size` on a command line"),
+        ((), "or `on_cluster(spec, world_size=...)` in Python"),
         (("--world-size", "12"), "do not fill hosts of 8"),
         (("--world-size", "8", "--torchrec", "1.7"), "must be one of 1.8.0, 1.9.2"),
         (("--world-size", "8", "--sku", "h1000"), "h100"),
