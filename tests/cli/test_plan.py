@@ -128,6 +128,53 @@ def test_a_real_model_and_its_export_plan_alike(tmp_path, capsys):
     assert by_name["t0"]["sharding_type"] == "row_wise"
 
 
+NOISY = """
+import fastplan
+from tests.cli.models import EmbeddingBagCollectionSharder, module
+print("imported")
+
+class Sharder(EmbeddingBagCollectionSharder):
+    def sharding_types(self, kind):
+        print("asked")
+        return super().sharding_types(kind)
+
+def build():
+    print("called")
+    return module(), [Sharder()]
+
+@fastplan.shard_cost
+def cost(shard, out):
+    out.fwd_compute = shard.stock.fwd_compute
+"""
+
+
+@pytest.fixture
+def noisy(tmp_path, monkeypatch):
+    (tmp_path / "noisy_model.py").write_text(NOISY)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield "noisy_model"
+    sys.modules.pop("noisy_model", None)
+
+
+def test_what_a_users_module_prints_is_kept_out_of_the_output(noisy, spec, tmp_path, capsys):
+    words = ("--sku", "h100", "--world-size", "8")
+    assert main(("plan", f"{noisy}:build", *words, "--json")) == 0
+    out, error = capsys.readouterr()
+    assert json.loads(out)["fits"] is True
+    assert {"imported", "called", "asked"} <= set(error.splitlines())
+    assert main(("export", f"{noisy}:build")) == 0
+    (tmp_path / "exported.yaml").write_text(capsys.readouterr().out)
+    assert main(("plan", str(tmp_path / "exported.yaml"), *words)) == 0
+
+
+def test_what_the_module_of_a_cost_prints_is_kept_out_too(noisy, spec, capsys):
+    words = ("--sku", "h100", "--world-size", "8", "--cost", f"{noisy}:cost", "--json")
+    assert main(("plan", spec, *words)) == 0
+    out, error = capsys.readouterr()
+    assert json.loads(out)["fits"] is True
+    assert error == "imported\n"
+
+
 def test_exports_are_of_functions(capsys):
     assert main(("export", "model.yaml")) == 1
     assert "not package.module:function" in told(capsys)
