@@ -205,6 +205,17 @@ def test_comparing(spec, tmp_path, capsys):
     assert "two plans or more" in told(capsys)
 
 
+def test_inspecting_writes_a_page_and_prints_the_plan(spec, tmp_path, capsys):
+    file, page = str(tmp_path / "plan.json"), tmp_path / "page.html"
+    assert plan(spec, "--world-size", "8", "--quiet", "-o", file) == 0
+    assert main(("inspect", file, "--json", "--html", str(page))) == 0
+    assert json.loads(capsys.readouterr().out)["tables"]
+    assert page.read_text().startswith("<!doctype html>")
+    assert main(("inspect", file, "--html", str(page))) == 0
+    out = capsys.readouterr().out
+    assert "2 tables" in out and out.endswith(f"\nwritten: {page}\n")
+
+
 def test_converting(spec, tmp_path, capsys):
     first = str(tmp_path / "plan.json")
     assert plan(spec, "--world-size", "8", "--quiet", "-o", first) == 0
