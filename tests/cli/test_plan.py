@@ -78,7 +78,10 @@ def test_a_batch_that_leaves_no_memory(spec, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--world-size", "0"), "--world-size must be at least 1"),
+        (("--world-size", "0"), "--world-size must be from 1 to 1048576, not 0"),
+        (("--world-size", "100000000"), "--world-size must be from 1 to 1048576, not 100000000"),
+        (("--local-world-size", "1048577"), "--local-world-size must be from 1 to 1048576"),
+        (("--batch-size", "1099511627777"), "--batch-size must be from 1 to 1099511627776"),
         ((), "how many ranks? Give `--world-size` on a command line"),
         ((), "or `on_cluster(spec, world_size=...)` in Python"),
         (("--world-size", "12"), "do not fill hosts of 8"),
