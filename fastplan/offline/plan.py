@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,6 +25,9 @@ from fastplan.plans.shards import layout_of
 from fastplan.replan.replan import ReplanReport
 from fastplan.spec.job import CannotPlan, Job
 
+_CUT_BY_ROWS = frozenset({"row_wise", "table_row_wise", "grid_shard"})
+_IN_HOST_MEMORY = frozenset({"fused_uvm", "fused_uvm_caching", "quant_uvm", "quant_uvm_caching"})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortage:
@@ -35,6 +39,8 @@ class Shortage:
     largest_shard: int
     largest_rank: int  # what the roomiest rank has of the tier that is short
     tier: str
+    # what that table is not allowed and what would make its shards smaller there, in words
+    forbidden: tuple[str, ...] = ()
 
     @property
     def largest(self) -> str:
@@ -43,10 +49,11 @@ class Shortage:
 
         told = (
             f"the largest shard is {format_size(self.largest_shard)} of table "
-            f"{self.largest_table}, and a rank has {format_size(self.largest_rank)}"
+            f"{self.largest_table} in {self.tier.upper()}, and a rank has "
+            f"{format_size(self.largest_rank)} there"
         )
-        if self.largest_shard > self.largest_rank:
-            told += ": allow that table sharding types that cut it, or kernels in host memory"
+        if self.largest_shard > self.largest_rank and self.forbidden:
+            told += f": allow that table {', or '.join(self.forbidden)}"
         return told
 
     def __str__(self) -> str:
@@ -340,4 +347,15 @@ def shortage_of(job: Job, space: SearchSpace, options: Any) -> Shortage:
         largest_shard=int(size[largest]),
         largest_rank=max(ranks[tier]),
         tier=tier,
+        forbidden=tuple(_forbidden(job, table, tier)),
     )
+
+
+def _forbidden(job: Job, table: int, tier: str) -> Iterator[str]:
+    """What the menu of a table lacks that would need less of a tier on a rank."""
+    request = job.request
+    menu = request.menus[request.tables[table].menu]
+    if not _CUT_BY_ROWS & {item.sharding_type for item in menu}:
+        yield "sharding types that cut it"
+    if tier == "hbm" and not _IN_HOST_MEMORY & {item.kernel for item in menu}:
+        yield "kernels in host memory"

@@ -132,9 +132,29 @@ def test_a_table_too_large_for_any_rank_is_named_with_the_way_out(capsys, folder
     assert code == 2
     assert out.startswith("m: no plan of 2 tables fits on 8 ranks: about ")
     assert (
-        "of table big, and a rank has 68.0 GiB: allow that table sharding types that cut it, "
-        "or kernels in host memory.\n"
+        "of table big in HBM, and a rank has 68.0 GiB there: allow that table sharding types that "
+        "cut it, or kernels in host memory.\n"
     ) in out
+
+
+@pytest.mark.parametrize(
+    ("limits", "advice"),
+    [
+        ({}, " there.\n"),
+        (ONE_RANK, " there: allow that table sharding types that cut it, or kernels in host mem"),
+        (
+            {"sharding_types": "table_wise"},
+            " there: allow that table sharding types that cut it.\n",
+        ),
+    ],
+    ids=["free", "one rank of HBM", "one rank"],
+)
+def test_only_what_is_forbidden_is_advised_to_be_allowed(capsys, folder, limits, advice):
+    table = {"name": "big", "rows": "200B", "dim": 128, **limits}
+    (folder / "big.json").write_text(json.dumps({"model": "m", "tables": [table]}))
+    code, out, _ = call(capsys, "plan", "big.json", *ON_H100)
+    assert code == 2
+    assert re.search(r"of table big in (HBM|DDR), and a rank has \S+ GiB" + re.escape(advice), out)
 
 
 @pytest.mark.parametrize("module", ["torch", "fbgemm_gpu", "torchrec"])
