@@ -132,8 +132,9 @@ def for_job(hardware: Hardware, world_size: int, local_world_size: int | None = 
     local = local_world_size or min(world_size, hardware.ranks_per_host)
     if local_world_size is None and world_size % local:
         raise HardwareError(
-            f"{world_size} ranks do not fill hosts of {local} ({hardware.name}): change the "
-            "world size, or give the ranks per host as `local_world_size`"
+            f"{world_size} ranks do not fill hosts of {local} ({hardware.name}): change the world "
+            "size, or give the ranks per host as `--local-world-size` on a command line, "
+            "`local_world_size` elsewhere"
         )
     if hardware.pod_size is None:
         return replace(hardware, ranks_per_host=local)

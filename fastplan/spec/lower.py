@@ -115,6 +115,12 @@ def torchrec_version(spec: ModelSpec) -> str:
     return installed if installed in stock.VERSIONS else stock.VERSIONS[0]
 
 
+def check_cluster(spec: ModelSpec) -> None:
+    """Raises what `lower` would raise of the spec's cluster; a spec may also name none."""
+    if spec.topology.world_size is not None:
+        _cluster(spec)
+
+
 def _cluster(spec: ModelSpec) -> tuple[Hardware, Shape]:
     topology = spec.topology
     world = topology.world_size

@@ -85,6 +85,7 @@ def test_a_batch_that_leaves_no_memory(spec, capsys):
         ((), "how many ranks? Give `--world-size` on a command line"),
         ((), "or `on_cluster(spec, world_size=...)` in Python"),
         (("--world-size", "12"), "do not fill hosts of 8"),
+        (("--world-size", "12"), "the ranks per host as `--local-world-size` on a command line"),
         (("--world-size", "8", "--torchrec", "1.7"), "must be one of 1.8.0, 1.9.2"),
         (("--world-size", "8", "--sku", "h1000"), "h100"),
     ],
@@ -176,6 +177,16 @@ def test_what_the_module_of_a_cost_prints_is_kept_out_too(noisy, spec, capsys):
     out, error = capsys.readouterr()
     assert json.loads(out)["fits"] is True
     assert error == "imported\n"
+
+
+def test_an_export_is_a_spec_that_can_be_planned(tmp_path, capsys):
+    target, file = "tests.cli.models:module", str(tmp_path / "model.yaml")
+    assert main(("export", target, "--world-size", "12", "-o", file)) == 1
+    assert "12 ranks do not fill hosts of 8" in told(capsys)
+    assert not (tmp_path / "model.yaml").exists()
+    words = ("--world-size", "12", "--local-world-size", "4", "-o", file)
+    assert main(("export", target, *words)) == 0
+    assert main(("plan", file, "--quiet")) == 0
 
 
 def test_exports_are_of_functions(capsys):
