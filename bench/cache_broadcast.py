@@ -24,6 +24,8 @@ from bench.runs import Case
 from fastplan import EmbeddingShardingPlanner as FastPlanner
 from fastplan.bridge import collective, collector
 from fastplan.bridge.caching import rebuild
+from fastplan.bridge.collective import sendable
+from fastplan.bridge.planning import drafted
 from fastplan.core.record import PlanRecord
 
 ROW_WISE_EVERY = 5
@@ -78,7 +80,7 @@ def _send(tables: int, ranks: int, repetitions: int) -> Sent:
     pickle_times, record_times = Times(), Times()
     for _ in range(repetitions):
         pickled = pickle_times.timed(lambda: pickle.dumps(plan))
-        record = record_times.timed(planner._sendable_record)
+        record = record_times.timed(lambda: sendable(planner))
     return Sent(
         pickled=pickled,
         record=record,
@@ -118,7 +120,7 @@ def _constrained_case(tables: int, ranks: int) -> Case:
 
 def _described(case: Case, planner: Any) -> Any:
     """A rank's own tables, and the description that ranks compare before rank 0 plans."""
-    space = planner._drafted(case.module, [EmbeddingBagCollectionSharder()])
+    space = drafted(planner, case.module, [EmbeddingBagCollectionSharder()])
     collective._canonical(space)
     return space
 

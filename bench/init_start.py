@@ -31,6 +31,8 @@ from bench.identity import differences
 from bench.runs import quiet
 from fastplan.bridge import collective, collector
 from fastplan.bridge.caching import rebuild
+from fastplan.bridge.collective import sendable
+from fastplan.bridge.planning import drafted
 from fastplan.core.record import PlanRecord
 
 T = TypeVar("T")
@@ -84,7 +86,7 @@ def send(tables: int, ranks: int) -> Received:
             ranks=ranks,
             shards=sum(len(item.ranks) for part in plan.plan.values() for item in part.values()),
             pickled=pickle.dumps(plan),
-            record=planner._sendable_record(),
+            record=sendable(planner),
             differences=differences(plan, own),
         )
 
@@ -120,7 +122,7 @@ def _now() -> tuple[float, float]:
 
 def _rebuilt(planner: Any, module: Any, data: bytes) -> Any:
     """What a rank does in fastplan's collective start, but for the sending."""
-    space = planner._drafted(module, _sharders())
+    space = drafted(planner, module, _sharders())
     collective._canonical(space)
     with collector.paused():
         record = PlanRecord.unpack(data)

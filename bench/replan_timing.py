@@ -34,7 +34,7 @@ def timing() -> dict[str, Any]:
             with quiet(), patch("fastplan.bridge.run.perf_counter", time.process_time):
                 planner = after.planner(FastPlanner, **more)
                 if more:
-                    planner._replanning.previous(None)
+                    planner._fastplan.replanning.previous(None)
                 began = time.process_time()
                 planner.plan(after.module, sharders)
             whole[who].append(1000 * (time.process_time() - began))

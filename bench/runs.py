@@ -56,10 +56,14 @@ class Case:
 class Taker(FastPlanner):
     """A planner that leaves its problem behind."""
 
-    def _search(self, run: Any, space: Any, reserved: Any, cluster: Any, following: Any) -> Any:
-        self.space, self.problem = space, Problem(space.columns, cluster)
-        self.search = NativeSearch(self, space, reserved, self.problem).search
-        return super()._search(run, space, reserved, cluster, following)
+    def plan(self, module: Any, sharders: list[Any]) -> ShardingPlan:
+        try:
+            return super().plan(module, sharders)  # type: ignore[no-any-return]
+        finally:
+            basis = self._fastplan.basis
+            reserved = self._storage_reservation.last_reserved_topology
+            self.space, self.problem = basis.space, Problem(basis.space.columns, basis.cluster)
+            self.search = NativeSearch(self, self.space, reserved, self.problem).search
 
 
 @dataclass(frozen=True, kw_only=True)

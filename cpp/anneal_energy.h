@@ -14,8 +14,10 @@ namespace fastplan {
 class Limits {
  public:
   Limits(const Problem& problem, std::int64_t target) : problem_(&problem), target_(target) {
+    // Where plans cost nothing, memory counts all the same.
+    const auto unit = static_cast<double>(std::max<std::int64_t>(target, 1));
     const auto weight = [&](std::int64_t sum) {
-      return static_cast<double>(target) * static_cast<double>(problem.ranks()) /
+      return unit * static_cast<double>(problem.ranks()) /
              static_cast<double>(std::max<std::int64_t>(sum, 1));
     };
     hbm_ = weight(problem.capacity_sum.hbm);

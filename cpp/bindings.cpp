@@ -128,13 +128,8 @@ SearchSettings read_settings(const py::dict& c) {
 std::vector<std::int64_t> count(const py::dict& problem_columns, const py::dict& settings_columns) {
   const Columns columns = read_problem(problem_columns);
   const SearchSettings settings = read_settings(settings_columns);
-  PlanCount result;
-  {
-    py::gil_scoped_release unlocked;
-    result = count_plans(Problem::from(columns), settings);
-  }
-  if (result.interrupted) throw py::error_already_set();
-  return result.plans;
+  py::gil_scoped_release unlocked;
+  return count_plans(Problem::from(columns), settings);
 }
 
 py::dict solve(const py::dict& problem_columns, const py::dict& settings_columns) {
@@ -146,9 +141,8 @@ py::dict solve(const py::dict& problem_columns, const py::dict& settings_columns
     const Problem problem = Problem::from(columns);
     result = search(problem, settings);
   }
-  if (result.status == Status::interrupted) throw py::error_already_set();
   py::dict out;
-  out["found"] = result.status == Status::found;
+  out["found"] = result.found;
   out["rating"] = result.rating;
   out["best"] = write_chosen(std::move(result.best));
   out["ranks"] = array(std::move(result.ranks));
@@ -170,7 +164,7 @@ py::dict propose(const py::dict& problem_columns, const py::dict& proposer, std:
   {
     py::gil_scoped_release unlocked;
     const Problem problem = Problem::from(columns);
-    const auto sequence = make_sequence(problem, settings);
+    const auto sequence = make_sequence(problem, settings, signal_is_pending);
     size = sequence->size();
     order.assign(sequence->order().begin(), sequence->order().end());
     begin = std::clamp<std::int64_t>(begin, 0, size);
@@ -235,6 +229,13 @@ std::string verify_columns(const py::dict& problem_columns,
 PYBIND11_MODULE(_native, m) {
   m.doc() = "The native core: pure functions over named columns.";
   py::register_exception<OutOfRange>(m, "OutOfRange", PyExc_ArithmeticError);
+  py::register_exception_translator([](std::exception_ptr error) {
+    try {
+      std::rethrow_exception(error);
+    } catch (const Interrupted&) {
+      // The signal's handler has raised already: that is Python's error.
+    }
+  });
   m.def("solve", &solve, py::arg("problem"), py::arg("settings"));
   m.def("count_plans", &count, py::arg("problem"), py::arg("settings"));
   m.def("propose", &propose, py::arg("problem"), py::arg("proposer"), py::arg("begin"),

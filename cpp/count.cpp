@@ -9,6 +9,9 @@
 namespace fastplan {
 namespace {
 
+constexpr std::int64_t kPollEvery = 64;        // proposals that are placed
+constexpr std::int64_t kPollEverySum = 10000;  // and those that sums settle
+
 Storage largest_of(const Storage& a, const Storage& b) {
   return {std::max(a.hbm, b.hbm), std::max(a.ddr, b.ddr), std::max(a.ssd, b.ssd)};
 }
@@ -106,29 +109,26 @@ bool Feasibility::surely_fits() const {
   return refusing < places;
 }
 
-PlanCount count_plans(const Problem& problem, const SearchSettings& settings) {
-  PlanCount count;
+std::vector<std::int64_t> count_plans(const Problem& problem, const SearchSettings& settings) {
+  std::vector<std::int64_t> counts;
   Partitioner partitioner(problem, settings.partitioner);
   Tracker<Feasibility> tracker(problem);
   std::unordered_set<ProposalKey, ProposalKeyHash> seen;
   std::int64_t attempts = 0;
   for (const auto& proposer : settings.proposers) {
-    auto& plans = count.plans.emplace_back(0);
-    const auto sequence = make_sequence(problem, proposer);
-    sequence->walk([&](std::int64_t, auto changed, auto options) {
+    auto& plans = counts.emplace_back(0);
+    const auto sequence = make_sequence(problem, proposer, settings.interrupted);
+    sequence->walk([&](std::int64_t index, auto changed, auto options) {
       tracker.follow(*sequence, changed, options);
       if (!seen.insert(tracker.key()).second) return true;
       const auto plain = tracker.state().answer();
-      if (!plain && attempts++ % 64 == 0 && settings.interrupted()) {
-        count.interrupted = true;
-        return false;
-      }
+      const bool asks = plain ? index % kPollEverySum == 0 : attempts++ % kPollEvery == 0;
+      if (asks && settings.interrupted()) throw Interrupted{};
       plans += plain ? *plain : partitioner.can_place(options);
       return true;
     });
-    if (count.interrupted) break;
   }
-  return count;
+  return counts;
 }
 
 }  // namespace fastplan

@@ -39,12 +39,7 @@ class Feasibility {
   std::size_t leaves_ = 1;
 };
 
-struct PlanCount {
-  std::vector<std::int64_t> plans;  // by proposer
-  bool interrupted = false;
-};
-
-// Feasible proposals of every proposer, each distinct proposal counted once.
-PlanCount count_plans(const Problem& problem, const SearchSettings& settings);
+// Feasible proposals by proposer, each distinct proposal counted once. Throws Interrupted.
+std::vector<std::int64_t> count_plans(const Problem& problem, const SearchSettings& settings);
 
 }  // namespace fastplan

@@ -164,14 +164,15 @@ class Uniform final : public Listed {
 // Least total cost for every total of hbm, the totals taken in bins.
 class DynamicProgramming final : public Listed {
  public:
-  DynamicProgramming(const Problem& problem, const ProposerSettings& settings)
+  DynamicProgramming(const Problem& problem, const ProposerSettings& settings,
+                     const Interrupt& interrupted)
       : Listed(problem.tables()) {
     if (settings.exhausted) return;
     sort_by_hbm(problem);
     std::vector<std::int32_t> cheapest;
     for (const auto& options : by_position_) cheapest.push_back(options.front());
     proposals_.push_back(std::move(cheapest));
-    solve(problem, settings);
+    solve(problem, settings, interrupted);
   }
 
  private:
@@ -204,7 +205,8 @@ class DynamicProgramming final : public Listed {
     }
   }
 
-  void solve(const Problem& problem, const ProposerSettings& settings) {
+  void solve(const Problem& problem, const ProposerSettings& settings,
+             const Interrupt& interrupted) {
     const auto ranks = static_cast<std::int64_t>(problem.ranks());
     const std::int64_t bins = settings.bins_per_device * ranks;
     const auto hbm_total = static_cast<double>(problem.capacity_sum.hbm);
@@ -226,6 +228,7 @@ class DynamicProgramming final : public Listed {
     for (std::size_t t = 0; t < tables; ++t) {
       std::fill(next.begin(), next.end(), Cell{});
       for (std::size_t j = 0; j < by_position_[t].size(); ++j) {
+        if (interrupted()) throw Interrupted{};
         const auto& option = problem.options[by_position_[t][j]];
         const double hbm = static_cast<double>(option.storage_sum.hbm) / bin_size;
         const auto choice = static_cast<std::int32_t>(j);
@@ -292,7 +295,8 @@ void Sequence::walk(const Visit& visit) const {
   }
 }
 
-std::unique_ptr<Sequence> make_sequence(const Problem& problem, const ProposerSettings& settings) {
+std::unique_ptr<Sequence> make_sequence(const Problem& problem, const ProposerSettings& settings,
+                                        const Interrupt& interrupted) {
   switch (settings.kind) {
     case ProposerKind::grid:
       return std::make_unique<Grid>(problem, settings.max_proposals);
@@ -301,7 +305,7 @@ std::unique_ptr<Sequence> make_sequence(const Problem& problem, const ProposerSe
     case ProposerKind::uniform:
       return std::make_unique<Uniform>(problem, settings.use_depth);
     case ProposerKind::dynamic_programming:
-      return std::make_unique<DynamicProgramming>(problem, settings);
+      return std::make_unique<DynamicProgramming>(problem, settings, interrupted);
   }
   throw std::invalid_argument("unknown proposer");
 }

@@ -45,6 +45,11 @@ class Sequence {
   std::vector<std::int32_t> order_;
 };
 
-std::unique_ptr<Sequence> make_sequence(const Problem& problem, const ProposerSettings& settings);
+// Whether the caller wants an end; asked now and then by whatever may take long, which then throws.
+using Interrupt = std::function<bool()>;
+struct Interrupted {};
+
+std::unique_ptr<Sequence> make_sequence(const Problem& problem, const ProposerSettings& settings,
+                                        const Interrupt& interrupted);
 
 }  // namespace fastplan

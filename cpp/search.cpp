@@ -15,7 +15,8 @@ namespace {
 
 // Ratings and bounds are sums of the same doubles in other orders; they differ by less than this.
 constexpr double kMargin = 1 + 1e-9;
-constexpr std::int64_t kPollEvery = 64;
+constexpr std::int64_t kPollEvery = 64;          // proposals that are placed
+constexpr std::int64_t kPollEveryBound = 10000;  // and those that are only bounded
 
 using Clock = std::chrono::steady_clock;
 
@@ -24,7 +25,7 @@ using Sequences = std::vector<std::unique_ptr<Sequence>>;
 Sequences make_sequences(const Problem& problem, const SearchSettings& settings) {
   Sequences sequences;
   for (const auto& proposer : settings.proposers) {
-    sequences.push_back(make_sequence(problem, proposer));
+    sequences.push_back(make_sequence(problem, proposer, settings.interrupted));
   }
   return sequences;
 }
@@ -75,13 +76,15 @@ struct Candidate {
 
 // All distinct proposals that total storage and bound leave in the race, best bound first.
 std::vector<Candidate> list_candidates(const Problem& problem, const Sequences& sequences,
-                                       Failures& failures, SearchResult& result) {
+                                       const Interrupt& interrupted, Failures& failures,
+                                       SearchResult& result) {
   std::vector<Candidate> candidates;
   std::unordered_set<ProposalKey, ProposalKeyHash> seen;
   Tracker<Bound> tracker(problem);
   for (std::size_t s = 0; s < sequences.size(); ++s) {
     auto& report = result.reports[s];
     sequences[s]->walk([&](std::int64_t index, auto changed, auto options) {
+      if (index % kPollEveryBound == 0 && interrupted()) throw Interrupted{};
       tracker.follow(*sequences[s], changed, options);
       if (!seen.insert(tracker.key()).second) {
         ++report.repeats;
@@ -112,7 +115,8 @@ SearchResult pruned(const Problem& problem, const SearchSettings& settings) {
   const Sequences sequences = make_sequences(problem, settings);
   result.reports.resize(sequences.size());
   Failures failures;
-  const auto candidates = list_candidates(problem, sequences, failures, result);
+  const auto candidates =
+      list_candidates(problem, sequences, settings.interrupted, failures, result);
 
   Partitioner partitioner(problem, settings.partitioner);
   std::vector<std::int32_t> options(problem.tables());
@@ -121,22 +125,19 @@ SearchResult pruned(const Problem& problem, const SearchSettings& settings) {
   for (const auto& candidate : candidates) {
     const double limit = best * kMargin;
     if (candidate.bound > limit) break;
-    if (result.evaluated++ % kPollEvery == 0 && settings.interrupted()) {
-      result.status = Status::interrupted;
-      return result;
-    }
+    if (result.evaluated++ % kPollEvery == 0 && settings.interrupted()) throw Interrupted{};
     sequences[candidate.reference.proposer]->at(candidate.reference.index, options);
     if (partitioner.place(options, limit) != Outcome::placed) continue;
     const double rating = partitioner.rating();
-    const bool found = result.status == Status::found;
-    if (rating < best || (found && rating == best && earlier(candidate.reference, best_at))) {
+    const bool tied = result.found && rating == best;
+    if (rating < best || (tied && earlier(candidate.reference, best_at))) {
       best = rating;
       best_at = candidate.reference;
       result.ranks.assign(partitioner.ranks().begin(), partitioner.ranks().end());
-      result.status = Status::found;
+      result.found = true;
     }
   }
-  if (result.status == Status::found) {
+  if (result.found) {
     result.rating = best;
     result.best = choose(problem, sequences, best_at);
   } else {
@@ -167,10 +168,9 @@ class Exhaustive {
       sequences_[s]->walk([&](std::int64_t index, auto changed, auto options) {
         return visit({static_cast<std::int32_t>(s), index}, changed, options);
       });
-      if (result_.status == Status::interrupted) return std::move(result_);
     }
     if (best_ < kWorstRating) {
-      result_.status = Status::found;
+      result_.found = true;
       result_.rating = best_;
       result_.best = choose(problem_, sequences_, best_at_);
     } else {
@@ -190,10 +190,7 @@ class Exhaustive {
       report.timed_out = true;
       return false;
     }
-    if (polls_++ % kPollEvery == 0 && settings_.interrupted()) {
-      result_.status = Status::interrupted;
-      return false;
-    }
+    if (polls_++ % kPollEvery == 0 && settings_.interrupted()) throw Interrupted{};
     tracker_.follow(*sequences_[reference.proposer], changed, options);
     auto [entry, fresh] = ratings_.try_emplace(tracker_.key(), kFailed);
     if (fresh) {

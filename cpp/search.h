@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "custom_objective.h"
@@ -20,10 +19,8 @@ struct SearchSettings {
   bool exhaustive = false;
   double timeout_seconds = 0;             // 0 is none; needs `exhaustive`
   ObjectiveFunction objective = nullptr;  // in place of the largest rank; needs `exhaustive`
-  std::function<bool()> interrupted = [] { return false; };
+  Interrupt interrupted = [] { return false; };
 };
-
-enum class Status : std::uint8_t { found, infeasible, interrupted };
 
 struct ProposerReport {
   std::int64_t proposals = 0;  // new ones
@@ -42,7 +39,7 @@ struct Chosen {
 };
 
 struct SearchResult {
-  Status status = Status::infeasible;
+  bool found = false;
   Chosen best;
   std::vector<std::int32_t> ranks;  // of the best plan's shards that are not uniform
   double rating = 0;
@@ -53,6 +50,7 @@ struct SearchResult {
   Chosen lowest, last;
 };
 
+// Throws Interrupted.
 SearchResult search(const Problem& problem, const SearchSettings& settings);
 
 }  // namespace fastplan

@@ -9,6 +9,8 @@ namespace fastplan {
 namespace {
 
 constexpr std::int64_t kMinColumnDim = 128;
+constexpr std::int64_t kMostColumns = std::int64_t{1}
+                                      << 20;  // else looking for a width takes hours
 
 void append(std::vector<ShardRun>& runs, std::int64_t count, std::int64_t rows, std::int64_t cols) {
   if (count <= 0) return;
@@ -71,6 +73,7 @@ std::vector<ShardRun> uneven_rows(std::int64_t rows, std::span<const std::int64_
 
 std::int64_t column_block(std::int64_t dim, std::int64_t min_partition) {
   if (dim <= 0) throw OutOfRange("a table without columns can't be cut by columns");
+  if (dim > kMostColumns) throw OutOfRange("a table of over 2^20 columns is not cut by columns");
   if (min_partition < 0) throw OutOfRange("negative column partition");
   const std::int64_t smallest = min_partition ? min_partition : kMinColumnDim;
   for (std::int64_t width = smallest; width < dim; ++width) {

@@ -114,7 +114,7 @@ class CacheUse:
             raise NotNative("a plan loader decides the plan")
         search, custom = _describe_search(planner, len(cluster.rank_hbm))
         custom += [_own_fingerprint(part) for part in space.extraction.estimators.custom]
-        optimization = planner._optimization
+        optimization = planner._fastplan.optimization
         try:
             custom += custom_parts(space.request, search)
         except CannotTell as why:
@@ -125,7 +125,7 @@ class CacheUse:
             ranks=len(cluster.rank_hbm),
             context={
                 "torchrec": versions.VERSION,
-                "deterministic": planner._deterministic,
+                "deterministic": planner._fastplan.deterministic,
                 "local_world_size": cluster.local_world_size,
                 "group_size": cluster.group_size,
                 "reservation": _describe_reservation(planner._storage_reservation),

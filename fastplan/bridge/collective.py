@@ -20,8 +20,10 @@ from torchrec.distributed.types import ShardingPlan
 from fastplan.bridge import collector
 from fastplan.bridge.caching import rebuild
 from fastplan.bridge.fallback import NotNative
+from fastplan.bridge.planning import drafted
 from fastplan.bridge.run import Run
 from fastplan.bridge.space import EstimatedSpace
+from fastplan.bridge.state import state_of
 from fastplan.cache.differences import first_differences
 from fastplan.cache.fingerprint import canonical_request
 from fastplan.core.record import PlanRecord
@@ -44,11 +46,18 @@ class _Message:
     error: BaseException | None = None
 
 
-def start(planner: Any, module: Any, sharders: list[Any], pg: Any) -> ShardingPlan:
-    """The plan on every rank of the group. What any rank raises is raised on all of them."""
+def start(
+    planner: Any, module: Any, sharders: list[Any], pg: Any, *, overridden: bool
+) -> ShardingPlan:
+    """The plan on every rank of the group. What any rank raises is raised on all of them.
+
+    A planner whose `plan` is `overridden` may change what it plans for, and its plan afterwards.
+    """
     space, error = _describe(planner, module, sharders)
     _agree(space, error, pg)
-    message = _plan(planner, module, sharders, space) if pg.rank() == 0 else None
+    message = None
+    if pg.rank() == 0:
+        message = _plan(planner, module, sharders, None if overridden else space)
     message = _broadcast(message, pg)
     if message.error is not None:
         raise message.error
@@ -73,7 +82,7 @@ def _describe(
 ) -> tuple[EstimatedSpace | None, Exception | None]:
     """This rank's tables and options, None where a custom part has to look at them; or an error."""
     try:
-        return planner._drafted(module, sharders), None
+        return drafted(planner, module, sharders), None
     except (NotNative, OutOfRange):
         return None, None
     except Exception as error:  # raised once the others know of it
@@ -82,12 +91,18 @@ def _describe(
 
 def _plan(planner: Any, module: Any, sharders: list[Any], space: Any) -> _Message:
     """Plans on rank 0; whatever happens there becomes a message."""
+    state_of(planner).draft = space  # plan() need not read the tables again
     try:
         plan = planner.plan(module, sharders)
     except BaseException as error:  # an interrupt must not leave the others waiting either
         return _Message(error=error)
-    record = planner._sendable_record() if space is not None else None
-    return _Message(plan=plan, record=record)
+    return _Message(plan=plan, record=sendable(planner) if space is not None else None)
+
+
+def sendable(planner: Any) -> bytes | None:
+    """The planner's last plan as a few kB, where nothing but the search has shaped it."""
+    record = state_of(planner).record
+    return None if record is None or planner._callbacks else record().pack()
 
 
 def _broadcast(message: _Message | None, pg: Any) -> _Message:

@@ -22,6 +22,7 @@ from torchrec.distributed.planner.types import CollectiveType
 from torchrec.distributed.types import PipelineType
 
 from fastplan.bridge.fallback import NotNative, describe
+from fastplan.bridge.stock import replaced_in
 from fastplan.spec.request import Coefficients, CostModel, Pricing
 from fastplan.spec.vocabulary import SHARDING_TYPES
 
@@ -253,7 +254,7 @@ def stock_estimator(part: Any) -> Any:
     kinds = (perf_estimators.EmbeddingPerfEstimator, shard_estimators.EmbeddingStorageEstimator)
     if type(working) not in kinds or "estimate" in vars(part) or "estimate" in vars(working):
         return None
-    return working
+    return None if replaced_in(type(part)) or replaced_in(type(working)) else working
 
 
 @dataclass(slots=True)

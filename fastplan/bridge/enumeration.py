@@ -33,13 +33,15 @@ _ENUMERATOR_METHODS = (
 class Enumeration:
     """One planner's way to the search space of one module."""
 
-    def __init__(self, planner: Any, run: Run, module: Any, asked: list[AskedSharder]) -> None:
+    def __init__(
+        self, planner: Any, run: Run, module: Any, sharders: list[Any], asked: list[AskedSharder]
+    ) -> None:
         self._planner = planner
         self._enumerator = planner._enumerator
         self._run = run
         self._module = module
         self._asked = asked
-        self._sharders = [each.sharder for each in asked]
+        self._sharders = sharders  # the caller's own list, which TorchRec keeps, too
 
     def draft(self) -> Space | None:
         """Tables and options, not yet estimated where that is native; None without any table."""
@@ -111,7 +113,7 @@ class Enumeration:
     def _extracted(self) -> EstimatedSpace | None:
         enumerator = self._enumerator
         with self._run.phase("request"):
-            deterministic = self._planner._deterministic
+            deterministic = self._planner._fastplan.deterministic
             extraction = Extraction(enumerator, self._asked, deterministic=deterministic)
             extraction.walk(self._module)
             if not extraction.tables:

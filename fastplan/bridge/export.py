@@ -17,6 +17,7 @@ from fastplan.bridge.caching import CacheUse
 from fastplan.bridge.cluster import read_cluster, reserve
 from fastplan.bridge.export_tables import CannotExport, module_specs, table_spec
 from fastplan.bridge.fallback import NotNative, describe
+from fastplan.bridge.planning import drafted
 from fastplan.bridge.sharders import AskedSharder
 from fastplan.cache.differences import differences
 from fastplan.cache.fingerprint import canonical_request
@@ -55,7 +56,7 @@ def export_spec(planner: Any, module: Any, sharders: list[Any], name: str = "mod
     Raises CannotExport for custom parts that a spec can't describe.
     """
     try:
-        space = planner._drafted(module, sharders)
+        space = drafted(planner, module, sharders)
         asked = [AskedSharder(sharder) for sharder in sharders]
         cluster = read_cluster(reserve(planner, module, asked))
         expected = CacheUse(planner, None, space)._request(cluster)
@@ -156,7 +157,7 @@ def _search(planner: Any, ranks: int) -> SearchSpec:
         proposers=tuple(components.read_proposer(each) for each in planner._proposers),
         partitioner=components.read_partitioner(planner._partitioner),
         timeout_seconds=float(planner._timeout_seconds or 0),
-        deterministic=planner._deterministic,
+        deterministic=planner._fastplan.deterministic,
     )
 
 

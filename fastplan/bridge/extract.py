@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -133,6 +134,8 @@ class Extraction:
         self._menus: dict[Any, int] = {}
         self._menu_items: list[tuple[MenuItem, ...]] = []
         self._wire: dict[Any, tuple[float, float, float, float]] = {}
+        self._kept: dict[int, Any] = {}
+        self.batch_size = enumerator._batch_size
         self.tables: list[Table] = []
         self.origins: list[Origin] = []
 
@@ -193,7 +196,7 @@ class Extraction:
         )
 
     def _add(self, holder: Holder, name: str, parameter: Any) -> None:
-        constraint = self._constraints.get(name)
+        constraint = self._kept_rule(self._constraints.get(name))
         group = constraint.device_group if constraint else None
         if group and group != self._enumerator._compute_device:
             return
@@ -234,7 +237,7 @@ class Extraction:
                 bool(storage_rule is not None and storage_rule.use_virtual_table),
                 _output_size(constraint, element_size),
                 *self._wire_sizes(holder, parameter, element_size),
-                (constraint.min_partition or 0) if constraint else 0,
+                _min_partition(constraint),
                 buckets,
                 _prefetch_passes(cache, holder),
                 _optimizer(parameter),
@@ -246,6 +249,18 @@ class Extraction:
             )
         )
         self.origins.append(Origin(name, holder.path, holder.module, parameter, constraint, holder))
+
+    def _kept_rule(self, rule: Any) -> Any:
+        """A constraint as it is now: options and plans are made of it when somebody asks."""
+        if rule is None:
+            return None
+        kept = self._kept.get(id(rule))
+        if kept is None:
+            kept = self._kept[id(rule)] = copy.copy(rule)
+            kept.pooling_factors = list(rule.pooling_factors)
+            kept.cache_params = copy.deepcopy(rule.cache_params)
+            kept.key_value_params = copy.deepcopy(rule.key_value_params)
+        return kept
 
     def _menu(
         self, holder: Holder, name: str, constraint: Any, cache: Any, cache_ratio: Any
@@ -300,7 +315,7 @@ class Extraction:
         if not poolings:
             poolings = [NUM_POOLINGS] * len(lengths)
         if not sizes:
-            sizes = [self._enumerator._batch_size] * len(lengths)
+            sizes = [self.batch_size] * len(lengths)
         if not len(lengths) == len(poolings) == len(sizes):
             raise NotNative(
                 f"table {name}: pooling factors, poolings and batch sizes differ in number"
@@ -312,6 +327,8 @@ class Extraction:
             features = list(zip(lengths, poolings, sizes, strict=True))
             inputs = sum(x * y * z for x, y, z in features)
             outputs = sum(min(1.0, x) * y * z for x, y, z in features)
+        if not isinstance(inputs, int | float):  # numpy's and torch's may round otherwise
+            raise NotNative(f"table {name}: a batch is counted in {type(inputs).__name__}")
         if isinstance(inputs, int) and abs(inputs) >= _EXACT >> 30:
             raise NotNative(f"table {name}: the batch is too large for exact doubles")
         return float(inputs), float(outputs)
@@ -345,9 +362,19 @@ def _output_size(constraint: Any, element_size: int) -> float:
     return float(element_size)
 
 
+def _min_partition(constraint: Any) -> int:
+    width = (constraint.min_partition or 0) if constraint else 0
+    if not isinstance(width, int):
+        raise NotNative(f"a partition is {type(width).__name__}, not a whole number")
+    return width
+
+
 def _cache_ratio(cache: Any, holder: Holder) -> float | None:
-    ratio: float | None = cache.load_factor if cache is not None else None
-    return holder.load_factor if ratio is None else ratio
+    ratio = cache.load_factor if cache is not None else None
+    ratio = holder.load_factor if ratio is None else ratio
+    if ratio is not None and not isinstance(ratio, int | float):
+        raise NotNative(f"a load factor is {type(ratio).__name__}")
+    return ratio
 
 
 def _prefetches(cache: Any, holder: Holder) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fastplan.bridge.stock import replaced_in
+
 
 class NotNative(Exception):
     """A part is custom, or outside what the core reproduces; TorchRec's own code takes over."""
@@ -14,9 +16,11 @@ def describe(part: object) -> str:
 
 
 def require_stock(part: object, stock: type, *methods: str) -> None:
-    """Raises NotNative unless `part` is exactly `stock`, with none of its methods replaced."""
+    """Raises NotNative unless `part` is exactly `stock`, with nothing of it replaced."""
     if type(part) is not stock:
         raise NotNative(f"{describe(part)} is not TorchRec's {stock.__qualname__}")
     replaced = [name for name in methods if name in getattr(part, "__dict__", {})]
     if replaced:
         raise NotNative(f"{describe(part)} has its own `{replaced[0]}`")
+    if foreign := replaced_in(stock):
+        raise NotNative(f"{foreign} is no longer TorchRec's")

@@ -17,7 +17,7 @@ from fastplan.bridge.export import export_spec
 from fastplan.bridge.planner import EmbeddingShardingPlanner
 from fastplan.spec.hardware import find_hardware, topology_arguments
 from fastplan.spec.model import ModelSpec, TopologySpec
-from fastplan.spec.references import BadReference, find
+from fastplan.spec.references import BadReference, find, others_code
 
 _ROOMY = 1 << 50
 _WANTED = "must return the module, or (module, sharders), or (module, sharders, constraints)"
@@ -35,7 +35,7 @@ def export_model(target: str, *, world_size: int = 8, batch_size: int | None = N
     module, sharders, constraints = build_model(target)
     # Exported on devices that hold anything: what fits is for whoever plans it to find out.
     roomy = replace(find_hardware("torchrec"), hbm=_ROOMY, ddr=_ROOMY)
-    with _without_advice():
+    with _without_advice(), others_code():  # its sharders
         planner = EmbeddingShardingPlanner(
             topology=Topology(**topology_arguments(roomy, world_size, world_size)),
             batch_size=batch_size,
@@ -61,7 +61,10 @@ def _without_advice() -> Iterator[None]:
 
 
 def build_model(target: str) -> tuple[nn.Module, list[Any], dict[str, Any] | None]:
-    """Module, sharders and constraints; TorchRec's default sharders where there are none."""
+    """Module, sharders and constraints; TorchRec's default sharders where there are none.
+
+    What the function prints goes to stderr.
+    """
     try:
         found = find(target)
     except BadReference as error:
@@ -69,7 +72,8 @@ def build_model(target: str) -> tuple[nn.Module, list[Any], dict[str, Any] | Non
     if not callable(found):
         raise BadModel(f"{target} is a {type(found).__name__}, not a function; it {_WANTED}")
     try:
-        result = found()
+        with others_code():
+            result = found()
     except Exception as error:
         raise BadModel(f"{target}() raised {type(error).__name__}: {error}") from error
     return _parts(target, result)

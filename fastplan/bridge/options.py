@@ -10,8 +10,7 @@ from torchrec.distributed.planner.enumerators import get_partition_by_type
 from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Storage
 
 from fastplan.bridge import versions
-from fastplan.bridge.costs import Estimators
-from fastplan.bridge.extract import Origin
+from fastplan.bridge.extract import Extraction, Origin
 from fastplan.core.problem import SearchSpace
 from fastplan.plans.shards import shard_offsets
 from fastplan.spec.request import Table
@@ -27,13 +26,14 @@ class OptionBuilder:
         space: SearchSpace,
         tables: tuple[Table, ...],
         origins: tuple[Origin, ...],
-        estimators: Estimators,
+        extraction: Extraction,
     ) -> None:
+        estimators = extraction.estimators
         self._enumerator = enumerator
         self._has_perf = estimators.has_perf
         self._has_storage = estimators.has_storage
         self._is_priced = estimators.pricing is not None
-        self._batch_size = enumerator._batch_size
+        self._batch_size = extraction.batch_size
         self._space = space
         self._tables = tables
         self._origins = origins

@@ -32,8 +32,10 @@ class BasisDraft:
             _partitioner=_as_it_is(planner._partitioner),
             _perf_model=planner._perf_model,
             _timeout_seconds=planner._timeout_seconds,
-            _deterministic=planner._deterministic,
-            _optimization=planner._optimization,
+            _fastplan=SimpleNamespace(
+                deterministic=planner._fastplan.deterministic,
+                optimization=planner._fastplan.optimization,
+            ),
             _storage_reservation=_as_it_is(planner._storage_reservation),
         )
 
@@ -44,8 +46,8 @@ class BasisDraft:
 
 def basis_of(planner: Any) -> tuple[Basis | None, str]:
     """What the planner's last plan was made from; or None, and why that can't be told."""
-    draft = getattr(planner, "_last_basis", None)
-    record = getattr(planner, "_last_record", None)
+    state = getattr(planner, "_fastplan", None)
+    draft, record = getattr(state, "basis", None), getattr(state, "record", None)
     if draft is None or record is None:
         run = getattr(planner, "last_run", None)
         return None, (run and run.reason) or "the planner has not searched for a plan"

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 import torch.distributed as dist
-from torchrec.distributed.planner import planners
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner as TorchRecPlanner
 from torchrec.distributed.planner.types import (
     Enumerator,
@@ -25,31 +23,17 @@ from torchrec.distributed.planner.types import (
 from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.distributed.types import ShardingPlan
 
-from fastplan.bridge import collective, collector, hooks, improving, replay, stats, versions
-from fastplan.bridge.caching import CacheUse
-from fastplan.bridge.cluster import read_cluster, reserve
+from fastplan.bridge import collective, collector, hooks, improving
 from fastplan.bridge.custom import check_rating, install
-from fastplan.bridge.enumeration import Enumeration
 from fastplan.bridge.fallback import NotNative
-from fastplan.bridge.loaded import loaded_plan
-from fastplan.bridge.mixed_search import MixedSearch
-from fastplan.bridge.native_search import NativeSearch
-from fastplan.bridge.outcome import Outcome
-from fastplan.bridge.plan_basis import BasisDraft
-from fastplan.bridge.replanning import Following, Policy, Replanning
+from fastplan.bridge.planning import Planning
+from fastplan.bridge.replanning import Policy, Replanning
 from fastplan.bridge.run import Run
-from fastplan.bridge.sharders import AskedSharder
-from fastplan.bridge.space import EstimatedSpace, Space
-from fastplan.bridge.validate import validate
+from fastplan.bridge.state import State, state_of
 from fastplan.cache.plan_cache import PlanCache, open_cache
 from fastplan.core.objectives import Objectives
-from fastplan.core.problem import Problem
-from fastplan.core.record import PlanRecord
 from fastplan.core.solve import OutOfRange
 from fastplan.costs.functions import PlanObjective, ShardCost
-from fastplan.spec.request import Cluster
-
-logger = logging.getLogger(__name__)
 
 
 class EmbeddingShardingPlanner(TorchRecPlanner):
@@ -81,6 +65,8 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
     plan is rated below, `gap`, `stopped_by` and `start_ratings`, or why it is `not_optimized`; and
     `replan` and `moves` of a plan that follows another, or why it is `not_followed`.
     """
+
+    last_run: Run | None = None
 
     def __init__(
         self,
@@ -114,16 +100,13 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         objective: PlanObjective | None = None,
     ) -> None:
         check_rating(objective, performance_model, mode)
-        self.last_run: Run | None = None
-        self._last_record: Callable[[], PlanRecord] | None = None
-        self._last_basis: BasisDraft | None = None
-        self._deterministic = deterministic
-        self._optimization = improving.settings_of(
-            mode, time_budget, move_budget, seed, threads, objectives
-        )
-        self._replanning = Replanning(previous, replan)
-        self._cache = open_cache(
-            cache, capacity_tolerance=capacity_tolerance, timeout=cache_timeout
+        self._fastplan = State(
+            deterministic=deterministic,
+            optimization=improving.settings_of(
+                mode, time_budget, move_budget, seed, threads, objectives
+            ),
+            replanning=Replanning(previous, replan),
+            cache=open_cache(cache, capacity_tolerance=capacity_tolerance, timeout=cache_timeout),
         )
         super().__init__(
             topology=topology,
@@ -146,30 +129,29 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
 
     @property
     def _best_plan(self) -> list[ShardingOption] | None:
-        value = self.__dict__.get("_lazy_best_plan")
-        if callable(value):
-            value = self.__dict__["_lazy_best_plan"] = value()
-        return value
+        state = state_of(self)
+        if callable(state.best_plan):
+            state.best_plan = state.best_plan()
+        return state.best_plan  # type: ignore[no-any-return]
 
     @_best_plan.setter
     def _best_plan(self, value: Any) -> None:
-        self.__dict__["_lazy_best_plan"] = value
+        state_of(self).best_plan = value
 
     @property
     def _num_plans(self) -> int:
-        value = self.__dict__.get("_lazy_num_plans", 0)
-        if callable(value):
-            value = self.__dict__["_lazy_num_plans"] = value()
-        return value  # type: ignore[no-any-return]
+        state = state_of(self)
+        if callable(state.plans):
+            state.plans = state.plans()
+        return state.plans  # type: ignore[no-any-return]
 
     @_num_plans.setter
     def _num_plans(self, value: int | Callable[[], int]) -> None:
-        self.__dict__["_lazy_num_plans"] = value
+        state_of(self).plans = value
 
     def __getstate__(self) -> dict[str, Any]:
         """A pickled planner has its results, not the means to compute them."""
-        results = {"_lazy_best_plan": self._best_plan, "_lazy_num_plans": self._num_plans}
-        return {**self.__dict__, **results, "_last_record": None, "_last_basis": None}
+        return {**self.__dict__, "_fastplan": state_of(self).settled()}
 
     @hooks.logged
     def plan(self, module: Any, sharders: list[Any]) -> ShardingPlan:
@@ -179,17 +161,12 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         errors of its enumerator and estimators for input that makes no sense.
         """
         self.last_run = run = Run()
-        self._num_proposals = 0
-        self._num_plans = 0
-        self._last_record = None
-        self._last_basis = None
+        planning = Planning(self, run, module, sharders)
         try:
             with collector.paused():
-                return self._plan(run, module, sharders)
+                return planning.plan()
         except (NotNative, OutOfRange) as why:
-            run.add_reason("torchrec", str(why))
-            self._leave_as_it_is(run, f"planned by TorchRec itself: {why}")
-            return self._plan_by_torchrec(run, module, sharders)
+            return planning.plan_by_torchrec(why)
         finally:
             run.finish()
 
@@ -209,125 +186,5 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         sharders = get_default_sharders() if sharders is None else sharders
         if pg.size() == 1:
             return self.plan(module, sharders)
-        return collective.start(self, module, sharders, pg)
-
-    def _drafted(self, module: Any, sharders: list[Any]) -> EstimatedSpace:
-        """Tables and options as they stand; raises NotNative where only Python can tell."""
-        asked = [AskedSharder(sharder) for sharder in sharders]
-        enumeration = Enumeration(self, Run(), module, asked)
-        space = enumeration.described()
-        enumeration.leave(space)  # plan() need not read them again
-        return space
-
-    def _sendable_record(self) -> bytes | None:
-        """The last plan as a few kB, where nothing but the search has shaped it."""
         overridden = type(self).plan is not EmbeddingShardingPlanner.plan
-        if self._last_record is None or overridden or self._callbacks:
-            return None
-        return self._last_record().pack()
-
-    def _plan(self, run: Run, module: Any, sharders: list[Any]) -> ShardingPlan:
-        asked = [AskedSharder(sharder) for sharder in sharders]
-        with run.phase("reserve"):
-            reserved = reserve(self, module, asked)
-        technique = hooks.before_enumeration(self, reserved)
-        enumeration = Enumeration(self, run, module, asked)
-        space = enumeration.draft()
-        if space is None:
-            return ShardingPlan({})
-        cluster = read_cluster(reserved)
-        cache = CacheUse(self, self._cache, space)
-        run.cache = cache.report
-        self._last_basis = BasisDraft(self, space, cluster)
-        following = Following(self._replanning, self, run, cache)
-        outcome = following.start(space, cluster)
-        if outcome is not None:
-            enumeration.leave(space)
-        else:
-            space = enumeration.finish(space)
-            outcome = loaded_plan(self, space) or self._search(
-                run, space, reserved, cluster, following
-            )
-            if outcome.loaded:
-                self._leave_as_it_is(run, "the plan is the plan loader's")
-        with run.phase("cache"):
-            following.keep(outcome, cluster)
-        self._last_record = outcome.record
-        self._num_proposals = run.proposals = outcome.proposals
-        run.count_plans(outcome.plans)
-        self._num_plans = lambda: run.plans
-        if not outcome.found:
-            self._raise_no_plan(module, sharders, space, outcome)
-        run.rating = None if outcome.loaded else outcome.rating
-        run.lower_bound = outcome.lower_bound
-        run.evaluated = outcome.evaluated
-        with run.phase("build"):
-            plan = self._build(outcome)
-        stats.log_plan(self, run, plan, sharders)
-        with run.phase("validate"):
-            trusted = (
-                run.engine == "native"
-                and not (self._callbacks or outcome.loaded)
-                and reserved.world_size <= self._topology.world_size
-            )
-            validate(self, plan, module, asked, trusted=trusted)
-        hooks.after_planning(self, technique, outcome)
-        return plan
-
-    def _leave_as_it_is(self, run: Run, reason: str) -> None:
-        run.not_followed = reason if self._replanning.asked else None
-        if self._optimization is not None:
-            improving.leave(run, reason, self._optimization)
-
-    def _raise_no_plan(
-        self, module: Any, sharders: list[Any], space: Space, outcome: Outcome
-    ) -> NoReturn:
-        if versions.IS_1_9:
-            # The last proposal's options are marked in the search space that users can ask for.
-            for number in outcome.last:
-                for shard in self._search_space[number].shards:
-                    shard.rank = -1
-        some_option = space.chosen_options([0], None)
-        replay.raise_no_plan(
-            self, module, sharders, outcome.failed(), some_option, outcome.proposals
-        )
-
-    def _plan_by_torchrec(self, run: Run, module: Any, sharders: list[Any]) -> ShardingPlan:
-        """Everything by TorchRec's own planner."""
-        logger.info("fastplan: planned by TorchRec itself: %s", run.reason)
-        with run.phase("torchrec"):
-            plan = super().plan(module, sharders)
-        run.proposals = run.evaluated = self._num_proposals
-        run.count_plans(self._num_plans)
-        if self._best_plan:
-            run.rating = float(self._perf_model.rate(plan=self._best_plan))
-        return plan
-
-    def _search(
-        self, run: Run, space: Space, reserved: Any, cluster: Cluster, following: Following
-    ) -> Outcome:
-        problem = Problem(space.columns, cluster)
-        with run.phase("search"):
-            try:
-                search: Any = NativeSearch(self, space, reserved, problem)
-            except NotNative as why:
-                run.add_reason("mixed", str(why))
-                search = MixedSearch(self, space, reserved, cluster)
-            outcome: Outcome = search.run()
-        outcome.search_seconds = run.seconds["search"]
-        if self._optimization is not None:
-            with run.phase("optimize"):
-                improving.improve(run, search, outcome, self._optimization)
-        following.follow(search, outcome)
-        return outcome
-
-    def _build(self, outcome: Outcome) -> ShardingPlan:
-        if not self._callbacks:
-            self._best_plan = outcome.best_plan
-            return outcome.sharding_plan(self._topology)
-        best_plan = outcome.best_plan()
-        with collector.resumed():
-            for callback in self._callbacks:
-                best_plan = callback(best_plan)
-        self._best_plan = best_plan
-        return planners.to_sharding_plan(best_plan, self._topology)
+        return collective.start(self, module, sharders, pg, overridden=overridden)

@@ -37,7 +37,7 @@ Policy = ReplanPolicy | Literal["auto"] | None
 class Replanning:
     """What a planner was told about older plans. Frozen: each plan makes a `Following` of it."""
 
-    def __init__(self, previous: Any, policy: Policy) -> None:
+    def __init__(self, previous: Any = None, policy: Policy = None) -> None:
         if policy is not None and policy != "auto" and not isinstance(policy, ReplanPolicy):
             raise ValueError(f'`replan` must be a ReplanPolicy or "auto", not {policy!r}')
         self._previous = previous
@@ -144,7 +144,8 @@ class Following:
             rated = components.read_objective(planner._perf_model, len(cluster.rank_hbm)) is None
         except NotNative:
             rated = False
-        if space.extraction.estimators.custom or not rated or planner._optimization is not None:
+        improved = planner._fastplan.optimization is not None
+        if space.extraction.estimators.custom or not rated or improved:
             return None
         columns = self._replan.quick_space()
         if columns is None:
@@ -193,7 +194,7 @@ class Following:
             return "the scale-up proposer resizes caches, which an older plan does not tell"
         if search.search.objective is not None:
             return "an objective of your own rates plans"
-        optimization = self._planner._optimization
+        optimization = self._planner._fastplan.optimization
         if optimization is not None and optimization.objectives != Objectives():
             return "plans have other objectives and rules to keep"
         return ""

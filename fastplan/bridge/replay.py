@@ -47,6 +47,7 @@ def raise_no_plan(
     """
     double = object.__new__(type(planner))
     double.__dict__.update(planner.__dict__)
+    double._fastplan = copy.copy(planner._fastplan)
     double._enumerator = copy.copy(planner._enumerator)
     options = [option for proposal in proposals for option in proposal] or some_option
     double._enumerator.enumerate = lambda module, sharders: options

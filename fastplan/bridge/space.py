@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from torchrec.distributed.planner import planners
 from torchrec.distributed.planner.enumerators import get_partition_by_type
-from torchrec.distributed.planner.planners import to_sharding_plan
 from torchrec.distributed.planner.types import Perf, ShardingOption, Storage
 from torchrec.distributed.types import ShardingPlan
 
@@ -90,7 +90,7 @@ class EstimatedSpace:
             self.columns,
             self.request.tables,
             self.origins,
-            self.extraction.estimators,
+            self.extraction,
         )
 
     def unpriced(self) -> EstimatedSpace:
@@ -146,7 +146,7 @@ class ObjectSpace:
         return place(copy.deepcopy([self._options[o] for o in options]), ranks)
 
     def sharding_plan(self, options: Any, ranks: Any, topology: Any) -> ShardingPlan:
-        return to_sharding_plan(self.chosen_options(options, ranks), topology)
+        return planners.to_sharding_plan(self.chosen_options(options, ranks), topology)
 
 
 def _by_table(options: list[ShardingOption]) -> list[list[ShardingOption]]:

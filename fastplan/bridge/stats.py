@@ -24,31 +24,34 @@ def log_plan(planner: Any, run: Run, plan: ShardingPlan, sharders: list[Any]) ->
         return
     run.finish()
     run_time = run.seconds["total"]
-    proposals, kept = planner._num_proposals, planner.__dict__.get("_lazy_best_plan")
+    proposals, kept = planner._num_proposals, planner._fastplan.best_plan
 
     def best_plan() -> Any:
         if planner.last_run is run:
             return planner._best_plan
         return kept() if callable(kept) else kept  # another plan has been made since
 
+    # Whoever reassigns these for a plan puts them back before the table is read.
+    known = {
+        "sharding_plan": plan,
+        "topology": planner._topology,
+        "batch_size": planner._batch_size,
+        "storage_reservation": planner._storage_reservation,
+        "num_proposals": proposals,
+        "num_plans": None,
+        "run_time": run_time,
+        "best_plan": None,
+        "constraints": planner._constraints,
+        "enumerator": planner._enumerator,
+        "sharders": sharders,
+        "debug": planner._debug,
+        "debug_stats": PlanDebugStats(
+            planner_type=type(planner).__name__, timeout_seconds=planner._timeout_seconds
+        ),
+    }
+
     def arguments() -> dict[str, Any]:
-        return {
-            "sharding_plan": plan,
-            "topology": planner._topology,
-            "batch_size": planner._batch_size,
-            "storage_reservation": planner._storage_reservation,
-            "num_proposals": proposals,
-            "num_plans": run.plans,
-            "run_time": run_time,
-            "best_plan": best_plan(),
-            "constraints": planner._constraints,
-            "enumerator": planner._enumerator,
-            "sharders": sharders,
-            "debug": planner._debug,
-            "debug_stats": PlanDebugStats(
-                planner_type=type(planner).__name__, timeout_seconds=planner._timeout_seconds
-            ),
-        }
+        return {**known, "num_plans": run.plans, "best_plan": best_plan()}
 
     with run.phase("stats"):
         for each in planner._stats:

@@ -84,12 +84,14 @@ def _keep(plan: Plan, path: str, cache: PlanCache) -> None:
             f"{path}: tells where tables lie, but not what the plan was made for; save it with "
             "`fastplan plan -o` or `fastplan.save_plan(..., planner=planner)`"
         )
-    facts: dict[str, str | int] = {
+    facts: dict[str, str | int | float] = {
         "tables": len(basis.record.table),
         "ranks": len(basis.cluster.rank_hbm),
         "model": plan.name,
     }
     facts |= {name: plan.notes[name] for name in ("torchrec", "engine") if name in plan.notes}
+    if plan.lower_bound is not None:
+        facts["lower_bound"] = plan.lower_bound
     cache.put(plan.fingerprint, basis.record, basis.cluster, basis.canonical, facts)
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fastplan.cli.errors import NO, OK, CommandError
 from fastplan.cli.outputs import check_outputs
-from fastplan.cli.parser import add_common, examples
+from fastplan.cli.parser import add_actions, cache_place
 
 if TYPE_CHECKING:
     from fastplan.bundle.bundle import Bundle
@@ -29,14 +28,7 @@ fastplan bundle load start.bundle --cache /shared/plans
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-
-    def add(name: str, act: Callable[[Namespace], int], told: str, example: str) -> ArgumentParser:
-        own = actions.add_parser(name, help=told, description=told, epilog=examples(example))
-        own.set_defaults(act=act)
-        add_common(own)
-        return own
-
+    add = add_actions(parser)
     told = "put plans, and compiled code if there is some, into a bundle"
     example = "fastplan bundle save -o start.bundle --plans plan.json --artifacts artifacts.bin"
     save = add("save", _save, told, example)
@@ -71,7 +63,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     told = "put a bundle's plans into a cache; exit code 2 if its code is not for here"
     load = add("load", _load, told, "fastplan bundle load start.bundle --cache /shared/plans")
     load.add_argument("bundle", metavar="FILE", help="a bundle")
-    load.add_argument("--cache", metavar="WHERE", help="directory or URL of the plan cache")
+    load.add_argument(
+        "--cache", type=cache_place, metavar="WHERE", help="directory or URL of the plan cache"
+    )
     load.add_argument(
         "--trust-code",
         action="store_true",
@@ -100,7 +94,7 @@ def _save(args: Namespace) -> int:
     from fastplan.bundle.gathering import gather, model_of
     from fastplan.report.units import of_bytes, of_count
 
-    check_outputs(args.output)
+    check_outputs(args.output, inputs=[*args.plans, *args.artifacts])
     plans = gather(args.plans, args.key)
     if len(plans) > MAX_PLANS:
         raise CommandError(

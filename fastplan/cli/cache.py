@@ -7,11 +7,11 @@ import os
 import re
 import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable
 from typing import Any
 
+from fastplan.cli.amounts import age
 from fastplan.cli.errors import NO, OK, CommandError, UsageError
-from fastplan.cli.parser import add_common, examples
+from fastplan.cli.parser import add_actions, cache_place
 
 HELP = """
 Lists, shows, checks and prunes the plans in a cache: a directory, or a URL that fsspec knows.
@@ -24,20 +24,11 @@ fastplan cache verify --cache s3://bucket/plans
 fastplan cache prune --max-age 30d --max-size 1GiB
 fastplan cache why-miss 3f2a
 """
-_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _MOST_BYTES = 64 << 20  # of a file that holds a request
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-
-    def add(name: str, act: Callable[[Namespace], int], told: str, example: str) -> ArgumentParser:
-        own = actions.add_parser(name, help=told, description=told, epilog=examples(example))
-        own.set_defaults(act=act)
-        own.add_argument("--cache", metavar="WHERE", help="directory or URL of the cache")
-        add_common(own)
-        return own
-
+    add = add_actions(parser, _add_cache)
     ls = add("ls", _ls, "list the entries, last used first", "fastplan cache ls --json")
     ls.add_argument("--json", action="store_true", help="entries as JSON")
 
@@ -54,7 +45,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
     told = "delete entries, the least recently used first"
     prune = add("prune", _prune, told, "fastplan cache prune --max-age 30d --dry-run")
-    prune.add_argument("--max-age", type=_duration, metavar="AGE", help="unused for so long: 30d")
+    prune.add_argument("--max-age", type=age, metavar="AGE", help="unused for so long: 30d")
     prune.add_argument("--max-size", type=_size, metavar="SIZE", help="of all that stays: 1GiB")
     prune.add_argument("--max-entries", type=_count, metavar="N", help="that stay")
     prune.add_argument("--all", action="store_true", help="delete everything")
@@ -64,6 +55,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     why = add("why-miss", _why_miss, told, "fastplan cache why-miss request.json")
     why.add_argument("request", metavar="FILE", help="a key, a canonical request or a plan file")
     why.add_argument("--json", action="store_true", help="differences as JSON")
+
+
+def _add_cache(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--cache", type=cache_place, metavar="WHERE", help="directory or URL of the cache"
+    )
 
 
 def run(args: Namespace) -> int:
@@ -275,13 +272,6 @@ def _canonical(content: Any, path: str) -> bytes:
 
 def _print_json(value: Any) -> None:
     print(json.dumps(value, indent=2))
-
-
-def _duration(text: str) -> float:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]+)", text.strip())
-    if not found or found[2] not in _SECONDS:
-        raise ArgumentTypeError(f"must be a time such as 30d, 12h or 90min, not {text!r}")
-    return float(found[1]) * _SECONDS[found[2]]
 
 
 def _size(text: str) -> int:

@@ -55,7 +55,7 @@ def run(args: Namespace) -> int:
         raise CommandError(f"{args.output} must end in .yaml, so that --sku can read it")
     if args.repetitions < 1:
         raise CommandError("--repetitions must be at least 1")
-    check_outputs(args.output, args.points)
+    check_outputs(args.output, args.points, inputs=[args.model, args.like])
     name = args.name or output.stem
     check_installed("torch", "fbgemm_gpu")
     group = group_of(args)

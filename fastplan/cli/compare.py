@@ -12,6 +12,8 @@ from fastplan.cli.plan_files import add_reading_arguments, read
 if TYPE_CHECKING:
     from fastplan.cli.measurements import Measurements
     from fastplan.plans.plan import Plan
+    from fastplan.spec.job import Job
+    from fastplan.spec.model import ModelSpec
 
 HELP = (
     "Shows what changes from one plan to the next: tables that are re-sharded or moved, the bytes "
@@ -39,7 +41,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         metavar="SPEC",
-        help="estimate all plans anew, as plans of this model on its cluster",
+        help="estimate all plans anew, as plans of this model on as many ranks as they are for",
     )
     parser.add_argument("--sku", metavar="NAME", help="with --model: on this hardware")
     parser.add_argument("--json", action="store_true", help="print it as JSON")
@@ -54,7 +56,7 @@ def run(args: Namespace) -> int:
 
     if args.sku and not args.model:
         raise UsageError("--sku needs --model: plans are estimated anew from a spec")
-    check_outputs(args.html)
+    check_outputs(args.html, inputs=[*args.plans, args.model, args.sku])
     plans = _estimated_anew([read(path, args) for path in args.plans], args)
     labels = distinct(args.plans)
     tried = _measurements(args.measured, plans, labels)
@@ -96,14 +98,45 @@ def _estimated_anew(plans: list[Plan], args: Namespace) -> list[Plan]:
     from fastplan.spec.read import read_spec
     from fastplan.spec.variants import on_cluster
 
-    job = lower(on_cluster(read_spec(args.model), sku=args.sku))
+    spec = on_cluster(read_spec(args.model), sku=args.sku)
+    jobs: dict[tuple[int, int | None], Job] = {}
     found = []
     for path, plan in zip(args.plans, plans, strict=True):
+        ranks, local = shape = _shape(path, plan, plans, spec, args.model)
+        if shape not in jobs:
+            jobs[shape] = lower(on_cluster(spec, world_size=ranks, local_world_size=local))
         try:
-            found.append(rerated(plan, job))
+            found.append(rerated(plan, jobs[shape]))
         except NoEstimate as problem:
             raise CommandError(f"{path} is no plan of {args.model}: {problem}") from problem
     return found
+
+
+def _shape(
+    path: str, plan: Plan, plans: list[Plan], spec: ModelSpec, model: str
+) -> tuple[int, int | None]:
+    """The plan's ranks, and those of a host where that is known. The spec must not say otherwise.
+
+    A bare layout does not tell of ranks that it leaves empty: the spec, or another plan, does."""
+    topology = spec.topology
+    local: int | None
+    if plan.basis is not None:
+        ranks, local = plan.ranks, plan.basis.cluster.local_world_size
+    else:
+        others = (other.ranks for other in plans if other.basis is not None)
+        ranks = max(plan.ranks, topology.world_size or next(others, 0))
+        local = plan.layout.ranks_per_host or topology.local_world_size
+    for name, own, told in (
+        ("world_size", ranks, "ranks"),
+        ("local_world_size", local, "ranks per host"),
+    ):
+        given = getattr(topology, name)
+        if given is not None and own is not None and given != own:
+            raise CommandError(
+                f"{path} is a plan for {own} {told}, and {model} has {given} as "
+                f"`topology.{name}`: leave that out, or give the plan's spec"
+            )
+    return ranks, local
 
 
 def _measurements(folder: str | None, plans: list[Plan], labels: list[str]) -> Measurements | None:

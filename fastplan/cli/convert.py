@@ -33,7 +33,7 @@ def run(args: Namespace) -> int:
     from fastplan.plans.foreign import write_any
     from fastplan.report.units import of_count
 
-    check_outputs(args.output)
+    check_outputs(args.output, inputs=[args.plan])
     plan = read(args.plan, args)
     write_any(plan, args.output, args.to)
     print(f"written: {args.output} ({of_count(len(plan.layout.tables), 'table')})")

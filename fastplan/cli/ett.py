@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable
+from argparse import ArgumentParser, Namespace
 from typing import Any
 
+from fastplan.cli.amounts import seconds
 from fastplan.cli.errors import OK, CommandError, naming_options
 from fastplan.cli.outputs import check_outputs
-from fastplan.cli.parser import add_common, examples
+from fastplan.cli.parser import add_actions
 
 HELP = """
 Effective Training Time: the share of a job's time in which it trained on new data, and where the
@@ -23,15 +23,7 @@ fastplan ett project --work 3d --failures 12 --start 5m --lost 15m --plan 95s --
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-
-    def add(name: str, act: Callable[[Namespace], int], told: str, example: str) -> ArgumentParser:
-        own = actions.add_parser(name, help=told, description=told, epilog=examples(example))
-        own.set_defaults(act=act)
-        own.add_argument("--json", action="store_true", help="print it as JSON")
-        add_common(own)
-        return own
-
+    add = add_actions(parser, _add_json)
     report = add("report", _report, "show where a job's time went", "fastplan ett report runs/")
     report.add_argument("runs", metavar="DIR", help="what FASTPLAN_ETT was")
     report.add_argument("--html", metavar="FILE", help="write a page to look at in a browser")
@@ -47,14 +39,22 @@ def add_arguments(parser: ArgumentParser) -> None:
     example = "fastplan ett project --from runs/ --loader 21s --fastplan 400ms --cached 10ms"
     project = add("project", _project, told, f"{EXAMPLES.strip().splitlines()[-1]}\n{example}")
     project.add_argument("--from", dest="runs", metavar="DIR", help="take them from a recorded job")
-    project.add_argument("--work", type=_time, metavar="TIME", help="W: training, all of it")
+    project.add_argument("--work", type=seconds, metavar="TIME", help="W: training, all of it")
     project.add_argument("--failures", type=float, metavar="N", help="F")
-    project.add_argument("--start", type=_time, metavar="TIME", help="B: a start but its planning")
-    project.add_argument("--lost", type=_time, metavar="TIME", help="L: work that a failure loses")
-    project.add_argument("--plan", type=_time, metavar="TIME", help="P: TorchRec's planning")
-    project.add_argument("--loader", type=_time, metavar="TIME", help="P with a PlanLoader hit")
-    project.add_argument("--fastplan", type=_time, metavar="TIME", help="P of fastplan, no cache")
-    project.add_argument("--cached", type=_time, metavar="TIME", help="P of fastplan's cache hit")
+    project.add_argument(
+        "--start", type=seconds, metavar="TIME", help="B: a start but its planning"
+    )
+    project.add_argument(
+        "--lost", type=seconds, metavar="TIME", help="L: work that a failure loses"
+    )
+    project.add_argument("--plan", type=seconds, metavar="TIME", help="P: TorchRec's planning")
+    project.add_argument("--loader", type=seconds, metavar="TIME", help="P with a PlanLoader hit")
+    project.add_argument("--fastplan", type=seconds, metavar="TIME", help="P of fastplan, no cache")
+    project.add_argument("--cached", type=seconds, metavar="TIME", help="P of fastplan's cache hit")
+
+
+def _add_json(parser: ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print it as JSON")
 
 
 def run(args: Namespace) -> int:
@@ -189,15 +189,6 @@ def _missing(names: list[str], runs: str | None, taken: dict[str, float]) -> str
     )
     seen = f"its planning is fastplan's, {told}" if taken else "no planning was recorded"
     return f"{runs}: {seen}; give what TorchRec's planning takes with --plan"
-
-
-def _time(text: str) -> float:
-    from fastplan.ett.durations import seconds
-
-    try:
-        return seconds(text)
-    except ValueError as error:
-        raise ArgumentTypeError(str(error)) from error
 
 
 def _style() -> Any:

@@ -27,11 +27,13 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     if not is_function(args.model):
         raise CommandError(f"{args.model} is not package.module:function")
-    check_outputs(args.output)
+    check_outputs(args.output, inputs=[args.sku])
     from fastplan.report.units import of_count
+    from fastplan.spec.lower import check_cluster
     from fastplan.spec.write import spec_text, write_spec
 
     spec = load_target(args)
+    check_cluster(spec)
     if args.output is None:
         print(spec_text(spec), end="")
     else:

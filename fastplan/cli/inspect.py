@@ -29,14 +29,13 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    check_outputs(args.html)
+    check_outputs(args.html, inputs=[args.plan])
     plan = read(args.plan, args)
     if args.html:
         from fastplan.cli.pages import write_page
 
         write_page([plan], args.html)
-        print(f"written: {args.html}")
-    elif args.json:
+    if args.json:
         from json import dumps
 
         from fastplan.report.inspect_text import inspect_json
@@ -50,4 +49,6 @@ def run(args: Namespace) -> int:
 
         style = Style.of(stdout)
         print(inspect_text(plan, ranks=args.ranks, tables=args.tables, style=style), end="")
+        if args.html:
+            print(f"\nwritten: {args.html}")
     return OK

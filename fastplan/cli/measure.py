@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from fastplan.cli.errors import INTERRUPTED, OK, CommandError, naming_options
 from fastplan.cli.launching import add_group_arguments, check_installed, group_of, room_of
 from fastplan.cli.plan_files import add_reading_arguments, read
+from fastplan.cli.targets import check_sizes, is_function
 
 if TYPE_CHECKING:
     from fastplan.measure.failures import Failure
@@ -69,6 +70,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     from fastplan.measure.settings import MeasureError, Settings
 
+    check_sizes(args, "batch_size")
     check_installed("torch", "fbgemm_gpu", "torchrec")
     group = group_of(args)
     with naming_options(MeasureError):
@@ -86,7 +88,8 @@ def run(args: Namespace) -> int:
     try:
         failures = _measure(args, folder, subject, group, settings)
     except KeyboardInterrupt:
-        print(f"\nfastplan: interrupted; finished rounds are in {folder}", file=sys.stderr)
+        kept = f"finished rounds are in {folder}" if _is_first(folder) else "no round was finished"
+        print(f"\nfastplan: interrupted; {kept}", file=sys.stderr)
         return INTERRUPTED
     _print(args, folder, has_results=group.hosts == 1 or _is_first(folder))
     if failures:
@@ -124,7 +127,6 @@ def _measure(
 def _subject(args: Namespace, group: Group) -> Subject:
     from dataclasses import replace
 
-    from fastplan.cli.targets import is_function
     from fastplan.measure.prepare import Subject
     from fastplan.spec.read import read_spec
 
@@ -147,7 +149,8 @@ def _subject(args: Namespace, group: Group) -> Subject:
 
 def _is_first(folder: Path) -> bool:
     """Whether results are here: rank 0 writes them on its host."""
-    return os.path.getsize(folder / "rounds.jsonl") > 0
+    file = folder / "rounds.jsonl"
+    return file.exists() and os.path.getsize(file) > 0
 
 
 def _print(args: Namespace, folder: Path, *, has_results: bool) -> None:

@@ -6,6 +6,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from fastplan.cli.amounts import part
 from fastplan.cli.errors import UsageError, naming_options
 
 if TYPE_CHECKING:
@@ -55,8 +56,8 @@ def add_arguments(parser: ArgumentParser, *, rules: bool) -> None:
     )
     group.add_argument(
         "--within",
-        type=_percent,
-        metavar="X%",
+        type=part,
+        metavar="PART",
         help="how far the rating may be above the best one for that; default: 1%%",
     )
     if rules:
@@ -105,13 +106,6 @@ def _pins(given: Iterable[tuple[str, tuple[int, ...]]]) -> dict[str, tuple[int, 
             )
         pins[table] = ranks
     return pins
-
-
-def _percent(text: str) -> float:
-    try:
-        return float(text.removesuffix("%")) / 100
-    except ValueError:
-        raise ArgumentTypeError(f"{text!r} must be a number of per cent, such as 2%") from None
 
 
 def _pin(text: str) -> tuple[str, tuple[int, ...]]:

@@ -3,18 +3,37 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 from fastplan.cli.errors import CommandError
 from fastplan.report.names import visible
 
 
-def check_outputs(*paths: str | None) -> None:
-    """Raises CommandError for the first file that can't be written; None is for no file."""
+def check_outputs(*paths: str | None, inputs: Iterable[str | None] = ()) -> None:
+    """Raises CommandError for the first file that can't be written, or must not be: since it is
+    one of the inputs, or another output already. None is for no file."""
+    read = {place for path in inputs if path for place in _places(path)}
+    written: set[str] = set()
     for path in paths:
         if path is not None:
-            problem = _problem(path)
+            problem = _problem(path) or _conflict(path, read, written)
             if problem:
                 raise CommandError(f"`{visible(path)}` can't be written: {problem}")
+            written.add(os.path.realpath(path))
+
+
+def _places(path: str) -> Iterable[str]:
+    """Where an input may be: `skus.yaml:mine` is in a file, too."""
+    return map(os.path.realpath, (path, path.rpartition(":")[0] or path))
+
+
+def _conflict(path: str, read: set[str], written: set[str]) -> str:
+    place = os.path.realpath(path)
+    if os.path.exists(place) and not os.path.isfile(place):
+        return ""  # a device takes it all
+    if place in read:
+        return "the command reads that file; write elsewhere"
+    return "two outputs have that name; give each its own" if place in written else ""
 
 
 def _problem(path: str) -> str:

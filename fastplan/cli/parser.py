@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from functools import partial
 from textwrap import fill
@@ -12,6 +12,9 @@ from typing import Any, NoReturn
 from fastplan.cli.commands import Command, load
 from fastplan.cli.errors import UsageError
 from fastplan.report.names import visible
+
+Act = Callable[[argparse.Namespace], int]
+AddAction = Callable[[str, Act, str, str], argparse.ArgumentParser]
 
 _WIDTH = 98  # of help, wherever it is read: a line for each option
 
@@ -55,6 +58,16 @@ def unknown(what: str, word: str, known: Iterable[str]) -> str:
     return f"unknown {what.lower()} `{visible(word)}`: {way_out}"
 
 
+def cache_place(text: str) -> str:
+    """The argument of --cache. An empty one is a variable that is not set, and must not become the
+    cache that is used without the option."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError(
+            "is empty; give a directory or URL, or leave the option out for the usual cache"
+        )
+    return text
+
+
 def add_common(parser: argparse.ArgumentParser) -> None:
     """The options that all commands have, and their actions: what is not given there may have been
     given further left."""
@@ -63,6 +76,37 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         ("--no-color", "no colours, as NO_COLOR=1 does"),
     ):
         parser.add_argument(name, action="store_true", default=argparse.SUPPRESS, help=told)
+
+
+def add_cache_choice(parser: argparse._ActionsContainer) -> None:
+    """The options that name a plan cache, or none."""
+    choice = parser.add_mutually_exclusive_group()
+    choice.add_argument(
+        "--cache",
+        type=cache_place,
+        metavar="WHERE",
+        help="directory or URL of a plan cache; default: FASTPLAN_CACHE",
+    )
+    choice.add_argument("--no-cache", action="store_true", help="use no cache")
+
+
+def add_actions(
+    parser: argparse.ArgumentParser, *shared: Callable[[argparse.ArgumentParser], object]
+) -> AddAction:
+    """What adds an action to a command, whose `args.act` it then is.
+
+    `shared` add the options that all of the command's actions have.
+    """
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    def add(name: str, act: Act, told: str, example: str) -> argparse.ArgumentParser:
+        own = actions.add_parser(name, help=told, description=told, epilog=examples(example))
+        own.set_defaults(act=act)
+        for add_shared in (*shared, add_common):
+            add_shared(own)
+        return own
+
+    return add
 
 
 def command_parser(command: Command) -> tuple[Parser, Any]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastplan.cli import optimizing
-from fastplan.cli.errors import INTERRUPTED, NO, OK, CommandError
+from fastplan.cli.amounts import part
+from fastplan.cli.errors import INTERRUPTED, NO, OK, CommandError, UsageError
 from fastplan.cli.outputs import check_outputs
+from fastplan.cli.parser import add_cache_choice
 from fastplan.cli.targets import add_cluster_arguments, load_target
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from fastplan.core.optimize import OptimizeSettings
     from fastplan.offline.plan import Planned
     from fastplan.plans.plan import Plan
+    from fastplan.replan.policy import ReplanPolicy
     from fastplan.spec.job import Job
     from fastplan.spec.model import ModelSpec
 
@@ -51,20 +54,21 @@ def add_arguments(parser: ArgumentParser) -> None:
     output.add_argument("--json", action="store_true", help="print the result as JSON")
     output.add_argument("--quiet", action="store_true", help="print nothing but errors")
     older = parser.add_argument_group("older plans")
-    older.add_argument(
-        "--cache", metavar="WHERE", help="directory or URL of a plan cache; default: FASTPLAN_CACHE"
-    )
-    older.add_argument("--no-cache", action="store_true", help="use no cache")
+    add_cache_choice(older)
     older.add_argument(
         "--previous", metavar="FILE", help="a plan file to follow: few bytes move from there"
     )
     older.add_argument(
         "--max-moved",
+        type=part,
         metavar="PART",
         help="bytes that may move beyond what must; default 5%%",
     )
     older.add_argument(
-        "--slack", metavar="PART", help="how far the rating may be above a new plan's; default 1%%"
+        "--slack",
+        type=part,
+        metavar="PART",
+        help="how far the rating may be above a new plan's; default 1%%",
     )
     optimizing.add_arguments(parser, rules=True)
 
@@ -74,8 +78,8 @@ def run(args: Namespace) -> int:
     from fastplan.spec.job import DoesNotFit
     from fastplan.spec.lower import lower
 
-    check_outputs(args.output, args.html)
-    optimization = optimizing.settings_of(args)
+    check_outputs(args.output, args.html, inputs=[args.model, args.sku, args.previous])
+    optimization, policy = optimizing.settings_of(args), _policy(args)
     spec = _with_functions(load_target(args), args)
     where = False if args.no_cache else args.cache
     cache = open_cache(where, capacity_tolerance=0.01, timeout=30.0)
@@ -84,12 +88,7 @@ def run(args: Namespace) -> int:
     except DoesNotFit as why:
         _say(args, spec.name, {"fits": False, "model": spec.name, "reason": str(why)}, str(why))
         return NO
-    if args.previous:
-        planned = _follow(job, args, optimization)
-    elif args.max_moved or args.slack:
-        raise CommandError("--max-moved and --slack need --previous")
-    else:
-        planned = _plan(job, cache, optimization)
+    planned = _plan(job, cache, optimization, args.previous, policy)
     if planned.cache.status == "failed":
         from sys import stderr
 
@@ -101,7 +100,7 @@ def run(args: Namespace) -> int:
     plan = planned.plan({"sku": hardware.name} if hardware is not None else None)
     _show(args, plan, planned)  # first, so that a disk that is full costs the files only
     _write(args, plan)
-    return INTERRUPTED if _was_interrupted(planned) else OK
+    return INTERRUPTED if planned.interrupted else OK
 
 
 def _show(args: Namespace, plan: Plan, planned: Planned) -> None:
@@ -129,50 +128,45 @@ def _show(args: Namespace, plan: Plan, planned: Planned) -> None:
             print("", *replan_lines(planned.replan), sep="\n")
 
 
-def _follow(job: Job, args: Namespace, settings: OptimizeSettings | None) -> Planned:
-    """The plan that follows the one of a file."""
-    from fastplan.offline.replan import replan_job
-    from fastplan.plans.file import read_plan
-    from fastplan.replan.difference import WrongModel
+def _policy(args: Namespace) -> ReplanPolicy:
+    """How a plan may follow the one of --previous."""
+    given = {"max_moved": args.max_moved, "slack": args.slack}
+    parts: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if parts and args.previous is None:
+        raise UsageError(f"--{next(iter(parts)).replace('_', '-')} is for --previous FILE")
     from fastplan.replan.policy import ReplanPolicy
 
-    policy = ReplanPolicy(
-        max_moved=_part("--max-moved", args.max_moved or "5%"),
-        slack=_part("--slack", args.slack or "1%"),
-    )
     try:
-        return replan_job(job, read_plan(args.previous), policy, settings)
-    except WrongModel as why:
-        raise CommandError(str(why)) from why
+        return ReplanPolicy(**parts)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
-def _part(option: str, text: str) -> float:
-    """A part such as `5%` or `0.05`."""
-    try:
-        value = float(text.rstrip("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise CommandError(f"{option} must be a part such as 5% or 0.05, not {text!r}")
-    return value
-
-
-def _plan(job: Job, cache: PlanCache | None, settings: OptimizeSettings | None) -> Planned:
+def _plan(
+    job: Job,
+    cache: PlanCache | None,
+    settings: OptimizeSettings | None,
+    previous: str | None,
+    policy: ReplanPolicy,
+) -> Planned:
+    """The plan, or the one that follows the plan of a file."""
     from fastplan.cli.terminal import Countdown
     from fastplan.offline.plan import plan_job
+    from fastplan.offline.replan import replan_job
+    from fastplan.plans.file import read_plan
 
+    older = None if previous is None else read_plan(previous)
     seconds = None if settings is None else settings.time_budget
     with Countdown("improving the plan", seconds):
-        planned = plan_job(job, cache, settings)
-    if _was_interrupted(planned):
+        if older is None:
+            planned = plan_job(job, cache, settings)
+        else:
+            planned = replan_job(job, older, policy, settings, cache)
+    if planned.interrupted:
         from sys import stderr
 
         print("\nfastplan: interrupted; this is the best plan so far", file=stderr)
     return planned
-
-
-def _was_interrupted(planned: Planned) -> bool:
-    return planned.optimized is not None and planned.optimized.stopped_by == "interrupted"
 
 
 def _with_functions(spec: ModelSpec, args: Namespace) -> ModelSpec:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fastplan.cli import optimizing
 from fastplan.cli.errors import FAILED, INTERRUPTED, OK, CommandError, UsageError
 from fastplan.cli.outputs import check_outputs
+from fastplan.cli.parser import add_cache_choice
 
 if TYPE_CHECKING:
     from fastplan.offline.sweep import Cell, Sweep
@@ -33,10 +34,7 @@ fastplan precompute sweep.yaml --shard $SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_CO
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("sweep", metavar="FILE", help="what to plan: models, skus, ...")
-    parser.add_argument(
-        "--cache", metavar="WHERE", help="directory or URL of a plan cache; default: FASTPLAN_CACHE"
-    )
-    parser.add_argument("--no-cache", action="store_true", help="use no cache")
+    add_cache_choice(parser)
     parser.add_argument(
         "--results", metavar="FILE", help="keep results there, and take over those that it has"
     )
@@ -76,7 +74,7 @@ def run(args: Namespace) -> int:
         raise UsageError("--csv lists cells only; --json has --smallest and --cheapest, too")
     if args.price and args.cheapest is None:
         raise UsageError("--price is for --cheapest RATING")
-    check_outputs(args.results)
+    check_outputs(args.results, inputs=[args.sweep])
     optimization = optimizing.settings_of(args)
     # Every worker would start as many threads as there are cores, and use none of them.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -85,8 +83,8 @@ def run(args: Namespace) -> int:
     from fastplan.report.terminal import Style
 
     sweep = replace(read_sweep(args.sweep, _export), optimization=optimization)
-    prices = _prices(args, sweep)
     asked = cells(sweep, args.shard)
+    prices = _prices(args, sweep, asked)
     style = Style.of(sys.stdout)
     if args.dry_run:
         _list(args, asked, style)
@@ -137,15 +135,16 @@ def _run(args: Namespace, sweep: Sweep, asked: list[Cell]) -> SweepResult | None
 
 
 def _list(args: Namespace, asked: list[Cell], style: Style) -> None:
-    from fastplan.offline.sweep_text import cell_lines
+    from fastplan.offline.sweep_text import cell_lines, cells_csv, cells_json
 
     if args.json:
         from json import dumps
 
-        names = ("id", "model", "sku", "world_size", "hosts", "batch", "batch_size", "precision")
-        print(dumps([{name: getattr(cell, name) for name in names} for cell in asked], indent=2))
-        return
-    print("\n".join(cell_lines(asked, style)))
+        print(dumps(cells_json(asked), indent=2))
+    elif args.csv:
+        print(cells_csv(asked), end="")
+    else:
+        print("\n".join(cell_lines(asked, style)))
 
 
 def _print(args: Namespace, result: SweepResult, prices: dict[str, float], style: Style) -> None:
@@ -196,11 +195,14 @@ def _export(target: str) -> ModelSpec:
     return export_model(target)
 
 
-def _prices(args: Namespace, sweep: Sweep) -> dict[str, float]:
-    """Prices by the SKUs' own names, whatever they are called on the command line."""
+def _prices(args: Namespace, sweep: Sweep, asked: list[Cell]) -> dict[str, float]:
+    """Prices by the SKUs' own names, whatever they are called on the command line. All that
+    --cheapest may need must be there: planning takes long."""
+    from fastplan.offline.queries import no_price
     from fastplan.spec.hardware import HardwareError, find_hardware
 
-    own = {sku.name for sku in sweep.skus}
+    of_cells = {cell.sku for cell in asked}
+    own = {sku.name for sku in sweep.skus} or of_cells
     prices = {}
     for name, price in args.price:
         known = name
@@ -210,8 +212,13 @@ def _prices(args: Namespace, sweep: Sweep) -> dict[str, float]:
             except HardwareError:
                 known = ""
         if known not in own:
-            raise CommandError(f"--price {name}: the sweep has no such SKU, but {', '.join(own)}")
+            there = ", ".join(sorted(own))
+            raise CommandError(f"--price {name}: the sweep has no such SKU, but {there}")
         prices[known] = price
+    told = {sku.name for sku in sweep.skus if sku.price is not None}
+    missing = sorted(of_cells - told - prices.keys())
+    if args.cheapest is not None and missing:
+        raise no_price(missing)
     return prices
 
 

@@ -45,7 +45,7 @@ def load_target(args: Namespace) -> ModelSpec:
     """The spec that the arguments mean."""
     from fastplan.spec.variants import on_cluster, with_precision
 
-    _check_positive(args)
+    check_sizes(args, "world_size", "local_world_size", "batch_size")
     if is_function(args.model):
         from fastplan.bridge.models import export_model
 
@@ -78,8 +78,12 @@ def load_target(args: Namespace) -> ModelSpec:
     return spec
 
 
-def _check_positive(args: Namespace) -> None:
-    for name in ("world_size", "local_world_size", "batch_size"):
+def check_sizes(args: Namespace, *names: str) -> None:
+    """Raises CommandError for sizes that no spec may have either."""
+    from fastplan.spec.limits import MOST_BATCH, MOST_RANKS
+
+    for name in names:
         value = getattr(args, name)
-        if value is not None and value < 1:
-            raise CommandError(f"--{name.replace('_', '-')} must be at least 1, not {value}")
+        most = MOST_BATCH if name == "batch_size" else MOST_RANKS
+        if value is not None and not 1 <= value <= most:
+            raise CommandError(f"--{name.replace('_', '-')} must be from 1 to {most}, not {value}")

@@ -12,6 +12,7 @@ from tempfile import TemporaryFile
 
 from fastplan import __version__
 from fastplan.cache.stores import GuardedStore, StoreError, default_directory, open_store
+from fastplan.cache.stores.opening import kind_of
 from fastplan.doctor.findings import NOTE, OK, PROBLEM, Finding
 from fastplan.doctor.fixes import install, pip
 from fastplan.doctor.installed import Stack, module_folder, read_stack, version_of
@@ -131,15 +132,16 @@ def check_extras() -> Finding:
 
 def check_cache(environment: Mapping[str, str]) -> Finding:
     """Whether plans could be kept where FASTPLAN_CACHE, or the platform, says."""
-    where = environment.get("FASTPLAN_CACHE")
-    if where and "://" in where and not where.startswith(("file://", "local://")):
-        return _check_url(where)
     try:
-        path = Path(open_store(where).describe()) if where else default_directory()
+        where = environment.get("FASTPLAN_CACHE") or os.fspath(default_directory())
+        kind = kind_of(where)
+        if kind == "url":
+            return _check_url(where)
+        if kind == "memory":
+            return Finding("cache", OK, "memory: of each process")
+        path = Path(open_store(where).describe())
     except (StoreError, ValueError) as error:
         return Finding("cache", PROBLEM, str(error))
-    if where == "memory:":
-        return Finding("cache", OK, "memory: of each process")
     nearest = next(place for place in (path, *path.parents) if os.path.exists(place))
     state = "" if nearest == path else ", to be made when the first plan is kept"
     try:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import gc
-import importlib
 import itertools
 import json
-import os
 import socket
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +21,7 @@ from fastplan.measure.settings import Assignment, MeasureError, Settings, Turn
 from fastplan.measure.step import Inputs, Trainer, to_device
 from fastplan.spec.model import ModelSpec
 from fastplan.spec.read import read_spec
+from fastplan.spec.references import find
 
 
 def measure_plans(folder: Path, assignment: Assignment, beats: Beats) -> None:
@@ -133,10 +131,7 @@ def module_paths(spec: ModelSpec) -> list[str]:
 def _own_batches(settings: Settings, paths: list[str], ranks: Ranks) -> Iterator[Inputs]:
     """Batches of the user's function, called with this rank and the number of ranks."""
     assert settings.dataset is not None
-    home, _, name = settings.dataset.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    function = getattr(importlib.import_module(home), name)
+    function = find(settings.dataset)
     found = list(itertools.islice(function(ranks.rank, ranks.count), settings.batches))
     if not found:
         raise MeasureError(f"{settings.dataset} has no batch for rank {ranks.rank}")

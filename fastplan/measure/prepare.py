@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fastplan.measure.folder import MODEL, ROUNDS, RUN, plan_file
+from fastplan.measure.folder import FAILURES, MODEL, ROUNDS, RUN, plan_file
 from fastplan.measure.inputs import is_weighted, module_inputs
 from fastplan.measure.rerate import basis_of
 from fastplan.measure.scaling import Room, scaled_layout, scaled_spec, smallest_factor
@@ -20,6 +20,7 @@ from fastplan.plans.file import write_plan
 from fastplan.plans.plan import Layout, Plan
 from fastplan.report.estimates import NoEstimate, estimates
 from fastplan.spec.model import ModelSpec, ModuleSpec
+from fastplan.spec.references import BadReference, find, is_reference
 from fastplan.spec.stock import KINDS
 from fastplan.spec.write import write_spec
 
@@ -65,8 +66,10 @@ def prepare(
     """Fills the folder and returns the factor that rows are scaled down by.
 
     `scale` None takes the smallest factor that fits. Raises MeasureError for what can't be
-    measured, and for a folder that has a measurement already.
+    measured, and for a folder that has a measurement already; one in which nothing could be
+    measured is used again.
     """
+    _check_dataset(settings.dataset)
     spec = subject.spec
     _check_model(spec, subject.target, group.device, drawn=settings.dataset is None)
     for label, plan in zip(subject.labels, subject.plans, strict=True):
@@ -84,8 +87,7 @@ def prepare(
             raise MeasureError(
                 f"{label}: {shortage}; measure with fewer rows, as --scale-rows auto chooses them"
             )
-    if (folder / RUN).exists():
-        raise MeasureError(f"{folder} has a measurement already: name another folder")
+    _clear(folder)
     folder.mkdir(parents=True, exist_ok=True)
     plan_file(folder, 0).parent.mkdir(exist_ok=True)
     write_spec(scaled, folder / MODEL)
@@ -95,6 +97,31 @@ def prepare(
     (folder / ROUNDS).touch()
     (folder / RUN).write_text(json.dumps(told, indent=2) + "\n")
     return factor
+
+
+def _clear(folder: Path) -> None:
+    """Takes a failed attempt out of the folder. Raises MeasureError for any other measurement,
+    which may be one that is still running."""
+    if not (folder / RUN).exists():
+        return
+    rounds, failures = folder / ROUNDS, folder / FAILURES
+    if not failures.exists() or (rounds.exists() and rounds.stat().st_size):
+        raise MeasureError(f"{folder} has a measurement already: name another folder")
+    failures.unlink()
+
+
+def _check_dataset(name: str | None) -> None:
+    """Ranks could only die of a function that is not there."""
+    if name is None:
+        return
+    if not is_reference(name):
+        raise MeasureError(f"the dataset must be package.module:function, not {name!r}")
+    try:
+        found = find(name)
+    except BadReference as error:
+        raise MeasureError(f"the dataset {name}: {error}") from error
+    if not callable(found):
+        raise MeasureError(f"the dataset {name} is a {type(found).__name__}, and no function")
 
 
 def layout_key(layout: Layout) -> str:

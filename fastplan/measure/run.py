@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from fastplan.measure.failures import Failure
-from fastplan.measure.folder import FAILURES, LOGS, ROUNDS, append_line
+from fastplan.measure.folder import FAILURES, LOGS, ROUNDS, RUN, append_line
 from fastplan.measure.launch import run_group
 from fastplan.measure.prepare import Subject, prepare
 from fastplan.measure.scaling import Room
@@ -38,6 +38,21 @@ def measure(
     Raises MeasureError for what can't be measured at all.
     """
     prepare(folder, subject, group, settings, scale=scale, room=room)
+    try:
+        return _measure(folder, subject, group, settings, progress)
+    except BaseException:
+        if not finished(folder):
+            (folder / RUN).unlink(missing_ok=True)  # so that the next attempt can be made there
+        raise
+
+
+def _measure(
+    folder: Path,
+    subject: Subject,
+    group: Group,
+    settings: Settings,
+    progress: Callable[[int], None],
+) -> list[Failure]:
     every = turns(len(subject.plans), settings.rounds)
     failures: list[Failure] = []
     while True:

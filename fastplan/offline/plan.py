@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,6 +25,9 @@ from fastplan.plans.shards import layout_of
 from fastplan.replan.replan import ReplanReport
 from fastplan.spec.job import CannotPlan, Job
 
+_CUT_BY_ROWS = frozenset({"row_wise", "table_row_wise", "grid_shard"})
+_IN_HOST_MEMORY = frozenset({"fused_uvm", "fused_uvm_caching", "quant_uvm", "quant_uvm_caching"})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortage:
@@ -35,6 +39,8 @@ class Shortage:
     largest_shard: int
     largest_rank: int  # what the roomiest rank has of the tier that is short
     tier: str
+    # what that table is not allowed and what would make its shards smaller there, in words
+    forbidden: tuple[str, ...] = ()
 
     @property
     def largest(self) -> str:
@@ -43,10 +49,11 @@ class Shortage:
 
         told = (
             f"the largest shard is {format_size(self.largest_shard)} of table "
-            f"{self.largest_table}, and a rank has {format_size(self.largest_rank)}"
+            f"{self.largest_table} in {self.tier.upper()}, and a rank has "
+            f"{format_size(self.largest_rank)} there"
         )
-        if self.largest_shard > self.largest_rank:
-            told += ": allow that table sharding types that cut it, or kernels in host memory"
+        if self.largest_shard > self.largest_rank and self.forbidden:
+            told += f": allow that table {', or '.join(self.forbidden)}"
         return told
 
     def __str__(self) -> str:
@@ -91,6 +98,11 @@ class Planned:
     def rating(self) -> float | None:
         """The plan's cost in TorchRec's unit; None where nothing fits."""
         return None if self.record is None else self.record.rating
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C ended the search for a better plan."""
+        return self.optimized is not None and self.optimized.stopped_by == "interrupted"
 
     def plan(self, notes: dict[str, str] | None = None) -> Plan:
         """The plan with all that is known about it."""
@@ -153,8 +165,8 @@ def plan_job(
     """Plans a job as fastplan's planner would inside TorchRec. Infeasible is an answer, no error.
 
     With `optimization`, TorchRec's plan is improved; Ctrl-C ends that with the best plan so far,
-    which is not cached. Raises CannotPlan for numbers beyond exact arithmetic, and RulesBroken for
-    pins and the like that are not kept.
+    which is not cached. Raises CannotPlan for numbers beyond exact arithmetic and for a better plan
+    that fails verification, and RulesBroken for pins and the like that are not kept.
     """
     job = keyed(job, optimization)
     laps = Laps()
@@ -179,16 +191,12 @@ def plan_job(
         )
     space, solution, optimized = searched(job, optimization, laps)
     best = solution if optimized is None or not optimized.found else optimized
-    bound = None if optimized is None else optimized.lower_bound
     record = shortage = None
     if best.found:
         record = PlanRecord.of(space, best.options, best.ranks, best.rating)
-        if optimized is None or optimized.stopped_by != "interrupted":
-            _keep(job, key, record, canonical, cache, report, bound)
     else:
         shortage = shortage_of(job, space, solution.lowest)
-    laps.end("cache")
-    return Planned(
+    planned = Planned(
         job=job,
         canonical=canonical,
         key=key,
@@ -197,9 +205,12 @@ def plan_job(
         shortage=shortage,
         proposals=solution.proposals,
         seconds=laps.seconds,
-        lower_bound=bound if best.found else None,
+        lower_bound=optimized.lower_bound if optimized is not None and best.found else None,
         optimized=optimized,
     )
+    keep(planned, cache)
+    laps.end("cache")
+    return planned
 
 
 def keyed(job: Job, optimization: OptimizeSettings | None) -> Job:
@@ -244,8 +255,16 @@ def searched(
 def _improved(job: Job, problem: Problem, start: Solution, settings: OptimizeSettings) -> Optimized:
     names = [(table.path, table.name) for table in job.request.tables]
     found = optimize(problem, job.search, settings, start=start, names=names)
-    if settings.objectives.rules and not found.found:
-        raise RulesBroken(no_plan(found))
+    if not found.found:
+        if settings.objectives.rules:
+            raise RulesBroken(no_plan(found))
+        return found
+    complaint = verify_plan(problem, found.options, found.ranks, found.rating)
+    if complaint:
+        raise CannotPlan(
+            f"the better plan is not sound, please report this: {complaint}; without "
+            "optimization there is TorchRec's plan"
+        )
     return found
 
 
@@ -281,16 +300,11 @@ def _cached(job: Job, key: str, cache: PlanCache | None, report: CacheReport) ->
     return None
 
 
-def _keep(
-    job: Job,
-    key: str,
-    record: PlanRecord,
-    canonical: bytes,
-    cache: PlanCache | None,
-    report: CacheReport,
-    bound: float | None,
-) -> None:
-    if cache is None or report.status != "miss":
+def keep(planned: Planned, cache: PlanCache | None) -> None:
+    """Stores a plan that the cache lacks, unless its search was interrupted; what came of it is
+    told in the plan's report."""
+    job, record, report = planned.job, planned.record, planned.cache
+    if cache is None or record is None or report.status != "miss" or planned.interrupted:
         return
     facts: dict[str, Any] = {
         "torchrec": job.context["torchrec"],
@@ -299,10 +313,10 @@ def _keep(
         "engine": "native",
         "model": job.name,
     }
-    if bound is not None:
-        facts["lower_bound"] = bound
+    if planned.lower_bound is not None:
+        facts["lower_bound"] = planned.lower_bound
     try:
-        cache.put(key, record, job.cluster, canonical, facts)
+        cache.put(planned.key, record, job.cluster, planned.canonical, facts)
     except StoreError as problem:
         report.status, report.reason = "failed", str(problem)
 
@@ -333,4 +347,15 @@ def shortage_of(job: Job, space: SearchSpace, options: Any) -> Shortage:
         largest_shard=int(size[largest]),
         largest_rank=max(ranks[tier]),
         tier=tier,
+        forbidden=tuple(_forbidden(job, table, tier)),
     )
+
+
+def _forbidden(job: Job, table: int, tier: str) -> Iterator[str]:
+    """What the menu of a table lacks that would need less of a tier on a rank."""
+    request = job.request
+    menu = request.menus[request.tables[table].menu]
+    if not _CUT_BY_ROWS & {item.sharding_type for item in menu}:
+        yield "sharding types that cut it"
+    if tier == "hbm" and not _IN_HOST_MEMORY & {item.kernel for item in menu}:
+        yield "kernels in host memory"

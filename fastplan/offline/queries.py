@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -75,6 +75,14 @@ class Saving:
         return (self.row.rating or 0.0) / self.reference.rating
 
 
+def no_price(skus: Sequence[str]) -> NoPrice:
+    """The error about SKUs without a price."""
+    return NoPrice(
+        f"the price of {' and '.join(skus)} is not known: give what a rank costs by the hour as "
+        f"`--price {skus[0]}=2.5`, or as `price` in a SKU file"
+    )
+
+
 def memory_of(row: Row) -> int:
     """Bytes that a plan takes on all ranks, in all tiers of memory."""
     return (row.hbm_bytes or 0) + (row.ddr_bytes or 0) + (row.ssd_bytes or 0)
@@ -135,10 +143,7 @@ def cheapest(
         enough = [row for row in fitting if (row.rating or 0.0) <= rating]
         missing = sorted({row.sku for row in enough} - known.keys())
         if missing:
-            raise NoPrice(
-                f"the price of {' and '.join(missing)} is not known: give what a rank costs by the "
-                f"hour as `--price {missing[0]}=2.5`, or as `price` in a SKU file"
-            )
+            raise no_price(missing)
         by_cost = _by_cost(known)
         row = min(enough, key=by_cost, default=None)
         answers.append(

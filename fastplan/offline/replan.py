@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fastplan.cache.fingerprint import canonical_request, fingerprint
-from fastplan.cache.plan_cache import CacheReport
+from fastplan.cache.plan_cache import CacheReport, PlanCache
 from fastplan.core.objectives import NO_OBJECTIVES
 from fastplan.core.optimize import OptimizeSettings
 from fastplan.core.problem import Problem
 from fastplan.core.record import PlanRecord
-from fastplan.offline.plan import Laps, Planned, keyed, searched, shortage_of
+from fastplan.offline.plan import Laps, Planned, keep, keyed, searched, shortage_of
 from fastplan.plans.plan import Plan
 from fastplan.replan.policy import ReplanPolicy
 from fastplan.replan.replan import Replan, Scratch
@@ -22,13 +22,14 @@ def replan_job(
     previous: Plan,
     policy: ReplanPolicy,
     optimization: OptimizeSettings | None = None,
+    cache: PlanCache | None = None,
 ) -> Planned:
     """Plans a job so that it follows a previous plan as far as the policy allows.
 
-    The reference is TorchRec's plan from scratch, or the better one that `optimization` finds. The
-    plan is neither taken from a cache nor kept in one: it depends on the previous plan. Raises
-    WrongModel for a plan of another model, and CannotPlan as `plan_job` does or for an objective
-    that plans can't follow others by.
+    The reference is TorchRec's plan from scratch, or the better one that `optimization` finds. As
+    the planner's, the plan is kept in the cache, under a key of its own if it follows, but never
+    taken from there: it depends on the previous plan. Raises WrongModel for a plan of another
+    model, and CannotPlan as `plan_job` does or for an objective that plans can't follow others by.
     """
     if job.search.objective is not None:
         raise CannotPlan("an objective of your own rates plans, and no plan can follow another")
@@ -36,22 +37,25 @@ def replan_job(
         raise CannotPlan("a plan can't follow another and keep other objectives, pins or groups")
     laps = Laps()
     replan = Replan(job.request, job.cluster, previous, policy)
-    job = keyed(replace(job, context={**job.context, "replan": policy.describe()}), optimization)
-    canonical = canonical_request(
-        job.request, job.search, ranks=len(job.cluster.rank_hbm), context=job.context
-    )
-    key = fingerprint(canonical)
+    job = keyed(job, optimization)
     laps.end("request")
     space, solution, optimized = searched(job, optimization, laps)
     best = solution if optimized is None or not optimized.found else optimized
     scratch = Scratch(best.options, best.ranks, best.rating) if best.found else None
     found = replan.after(Problem(space, job.cluster), scratch)
+    if not isinstance(found, str) and found[1].followed:
+        # One that does not follow is the plan from scratch, under that one's key.
+        job = replace(job, context={**job.context, "replan": policy.describe()})
+    canonical = canonical_request(
+        job.request, job.search, ranks=len(job.cluster.rank_hbm), context=job.context
+    )
+    key = fingerprint(canonical)
     laps.end("replan")
     planned = Planned(
         job=job,
         canonical=canonical,
         key=key,
-        cache=CacheReport(status="off", fingerprint=key, reason="the plan follows another one"),
+        cache=_report(job, cache, key, canonical),
         record=None,
         proposals=solution.proposals,
         seconds=laps.seconds,
@@ -62,4 +66,15 @@ def replan_job(
         return replace(planned, shortage=shortage_of(job, space, solution.lowest))
     point, report = found
     record = PlanRecord.of(space, point.options, point.ranks, point.rating)
-    return replace(planned, record=record, replan=report)
+    planned = replace(planned, record=record, replan=report)
+    keep(planned, cache)
+    laps.end("cache")
+    return planned
+
+
+def _report(job: Job, cache: PlanCache | None, key: str, canonical: bytes) -> CacheReport:
+    if cache is None or job.uncacheable is not None:
+        status, reason = "off", job.uncacheable or "no cache is configured"
+    else:
+        status, reason = "miss", "it was not looked up"
+    return CacheReport(status=status, reason=reason, fingerprint=key, request=canonical)

@@ -12,6 +12,7 @@ from fastplan.offline.sweep import PRECISIONS, Sweep, SweepError
 from fastplan.spec.document import read_document
 from fastplan.spec.fields import Fields
 from fastplan.spec.hardware import Hardware, HardwareError, find_hardware
+from fastplan.spec.limits import MOST_BATCH, MOST_RANKS
 from fastplan.spec.model import ModelSpec
 from fastplan.spec.nodes import Node, SpecError, below
 from fastplan.spec.read import read_spec
@@ -31,8 +32,6 @@ MODEL_FIELDS = ("spec", "name")
 
 LoadModel = Callable[[str], ModelSpec]
 
-_MOST_RANKS = 1 << 20
-_MOST_BATCH = 1 << 40
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _SKU_FILE = re.compile(r"(.+\.(?:ya?ml|json))(:[^:/\\]+)?", re.IGNORECASE | re.DOTALL)
 
@@ -55,10 +54,10 @@ def read_sweep(path: str | os.PathLike[str], load_model: LoadModel | None = None
         return Sweep(
             models=models,
             skus=tuple(_skus(root, folder)),
-            world_sizes=root.wholes("world_sizes", (), least=1, most=_MOST_RANKS),
-            hosts=root.wholes("hosts", (), least=1, most=_MOST_RANKS),
-            local_world_size=root.whole("local_world_size", None, least=1, most=_MOST_RANKS),
-            batch_sizes=root.wholes("batch_sizes", (), least=1, most=_MOST_BATCH),
+            world_sizes=root.wholes("world_sizes", (), least=1, most=MOST_RANKS),
+            hosts=root.wholes("hosts", (), least=1, most=MOST_RANKS),
+            local_world_size=root.whole("local_world_size", None, least=1, most=MOST_RANKS),
+            batch_sizes=root.wholes("batch_sizes", (), least=1, most=MOST_BATCH),
             global_batch=root.flag("global_batch", False),
             precisions=root.texts("precisions", (), choices=PRECISIONS),
         )

@@ -11,6 +11,7 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future
 from contextlib import suppress
 from itertools import groupby
 
+from fastplan.cache.stores.opening import kind_of, open_store
 from fastplan.offline.sweep import Cell, Sweep, SweepError, cells
 from fastplan.offline.sweep_pool import Given, Processes, Workers, usable_cores
 from fastplan.offline.sweep_rows import ResultsFile, Row, SweepResult, row_of
@@ -228,8 +229,7 @@ def _where(cache: str | os.PathLike[str] | None) -> str | None:
     if cache is None:
         return None
     where = os.fspath(cache)
-    if "://" in where or where == "memory:":
-        return where
-    if not where:
-        raise SweepError("`cache` must be a directory or a URL, not ''")
-    return os.path.abspath(os.path.expanduser(where))
+    try:
+        return open_store(where).describe() if kind_of(where) == "directory" else where
+    except ValueError as error:
+        raise SweepError(f"`cache`: {error}") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
 from textwrap import wrap
 from typing import Any
@@ -27,6 +27,7 @@ from fastplan.report.units import (
 PLAIN = Style()
 _CACHE = {"hit": "hit", "miss": "stored", "failed": "failed", "off": "-"}
 _MOST_FAILURES = 10
+_CELL_FIELDS = ("id", "model", "sku", "world_size", "hosts", "batch", "batch_size", "precision")
 
 
 def summary(result: SweepResult, style: Style = PLAIN) -> Iterator[str]:
@@ -138,6 +139,16 @@ def cell_lines(found: list[Cell], style: Style = PLAIN) -> Iterator[str]:
     yield f"\n{of_count(len(found), 'cell')}"
 
 
+def cells_json(found: list[Cell]) -> list[dict[str, Any]]:
+    """The cells as JSON values."""
+    return [{name: getattr(cell, name) for name in _CELL_FIELDS} for cell in found]
+
+
+def cells_csv(found: list[Cell]) -> str:
+    """The cells as CSV, with a line of titles."""
+    return _csv(_CELL_FIELDS, found)
+
+
 def to_json(result: SweepResult) -> dict[str, Any]:
     """The result as JSON values."""
     return {
@@ -171,11 +182,14 @@ def saving_json(saving: Saving) -> dict[str, Any]:
 
 def to_csv(result: SweepResult) -> str:
     """The rows as CSV, with a line of titles."""
+    return _csv([f.name for f in fields(Row)], result.rows)
+
+
+def _csv(names: Sequence[str], rows: Sequence[Row | Cell]) -> str:
     text = io.StringIO()
-    names = [f.name for f in fields(Row)]
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(names)
-    for row in result.rows:
+    for row in rows:
         values = [getattr(row, name) for name in names]
         writer.writerow([visible(v) if isinstance(v, str) else v for v in values])
     return text.getvalue()

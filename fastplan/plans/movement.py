@@ -174,7 +174,9 @@ def _change(old: TableLayout, new: TableLayout, held: Shards | None, needed: Sha
         return RESHARDED
     if held is None or needed is None:
         held, needed = old.shards, new.shards
-    if _is_copied(old):
+        # Sizes that are not told are no other sizes.
+        same_cut = _is_copied(old) or len(held) == len(needed)
+    elif _is_copied(old):
         same_cut = np.array_equal(held[:1, :RANK], needed[:1, :RANK])
     else:
         same_cut = np.array_equal(held[:, :RANK], needed[:, :RANK])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -66,3 +67,12 @@ class Plan:
             int(table.shards[:, RANK].max()) for table in self.layout.tables if len(table.shards)
         ]
         return max(used, default=-1) + 1
+
+    @property
+    def lower_bound(self) -> float | None:
+        """What no plan is rated below, where its maker proved that and noted it."""
+        try:
+            bound = float(self.notes["lower_bound"])
+        except (KeyError, ValueError):
+            return None
+        return bound if 0 <= bound < math.inf else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -292,11 +291,8 @@ def _pinning(rows: tuple[TableRow, ...], costs: Costs | None) -> tuple[int, ...]
 
 
 def _gap(plan: Plan) -> tuple[float | None, float | None]:
-    """The proven lower bound that the plan's maker noted, and the gap to it."""
-    try:
-        bound = float(plan.notes["lower_bound"])
-    except (KeyError, ValueError):
-        return None, None
-    if plan.basis is None or not math.isfinite(bound) or bound <= 0:
+    """The proven lower bound, and the gap to it."""
+    bound = plan.lower_bound
+    if plan.basis is None or not bound:
         return None, None
     return bound, max(0.0, plan.basis.record.rating / bound - 1)

@@ -114,24 +114,23 @@ def _bytes(count: int | None) -> str:
 
 def _figures(comparison: Comparison, step: Step, style: Style) -> Iterator[str]:
     before, after = comparison.analyses[:2]
-    yield _line("to move", moves_text(step, before), style)
+    yield from _lines("to move", moves_text(step, before), style)
     old, new = before.rating, after.rating
     if old is not None and new is not None:
         text = f"est.  {of_milliseconds(old)} -> {of_milliseconds(new)}  {of_change(old, new)}"
-        yield _line("rating", text, style, _tone(old, new))
+        yield from _lines("rating", text, style, _tone(old, new))
     measured = measured_text(*comparison.measured[:2])
     if measured is not None:
-        yield _line("step", measured, style)
+        yield from _lines("step", measured, style)
     if before.costs is not None and after.costs is not None:
         text = f"{of_share(before.costs.imbalance)} -> {of_share(after.costs.imbalance)}"
-        yield _line("imbalance", f"{text} above the mean", style)
-    yield from (_line(name, text, style) for name, text in memory_changes(before, after))
+        yield from _lines("imbalance", f"{text} above the mean", style)
+    for name, text in memory_changes(before, after):
+        yield from _lines(name, text, style)
 
 
-def _line(label: str, text: str, style: Style, *colours: str) -> str:
-    text = style.name(text, style.width - _LABEL)
-    colours = tuple(filter(None, colours))
-    return f"{label:<{_LABEL}}" + (style.paint(text, *colours) if colours else text)
+def _lines(label: str, text: str, style: Style, *colours: str) -> list[str]:
+    return style.labelled(label, _LABEL, text, *filter(None, colours))
 
 
 def _tone(before: float, after: float) -> str:

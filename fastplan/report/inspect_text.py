@@ -74,25 +74,24 @@ def cluster(analysis: Analysis) -> str:
 
 def _verdict(analysis: Analysis, style: Style) -> Iterator[str]:
     if analysis.costs is not None:
-        yield _line("rating", rating_text(analysis.costs), style, "bold")
-        yield _line("balance", balance_text(analysis.costs), style)
+        yield from _lines("rating", rating_text(analysis.costs), style, "bold")
+        yield from _lines("balance", balance_text(analysis.costs), style)
     elif analysis.rating is not None:
-        yield _line("rating", f"{of_milliseconds(analysis.rating)} est.", style, "bold")
+        yield from _lines("rating", f"{of_milliseconds(analysis.rating)} est.", style, "bold")
     if analysis.lower_bound is not None and analysis.gap is not None:
         bound = of_milliseconds(analysis.lower_bound)
         text = f"at most {of_share(analysis.gap)}; no plan is below {bound}"
-        yield _line("gap", text, style)
+        yield from _lines("gap", text, style)
     for tier in analysis.memory:
         full = tier.headroom is not None and tier.headroom < 0
-        yield _line(tier.tier.upper(), memory_text(tier), style, *(["red"] if full else []))
+        yield from _lines(tier.tier.upper(), memory_text(tier), style, *(["red"] if full else []))
     for assumption in analysis.assumptions:
         if analysis.costs is None or "assumed" in assumption:
-            yield _line("note", assumption, style, "dim")
+            yield from _lines("note", assumption, style, "dim")
 
 
-def _line(label: str, text: str, style: Style, *colours: str) -> str:
-    text = style.name(text, style.width - _LABEL)
-    return f"{label:<{_LABEL}}" + (style.paint(text, *colours) if colours else text)
+def _lines(label: str, text: str, style: Style, *colours: str) -> list[str]:
+    return style.labelled(label, _LABEL, text, *colours)
 
 
 def rating_text(costs: Costs) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from textwrap import wrap
 from typing import NamedTuple, TextIO
 
 from fastplan.report.names import columns, shortened
@@ -33,7 +34,7 @@ class Style(NamedTuple):
 
     def paint(self, text: str, *colours: str) -> str:
         """The text in a colour, where colours are wanted."""
-        if not self.colour or not text:
+        if not self.colour or not text or not colours:
             return text
         return f"\x1b[{';'.join(_COLOURS[colour] for colour in colours)}m{text}\x1b[0m"
 
@@ -42,6 +43,16 @@ class Style(NamedTuple):
         if not self.unicode:
             text = text.encode("ascii", "backslashreplace").decode("ascii")
         return shortened(text, width, ellipsis="…" if self.unicode else "...")
+
+    def labelled(self, label: str, room: int, text: str, *colours: str) -> list[str]:
+        """A label of `room` columns and a sentence beside it, on as many lines as it takes: what
+        fits names would cut figures out of its middle."""
+        width = self.width - room
+        lines = wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
+        return [
+            f"{'' if number else label:<{room}}" + self.paint(self.name(line, width), *colours)
+            for number, line in enumerate(lines)
+        ]
 
     def fill(self, text: str, width: int, *, right: bool = False) -> str:
         """The text shortened and padded to exactly `width` columns."""

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from fastplan.spec.document import Document, read_document
 from fastplan.spec.fields import Fields
+from fastplan.spec.limits import MOST_RANKS
 from fastplan.spec.nodes import SpecError, below
 from fastplan.spec.stock import DEVICES
 from fastplan.spec.units import shown
@@ -42,7 +43,6 @@ _FIELDS = ("like", "about", "aliases", "device", *FIGURES, *_OF_HOST, "price", "
 _OPTIONAL = frozenset({"pod_size"})
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+ -]{0,63}")
-_MOST_RANKS = 1 << 20
 _MOST_LIKES = 20
 _SUFFIXES = (".json", ".yaml", ".yml")
 
@@ -132,8 +132,9 @@ def for_job(hardware: Hardware, world_size: int, local_world_size: int | None = 
     local = local_world_size or min(world_size, hardware.ranks_per_host)
     if local_world_size is None and world_size % local:
         raise HardwareError(
-            f"{world_size} ranks do not fill hosts of {local} ({hardware.name}): change the "
-            "world size, or give the ranks per host as `local_world_size`"
+            f"{world_size} ranks do not fill hosts of {local} ({hardware.name}): change the world "
+            "size, or give the ranks per host as `--local-world-size` on a command line, "
+            "`local_world_size` elsewhere"
         )
     if hardware.pod_size is None:
         return replace(hardware, ranks_per_host=local)
@@ -360,9 +361,9 @@ def _figures(fields: Fields) -> dict[str, Any]:
                 raise fields.error(host, f"is of a host and `{name}` of a rank: give one of them")
             figures[name] = _Share(fields.size(host) if name in _SIZES else fields.bandwidth(host))
     if "ranks_per_host" in fields:
-        figures["ranks_per_host"] = fields.whole("ranks_per_host", least=1, most=_MOST_RANKS)
+        figures["ranks_per_host"] = fields.whole("ranks_per_host", least=1, most=MOST_RANKS)
     if "pod_size" in fields:
-        figures["pod_size"] = fields.whole("pod_size", None, least=1, most=_MOST_RANKS)
+        figures["pod_size"] = fields.whole("pod_size", None, least=1, most=MOST_RANKS)
     for name in (*_MULTIPLIERS, "price"):
         if name in fields:
             figures[name] = fields.number(name, least=0)

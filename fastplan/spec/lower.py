@@ -115,12 +115,19 @@ def torchrec_version(spec: ModelSpec) -> str:
     return installed if installed in stock.VERSIONS else stock.VERSIONS[0]
 
 
+def check_cluster(spec: ModelSpec) -> None:
+    """Raises what `lower` would raise of the spec's cluster; a spec may also name none."""
+    if spec.topology.world_size is not None:
+        _cluster(spec)
+
+
 def _cluster(spec: ModelSpec) -> tuple[Hardware, Shape]:
     topology = spec.topology
     world = topology.world_size
     if world is None:
         raise CannotPlan(
-            "how many ranks? Give `--world-size`, or `topology: {world_size: ...}` in the spec"
+            "how many ranks? Give `--world-size` on a command line, `topology: {world_size: ...}` "
+            "in the spec, or `on_cluster(spec, world_size=...)` in Python"
         )
     hardware = for_job(
         topology.hardware or find_hardware(_DEFAULT_HARDWARE), world, topology.local_world_size

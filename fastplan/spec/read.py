@@ -11,6 +11,7 @@ from fastplan.spec.cost_model import COST_FIELDS
 from fastplan.spec.document import Document, read_document
 from fastplan.spec.fields import Fields
 from fastplan.spec.hardware import find_hardware
+from fastplan.spec.limits import MOST_BATCH, MOST_RANKS
 from fastplan.spec.model import (
     DEFAULT_MODULE,
     CacheSpec,
@@ -44,7 +45,6 @@ from fastplan.spec.spec_fields import (
 )
 from fastplan.spec.vocabulary import FIELD_CHOICES, KERNELS, PROPOSERS, SHARDING_TYPES, SIZE_FIELDS
 
-_MOST_RANKS = 1 << 20
 _MOST_BYTES = 1 << 63
 _CACHE_STATISTICS = ("expected_lookups", "miss_rate")
 
@@ -65,7 +65,7 @@ def spec_of(document: Document) -> ModelSpec:
     tables = _tables(root, modules, menus)
     return ModelSpec(
         name=root.text("model"),
-        batch_size=root.whole("batch_size", 512, least=1, most=1 << 40),
+        batch_size=root.whole("batch_size", 512, least=1, most=MOST_BATCH),
         torchrec=root.text("torchrec", None, choices=stock.VERSIONS),
         modules=modules,
         tables=tuple(tables.values()),
@@ -240,13 +240,13 @@ def _topology(fields: Fields | None) -> TopologySpec:
         except ValueError as error:
             raise fields.error("sku", str(error)) from error
         hardware = replace(hardware, **given)
-    world = fields.whole("world_size", None, least=1, most=_MOST_RANKS)
-    local = fields.whole("local_world_size", None, least=1, most=_MOST_RANKS)
+    world = fields.whole("world_size", None, least=1, most=MOST_RANKS)
+    local = fields.whole("local_world_size", None, least=1, most=MOST_RANKS)
     return TopologySpec(
         hardware=hardware,
         world_size=world,
         local_world_size=local,
-        pod_size=fields.whole("pod_size", None, least=1, most=_MOST_RANKS),
+        pod_size=fields.whole("pod_size", None, least=1, most=MOST_RANKS),
         rank_hbm=fields.sizes("rank_hbm", None),
         rank_ddr=fields.sizes("rank_ddr", None),
         rank_ssd=fields.sizes("rank_ssd", None),
@@ -344,7 +344,7 @@ def _numbers(fields: Fields | None, owner: Any) -> dict[str, Any]:
         elif kind is int:
             is_size = name.endswith(SIZE_FIELDS)
             values[name] = (
-                fields.whole(name, least=1, most=_MOST_RANKS) if is_size else fields.whole(name)
+                fields.whole(name, least=1, most=MOST_RANKS) if is_size else fields.whole(name)
             )
         elif kind is bool:
             values[name] = fields.flag(name)

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torchrec import EmbeddingBagCollection, EmbeddingBagConfig
 from torchrec.distributed import DistributedModelParallel
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
-from torchrec.distributed.planner import Topology
+from torchrec.distributed.planner import ParameterConstraints, Topology
 from torchrec.distributed.planner.types import PlannerError
 from torchrec.distributed.types import ShardingEnv
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
@@ -48,6 +48,15 @@ class Editing(EmbeddingShardingPlanner):
         plan = super().plan(module, sharders)
         plan.plan[""]["t0"].compute_kernel = "edited"
         return plan
+
+
+class Restricting(EmbeddingShardingPlanner):
+    """Restricts its tables on the way, as frameworks do."""
+
+    def plan(self, module: Any, sharders: Any) -> Any:
+        rule = ParameterConstraints(sharding_types=["row_wise"])
+        self._enumerator._constraints = {f"t{i}": rule for i in range(len(ROWS))}
+        return super().plan(module, sharders)
 
 
 class Unreadable(EmbeddingBagCollectionSharder):
@@ -123,6 +132,14 @@ def edited(rank: int, world: int, folder: str) -> Any:
     return made.plan[""]["t0"].compute_kernel
 
 
+def restricted(rank: int, world: int, folder: str) -> Any:
+    used = Restricting(topology=topology(world), stats=[])
+    made = used.collective_plan(model(), SHARDERS)
+    types = {sharding.sharding_type for sharding in made.plan[""].values()}
+    left = used._enumerator.last_stored_search_space
+    return [sorted(types), None if left is None else len(left)]
+
+
 def optimized(rank: int, world: int, folder: str) -> Any:
     used = planner(world, mode="optimize", time_budget=None, move_budget=2_000)
     plan = used.collective_plan(model(), SHARDERS)
@@ -152,7 +169,7 @@ def loaded(rank: int, world: int, folder: str) -> Any:
 
 
 CASES = (same_plan, cached, failing, unreadable, custom_cost, differing, sub_group, edited)
-CASES += (optimized, loaded)
+CASES += (restricted, optimized, loaded)
 
 
 def main(rank: int, world: int, folder: str) -> None:

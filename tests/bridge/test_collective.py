@@ -91,6 +91,13 @@ def test_a_planner_that_edits_its_plan_sends_the_edited_one(ranks):
     assert seen(ranks, "edited") == ["edited"] * len(ranks)
 
 
+def test_a_planner_that_changes_what_it_plans_for_is_not_held_to_what_it_was(ranks):
+    types = [types for types, _ in seen(ranks, "restricted")]
+    assert types == [["row_wise"]] * len(ranks)
+    left = [options for _, options in seen(ranks, "restricted")]
+    assert left[0] and left[1:] == [None] * (len(ranks) - 1)  # as with TorchRec
+
+
 def test_without_a_process_group_torchrec_says_so():
     planner = EmbeddingShardingPlanner(topology=Topology(world_size=2, compute_device="cuda"))
     with pytest.raises(AssertionError, match="not yet initialized"):

@@ -11,6 +11,7 @@ from torchrec.distributed.planner.perf_models import NoopPerfModel
 
 import fastplan
 from fastplan import CostError, EmbeddingShardingPlanner
+from fastplan.bridge.planning import drafted
 from tests.parity.compare import plan_record, quiet
 from tests.parity.custom import DelegatingEnumerator, OwnFormulaConfig
 from tests.parity.small import small, small_constraints, small_topology
@@ -107,10 +108,10 @@ def test_a_failing_cost_is_told_alike_where_python_enumerates():
 
 
 def test_optimized_plans_are_rated_by_the_cost():
-    better = {"mode": "optimize", "time_budget": None, "move_budget": 500}
+    budget = {"mode": "optimize", "time_budget": None, "move_budget": 500}
     ratings = [
-        planned(shard_cost=cost, **how)[0].last_run.rating
-        for cost, how in ((None, better), (slower, better), (slower, {}))
+        planned(shard_cost=cost, **settings)[0].last_run.rating
+        for cost, settings in ((None, budget), (slower, budget), (slower, {}))
     ]
     assert ratings[0] < ratings[1] <= ratings[2]
     with pytest.raises(ValueError, match="improves the largest rank: leave out `objective`"):
@@ -177,7 +178,7 @@ def test_other_ranks_of_a_collective_start_compile_nothing():
     built = small(shard_cost=slower)
     planner = EmbeddingShardingPlanner(**built.planner_kwargs)
     with quiet():
-        space = planner._drafted(built.module, built.sharders)
+        space = drafted(planner, built.module, built.sharders)
     assert space.request.pricing.function is slower
     assert space.unpriced().request.pricing is None
 

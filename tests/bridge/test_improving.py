@@ -32,6 +32,7 @@ from fastplan import (
     save_plan,
 )
 from fastplan.bridge import improving
+from fastplan.bridge.planning import Planning
 from fastplan.cache.stores import MemoryStore
 from fastplan.plans.file import read_plan
 from tests.costs.samples import critical_path
@@ -253,7 +254,7 @@ def test_a_plan_by_torchrec_itself_is_named_as_the_reason(monkeypatch):
     def refuse(*_: Any) -> None:
         raise NotNative("this test says so")
 
-    monkeypatch.setattr(EmbeddingShardingPlanner, "_search", refuse)
+    monkeypatch.setattr(Planning, "_search", refuse)
     _, planner = planned(model(2), **MOVES)
     assert planner.last_run.engine == "torchrec"
     assert planner.last_run.not_optimized == "planned by TorchRec itself: this test says so"

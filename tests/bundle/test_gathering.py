@@ -56,6 +56,13 @@ def test_a_plan_file_becomes_an_entry(tmp_path):
     assert entry.provenance["ranks"] == plan.ranks
 
 
+@pytest.mark.parametrize("noted", ["soon", "nan", "inf", "-1.0"])
+def test_a_bound_that_is_no_number_is_left_out(noted, tmp_path):
+    write_plan(replace(random_plan(SEEDS[0]), notes={"lower_bound": noted}), tmp_path / "plan.json")
+    ((_, blob),) = gather([str(tmp_path / "plan.json")]).items()
+    assert "lower_bound" not in decode(blob.read()).provenance
+
+
 def test_a_plan_without_a_basis_is_refused_with_the_way_out(tmp_path):
     write_plan(replace(random_plan(SEEDS[0]), basis=None), tmp_path / "plan.json")
     with pytest.raises(NoPlan, match=r"plan\.json: .*planner=planner"):

@@ -12,6 +12,7 @@ from fastplan.cache.stores import (
     default_directory,
     open_store,
 )
+from fastplan.cache.stores.opening import kind_of
 
 
 @pytest.mark.parametrize(
@@ -24,12 +25,15 @@ from fastplan.cache.stores import (
         ("memory:", MemoryStore, "memory:"),
         ("s3://bucket/plans", RemoteStore, "s3://bucket/plans"),
         ("memory://plans", RemoteStore, "memory://plans"),
+        ("local:///plans", DirectoryStore, "/plans"),
     ],
 )
 def test_each_kind_of_place_opens_its_kind_of_store(where, kind, place):
     store = open_store(where)
     assert type(store) is kind
     assert store.describe() == place
+    kinds = {"directory": DirectoryStore, "memory": MemoryStore, "url": RemoteStore}
+    assert kinds[kind_of(str(where))] is kind
 
 
 def test_a_store_is_itself():
@@ -58,6 +62,8 @@ def test_a_file_url_of_another_host_is_refused():
 def test_nothing_is_no_place():
     with pytest.raises(ValueError, match="a cache must be"):
         open_store("")
+    with pytest.raises(ValueError, match="a cache must be"):
+        kind_of("")
     with pytest.raises(TypeError, match="a cache must be"):
         open_store(17)
 

@@ -70,14 +70,12 @@ def test_save_refuses_what_torch_never_wrote(capsys, path, tmp_path):
 
 
 def test_save_keeps_the_model_of_a_bundle(capsys, path, tmp_path):
-    words = ["bundle", "save", "-o", str(path), "--plans", str(path)]
-    assert call(capsys, *words)[0] == 0
-    assert open_bundle(path).header.model == "ranker"
-    assert call(capsys, *words, "--model", "other")[0] == 0
-    assert open_bundle(path).header.model == "other"
-    write_content(content(), tmp_path / "b")
-    assert call(capsys, *words, str(tmp_path / "b"))[0] == 0
-    assert open_bundle(path).header.model is None
+    target, other = tmp_path / "made.bundle", tmp_path / "other.bundle"
+    write_content(content(model="other"), other)
+    for more, model in (([], "ranker"), (["--model", "mine"], "mine"), ([str(other)], None)):
+        words = ["bundle", "save", "-o", str(target), "--plans", str(path), *more]
+        assert call(capsys, *words)[0] == 0
+        assert open_bundle(target).header.model == model
 
 
 def test_load_names_the_bundle_whose_code_torch_can_not_read(capsys, path, tmp_path, monkeypatch):

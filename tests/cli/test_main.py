@@ -15,7 +15,7 @@ from fastplan.cli.commands import COMMANDS, GROUPS, Command
 from fastplan.cli.main import main
 from tests.cli.command import COMMAND, call, environment, run
 
-HEAVY = ("torch", "torchrec", "numpy", "numba", "yaml", "fsspec")
+HEAVY = ("torch", "torchrec", "numpy", "numba", "yaml", "fsspec", "urllib.request", "ssl")
 
 
 def install(monkeypatch, act, add_arguments=lambda parser: None):

@@ -90,6 +90,26 @@ def test_artifacts_without_anything_in_them_are_refused(capsys, plan):
     assert told.startswith("empty: is empty;")
 
 
+@pytest.mark.parametrize("value", ["", " "])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("plan", "model.yaml", *ON_H100),
+        ("precompute", "sweep.yaml"),
+        ("cache", "prune", "--all"),
+        ("cache", "ls"),
+        ("bundle", "load", "start.bundle"),
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_an_empty_cache_is_not_the_usual_one(capsys, words, value):
+    told = refused(capsys, *words, "--cache", value)
+    assert told.startswith(
+        "argument --cache: is empty; give a directory or URL, or leave the option out for the "
+        "usual cache (see `fastplan "
+    )
+
+
 def test_options_that_do_not_exist_lead_to_those_that_do(capsys):
     told = refused(capsys, "plan", "model.yaml", "--worldsize", "8")
     assert told.startswith("unknown argument `--worldsize`; did you mean `--world-size`?")
@@ -112,9 +132,29 @@ def test_a_table_too_large_for_any_rank_is_named_with_the_way_out(capsys, folder
     assert code == 2
     assert out.startswith("m: no plan of 2 tables fits on 8 ranks: about ")
     assert (
-        "of table big, and a rank has 68.0 GiB: allow that table sharding types that cut it, "
-        "or kernels in host memory.\n"
+        "of table big in HBM, and a rank has 68.0 GiB there: allow that table sharding types that "
+        "cut it, or kernels in host memory.\n"
     ) in out
+
+
+@pytest.mark.parametrize(
+    ("limits", "advice"),
+    [
+        ({}, " there.\n"),
+        (ONE_RANK, " there: allow that table sharding types that cut it, or kernels in host mem"),
+        (
+            {"sharding_types": "table_wise"},
+            " there: allow that table sharding types that cut it.\n",
+        ),
+    ],
+    ids=["free", "one rank of HBM", "one rank"],
+)
+def test_only_what_is_forbidden_is_advised_to_be_allowed(capsys, folder, limits, advice):
+    table = {"name": "big", "rows": "200B", "dim": 128, **limits}
+    (folder / "big.json").write_text(json.dumps({"model": "m", "tables": [table]}))
+    code, out, _ = call(capsys, "plan", "big.json", *ON_H100)
+    assert code == 2
+    assert re.search(r"of table big in (HBM|DDR), and a rank has \S+ GiB" + re.escape(advice), out)
 
 
 @pytest.mark.parametrize("module", ["torch", "fbgemm_gpu", "torchrec"])

@@ -74,6 +74,20 @@ def test_a_cache_keeps_the_bound(spec, tmp_path, capsys):
     assert found[0]["lower_bound"] is None
 
 
+def test_a_bundle_of_a_plan_file_keeps_the_bound(spec, tmp_path, capsys):
+    file, bundle, cache = (str(tmp_path / name) for name in ("plan.json", "start.bundle", "plans"))
+    assert plan(spec, *MOVES, "-o", file, "--json") == 0
+    made = printed(capsys)
+    assert main(("bundle", "save", "-o", bundle, "--plans", file)) == 0
+    assert main(("bundle", "load", bundle, "--cache", cache)) == 0
+    capsys.readouterr()
+    words = ("plan", spec, "--sku", "h100", "--world-size", "8", "--cache", cache)
+    assert main((*words, *MOVES, "--json")) == 0
+    found = printed(capsys)
+    assert found["notes"]["cache"] == "hit"
+    assert found["lower_bound"] == made["lower_bound"]
+
+
 def test_pins_and_other_measures(spec, capsys):
     words = ("--pin", "t0=3", "--together", "t1,t2", "--minimize", "memory", "--within", "5%")
     assert plan(spec, *MOVES, *words, "--json") == 0
@@ -89,7 +103,8 @@ def test_pins_and_other_measures(spec, capsys):
         (("--seed", "3"), "--seed is for --optimize"),
         (("--optimize", "--threads", "0"), "--threads must be between 1 and 256, not 0"),
         (("--optimize", "--time-budget", "-1"), "--time-budget must be a positive number, not -1"),
-        (("--optimize", "--within", "much"), "per cent"),
+        (("--optimize", "--within", "much"), "--within: must be a part such as 5% or 0.05"),
+        (("--optimize", "--within", "2"), "write 2% or 0.02"),
         (("--optimize", "--pin", "t0=x"), "TABLE=RANK"),
         (("--optimize", "--pin", "t0"), "'t0' must be TABLE=RANK"),
         (("--optimize", "--pin", "=3"), "'=3' must be TABLE=RANK"),
@@ -103,8 +118,13 @@ def test_options_that_make_no_sense_are_refused_by_name(spec, words, told, capsy
     assert told in capsys.readouterr().err
 
 
-def test_an_interrupt_gives_the_best_plan_so_far(spec):
+@pytest.mark.parametrize("follows", [False, True], ids=["new", "follows"])
+def test_an_interrupt_gives_the_best_plan_so_far(follows, spec, tmp_path):
     words = ("plan", spec, "--sku", "h100", "--world-size", "8", "--no-cache", "--json")
+    if follows:
+        file = str(tmp_path / "old.json")
+        assert plan(spec, "-o", file, "--quiet") == 0
+        words += ("--previous", file)
     process = subprocess.Popen(
         [sys.executable, "-m", "fastplan", *words, "--optimize", "--time-budget", "15"],
         stdout=subprocess.PIPE,

@@ -73,6 +73,53 @@ def test_every_command_looks_there_before_anything_else(capsys, words):
     assert "can't be written" in error
 
 
+@pytest.fixture
+def plan(capsys):
+    assert call(capsys, "plan", "model.yaml", *ON_H100, "--quiet", "-o", "plan.json")[0] == 0
+    return "plan.json"
+
+
+READ = "the command reads that file; write elsewhere"
+TWICE = "two outputs have that name; give each its own"
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("plan", "model.yaml", *ON_H100, "-o", "new", "--html", "./new"), TWICE),
+        (("plan", "model.yaml", *ON_H100, "-o", "model.yaml"), READ),
+        (("plan", "model.yaml", *ON_H100, "-o", "folder/../model.yaml"), READ),
+        (("plan", "model.yaml", *ON_H100, "--html", "link.yaml"), READ),
+        (("plan", "model.yaml", *ON_H100, "--previous", "plan.json", "-o", "plan.json"), READ),
+        (("plan", "model.yaml", "--sku", "skus.yaml:mine", "-o", "skus.yaml"), READ),
+        (("convert", "plan.json", "--to", "torcheasyrec", "-o", "plan.json"), READ),
+        (("inspect", "plan.json", "--html", "plan.json"), READ),
+        (("compare", "plan.json", "plan.json", "--html", "plan.json"), READ),
+        (("export", "pkg:build", "--sku", "skus.yaml", "-o", "skus.yaml"), READ),
+        (("bundle", "save", "--plans", "plan.json", "-o", "plan.json"), READ),
+        (("precompute", "model.yaml", "--results", "model.yaml"), READ),
+        (("ett", "report", "folder", "--html", "new", "--trace", "new"), TWICE),
+        (("calibrate", "--nproc", "1", "-o", "new.yaml", "--points", "new.yaml"), TWICE),
+        (("calibrate", "--nproc", "1", "--model", "model.yaml", "-o", "model.yaml"), READ),
+    ],
+    ids=lambda given: " ".join((given[0], *given[-2:])) if isinstance(given, tuple) else "",
+)
+def test_no_output_destroys_an_input_or_another_output(capsys, folder, plan, words, problem):
+    (folder / "link.yaml").symlink_to("model.yaml")
+    (folder / "skus.yaml").write_text("mine: {like: h100}\n")
+    before = {file: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+    code, out, error = call(capsys, *words)
+    assert (code, out) == (1, "")
+    assert error == f"fastplan: error: `{words[-1]}` can't be written: {problem}\n"
+    after = {file: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+    assert after == before
+
+
+def test_a_device_takes_two_outputs(capsys):
+    words = ("-o", os.devnull, "--html", os.devnull)
+    assert call(capsys, "plan", "model.yaml", *ON_H100, *words)[0] == 0
+
+
 def test_a_plan_that_finds_a_full_disk_is_still_shown(capsys, monkeypatch, folder):
     (folder / "plan.html").write_text("old")
     fill_the_disk(monkeypatch)

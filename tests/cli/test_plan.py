@@ -78,9 +78,14 @@ def test_a_batch_that_leaves_no_memory(spec, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--world-size", "0"), "--world-size must be at least 1"),
-        ((), "how many ranks?"),
+        (("--world-size", "0"), "--world-size must be from 1 to 1048576, not 0"),
+        (("--world-size", "100000000"), "--world-size must be from 1 to 1048576, not 100000000"),
+        (("--local-world-size", "1048577"), "--local-world-size must be from 1 to 1048576"),
+        (("--batch-size", "1099511627777"), "--batch-size must be from 1 to 1099511627776"),
+        ((), "how many ranks? Give `--world-size` on a command line"),
+        ((), "or `on_cluster(spec, world_size=...)` in Python"),
         (("--world-size", "12"), "do not fill hosts of 8"),
+        (("--world-size", "12"), "the ranks per host as `--local-world-size` on a command line"),
         (("--world-size", "8", "--torchrec", "1.7"), "must be one of 1.8.0, 1.9.2"),
         (("--world-size", "8", "--sku", "h1000"), "h100"),
     ],
@@ -127,6 +132,63 @@ def test_a_real_model_and_its_export_plan_alike(tmp_path, capsys):
     assert by_name["t0"]["sharding_type"] == "row_wise"
 
 
+NOISY = """
+import fastplan
+from tests.cli.models import EmbeddingBagCollectionSharder, module
+print("imported")
+
+class Sharder(EmbeddingBagCollectionSharder):
+    def sharding_types(self, kind):
+        print("asked")
+        return super().sharding_types(kind)
+
+def build():
+    print("called")
+    return module(), [Sharder()]
+
+@fastplan.shard_cost
+def cost(shard, out):
+    out.fwd_compute = shard.stock.fwd_compute
+"""
+
+
+@pytest.fixture
+def noisy(tmp_path, monkeypatch):
+    (tmp_path / "noisy_model.py").write_text(NOISY)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield "noisy_model"
+    sys.modules.pop("noisy_model", None)
+
+
+def test_what_a_users_module_prints_is_kept_out_of_the_output(noisy, spec, tmp_path, capsys):
+    words = ("--sku", "h100", "--world-size", "8")
+    assert main(("plan", f"{noisy}:build", *words, "--json")) == 0
+    out, error = capsys.readouterr()
+    assert json.loads(out)["fits"] is True
+    assert {"imported", "called", "asked"} <= set(error.splitlines())
+    assert main(("export", f"{noisy}:build")) == 0
+    (tmp_path / "exported.yaml").write_text(capsys.readouterr().out)
+    assert main(("plan", str(tmp_path / "exported.yaml"), *words)) == 0
+
+
+def test_what_the_module_of_a_cost_prints_is_kept_out_too(noisy, spec, capsys):
+    words = ("--sku", "h100", "--world-size", "8", "--cost", f"{noisy}:cost", "--json")
+    assert main(("plan", spec, *words)) == 0
+    out, error = capsys.readouterr()
+    assert json.loads(out)["fits"] is True
+    assert error == "imported\n"
+
+
+def test_an_export_is_a_spec_that_can_be_planned(tmp_path, capsys):
+    target, file = "tests.cli.models:module", str(tmp_path / "model.yaml")
+    assert main(("export", target, "--world-size", "12", "-o", file)) == 1
+    assert "12 ranks do not fill hosts of 8" in told(capsys)
+    assert not (tmp_path / "model.yaml").exists()
+    words = ("--world-size", "12", "--local-world-size", "4", "-o", file)
+    assert main(("export", target, *words)) == 0
+    assert main(("plan", file, "--quiet")) == 0
+
+
 def test_exports_are_of_functions(capsys):
     assert main(("export", "model.yaml")) == 1
     assert "not package.module:function" in told(capsys)
@@ -155,6 +217,17 @@ def test_comparing(spec, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)
     assert main(("compare", first)) == 1
     assert "two plans or more" in told(capsys)
+
+
+def test_inspecting_writes_a_page_and_prints_the_plan(spec, tmp_path, capsys):
+    file, page = str(tmp_path / "plan.json"), tmp_path / "page.html"
+    assert plan(spec, "--world-size", "8", "--quiet", "-o", file) == 0
+    assert main(("inspect", file, "--json", "--html", str(page))) == 0
+    assert json.loads(capsys.readouterr().out)["tables"]
+    assert page.read_text().startswith("<!doctype html>")
+    assert main(("inspect", file, "--html", str(page))) == 0
+    out = capsys.readouterr().out
+    assert "2 tables" in out and out.endswith(f"\nwritten: {page}\n")
 
 
 def test_converting(spec, tmp_path, capsys):
@@ -245,12 +318,43 @@ def test_a_better_plan_is_the_reference_of_one_that_follows(spec, tmp_path, caps
     assert found["fingerprint"] != reference["fingerprint"]
 
 
+def test_a_plan_that_follows_is_kept_in_the_cache(spec, tmp_path, capsys):
+    file, cache = str(tmp_path / "old.json"), ("--cache", str(tmp_path / "plans"))
+    assert plan(spec, "--world-size", "16", "-o", file, "--quiet") == 0
+    words = ("--world-size", "8", *cache, "--json")
+    followed = ("--previous", file, "--max-moved", "50%", "--slack", "50%")
+    found = []
+    for more in (followed, (), ("--previous", file, "--max-moved", "0", "--slack", "0")):
+        assert plan(spec, *words, *more) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    assert [each["notes"]["cache"] for each in found] == ["miss", "miss", "miss"]
+    assert main(("cache", "ls", *cache, "--json")) == 0
+    kept = {entry["key"] for entry in json.loads(capsys.readouterr().out)["entries"]}
+    assert kept == {each["fingerprint"] for each in found}
+
+
+def test_options_of_a_previous_plan_are_refused_without_one_before_anything_is_read(capsys):
+    for option in ("--max-moved", "--slack"):
+        assert plan("absent.yaml", option, "1%") == 1
+        assert f"{option} is for --previous FILE" in told(capsys)
+    assert plan("absent.yaml", "--previous", "absent.json", "--slack", "much") == 1
+    assert "--slack" in told(capsys)
+
+
+def test_a_cache_and_none_are_refused_together(capsys):
+    for words in (("plan", "absent.yaml"), ("precompute", "absent.yaml")):
+        assert main((*words, "--cache", "plans", "--no-cache")) == 1
+        assert "--no-cache: not allowed with argument --cache" in told(capsys)
+
+
 @pytest.mark.parametrize(
     ("words", "named"),
     [
         (("--previous", "{file}", "--optimize", "--pin", "t0=1"), "pins"),
         (("--slack", "1%"), "--previous"),
         (("--previous", "{file}", "--max-moved", "much"), "--max-moved"),
+        (("--previous", "{file}", "--max-moved", "5"), "write 5% or 0.05"),
+        (("--previous", "{file}", "--max-moved", "101%"), "`max_moved` must be between 0 and 1"),
     ],
 )
 def test_wrong_limits_of_a_previous_plan_are_refused(words, named, spec, tmp_path, capsys):

@@ -118,3 +118,10 @@ def test_a_bandwidth_that_is_not_positive_is_refused(bandwidth):
     made = request([table("t", 1000, 64)], 4, 4, ("table_wise",))
     with pytest.raises(OutOfRange, match="bandwidth"):
         estimate(replace(made, cost=replace(made.cost, bw_world_all_to_all=bandwidth)))
+
+
+@pytest.mark.parametrize("kind", ["column_wise", "table_column_wise", "grid_shard"])
+def test_widths_that_would_be_looked_for_all_day_are_refused(kind):
+    wide = table("t", 4, (1 << 20) + 7)
+    with pytest.raises(OutOfRange, match="columns"):
+        estimate(request([wide], 8, 4, (kind,)))

@@ -18,6 +18,7 @@ from fastplan.spec.vocabulary import SHARDING_TYPE_INDEX
 from tests.problems import ALL_TYPES, DEFAULT_SEARCH, request, small_problem, table
 
 SHORT = OptimizeSettings(time_budget=None, move_budget=20_000)
+COSTS = ("run_fwd_compute", "run_fwd_comms", "run_bwd_compute", "run_bwd_comms")
 
 
 def problem_of(tables, types, *, ranks=8, group=4, hbm=1 << 30, **changes):
@@ -51,6 +52,18 @@ def checked(problem, settings=SHORT, search=DEFAULT_SEARCH, **more):
 
 def uneven_tables(count):
     return [table(f"t{i}", 9_000 * (i + 3), 64, pooling=1.5 + i * 1.3) for i in range(count)]
+
+
+def test_tables_that_cost_nothing_need_room_all_the_same():
+    tables = [table(f"t{i}", 3_000, 64) for i in range(3)]
+    space = estimate(request(tables, 2, 2, ("table_wise",)))
+    free = {name: 0 * getattr(space, name) for name in COSTS}
+    cluster = problem_of(tables, ("table_wise",), ranks=2, group=2).cluster
+    largest = int(space.run_hbm.max())
+    for room, fits in ((1.5, False), (2.5, True)):
+        small = replace(cluster, rank_hbm=(int(room * largest),) * 2, rank_ddr=(0,) * 2)
+        found = optimize(Problem(replace(space, **free), small), DEFAULT_SEARCH, SHORT)
+        assert found.found == fits
 
 
 def test_a_plan_better_than_torchrecs_is_found_and_verified():

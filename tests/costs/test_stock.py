@@ -10,6 +10,7 @@ from torchrec.distributed.planner.types import PlannerError
 from fastplan.bridge.cluster import read_cluster, reserve
 from fastplan.bridge.fallback import NotNative
 from fastplan.bridge.native_search import NativeSearch
+from fastplan.bridge.planning import drafted
 from fastplan.bridge.sharders import AskedSharder
 from fastplan.core.problem import Problem, SearchSpace
 from fastplan.core.solve import estimate, solve
@@ -29,7 +30,7 @@ def request_of(seed: int) -> tuple[Any, Any, Any] | None:
     built = make_instance(seed).build()
     planner = FastPlanner(**built.planner_kwargs)
     try:
-        space = planner._drafted(built.module, built.sharders)
+        space = drafted(planner, built.module, built.sharders)
         reserved = reserve(planner, built.module, [AskedSharder(s) for s in built.sharders])
         cluster = read_cluster(reserved)
         search = NativeSearch(planner, space, reserved, Problem(space.columns, cluster)).search

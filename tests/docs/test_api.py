@@ -108,6 +108,7 @@ NAMES = {
         "fastplan.CannotExport",
         "fastplan.spec.read.read_spec",
         "class fastplan.spec.model.ModelSpec",
+        "fastplan.spec.variants.on_cluster",
         "fastplan.spec.lower.lower",
         "class fastplan.spec.job.Job",
         "fastplan.offline.plan.plan_job",

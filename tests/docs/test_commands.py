@@ -79,12 +79,13 @@ def test_spec_files_are_planned(folder):
     (folder / "model.json").write_text(smallest)
     line = shown("spec.md")[0][0]
     assert run(*shlex.split(line)[1:]).returncode == 0
-    (full,) = blocks("spec.md", "yaml")
-    (folder / "model.yaml").write_text(full)
-    assert run("plan", "model.yaml", "--quiet").returncode == 0
+    (folder / "plan.json").unlink()
     (code,) = blocks("spec.md", "python")
     exec(compile(code, "docs/spec.md", "exec"), {})
     assert (folder / "plan.json").exists()
+    (full,) = blocks("spec.md", "yaml")
+    (folder / "model.yaml").write_text(full)
+    assert run("plan", "model.yaml", "--quiet").returncode == 0
 
 
 def test_hardware_of_your_own(folder):

@@ -67,6 +67,12 @@ def test_a_projection(capsys):
     assert "assuming that" in capsys.readouterr().out
 
 
+def test_a_projection_takes_weeks(capsys):
+    words = "--work 2w --failures 2 --start 10s --lost 20s --plan 20s"
+    assert main(["ett", "project", *words.split(), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["costs"]["work"] == 14 * 86400
+
+
 def test_a_projection_of_a_recorded_job(runs, capsys):
     assert main(["ett", "project", "--from", runs, "--failures", "3", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -1,4 +1,4 @@
-"""The formula, projections, and times as people write them."""
+"""The formula and projections."""
 
 import json
 
@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastplan.ett.arithmetic import report_on
-from fastplan.ett.durations import seconds
 from fastplan.ett.formula import Costs, Plans, assumptions, measured, project, recorded_plans
 from fastplan.ett.project_text import project_json, project_text
 from tests.ett.runs import Rank
@@ -118,20 +117,3 @@ def test_a_job_that_never_trained_can_not_be_projected(tmp_path):
     Rank(tmp_path).do("plan", 1.0).recorder.stop()
     with pytest.raises(ValueError, match="no step was recorded"):
         measured(report_on(tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        *(("90", 90), ("90s", 90), ("250ms", 0.25), ("15m", 900), ("1h30m", 5400), ("3d", 259200)),
-        *(("1.5 h", 5400), ("2min", 120), (".5s", 0.5), ("0", 0), ("1h 5s", 3605)),
-    ],
-)
-def test_times(text, expected):
-    assert seconds(text) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("text", ["", "s", "3x", "-5s", "1e3", "nan", "inf", "1h-5m", "five"])
-def test_what_is_no_time(text):
-    with pytest.raises(ValueError, match="must be a time such as"):
-        seconds(text)

@@ -18,6 +18,7 @@ import fastplan.bundle
 from fastplan import ett
 from fastplan.bridge import planner as fastplan_planner
 from fastplan.bridge.fallback import NotNative
+from fastplan.bridge.planning import Planning
 from fastplan.ett.hooks import is_recompile
 from fastplan.ett.reading import read_job
 
@@ -132,12 +133,12 @@ def test_fastplans_planner_is_recorded_and_stays_native(recorded):
     assert with_hooks == without
 
 
-def test_a_plan_that_falls_back_is_one_phase_with_torchrecs_inside(recorded):
-    class OwnPlanner(fastplan.EmbeddingShardingPlanner):
-        def _plan(self, run, module, sharders):
-            raise NotNative("for this test")
+def test_a_plan_that_falls_back_is_one_phase_with_torchrecs_inside(recorded, monkeypatch):
+    def refuse(self):
+        raise NotNative("for this test")
 
-    planner = OwnPlanner(topology=topology())
+    monkeypatch.setattr(Planning, "plan", refuse)
+    planner = fastplan.EmbeddingShardingPlanner(topology=topology())
     planner.plan(model(), SHARDERS)
     record = recorded()
     plan = next(phase for phase in record.phases if phase.name == "plan")

@@ -111,6 +111,11 @@ def test_torchrun_s_arguments_are_handed_on(files, capsys):
         (("--nproc", "2", "--nnodes", "2"), "--rdzv-endpoint HOST:PORT"),
         (("--nproc", "2", "--rdzv-id", "x"), "give --nnodes, too"),
         (("--nproc", "2", "--zipf", "-1"), "--zipf must be from 0 to below 10, not -1"),
+        (("--nproc", "2", "--batch-size", "0"), "--batch-size must be from 1 to"),
+        (("--nproc", "2", "--dataset", "nope"), "must be package.module:function, not 'nope'"),
+        (("--nproc", "2", "--dataset", "no_such:f"), "no_such can't be imported"),
+        (("--nproc", "2", "--dataset", "json:nowhere"), "module json has no 'nowhere'"),
+        (("--nproc", "2", "--dataset", "json:__name__"), "is a str, and no function"),
         ((), "--nproc"),
     ],
 )
@@ -120,6 +125,43 @@ def test_what_cannot_be_measured_is_one_line(files, capsys, words, told):
     assert told in errors
     assert errors.count("\n") == 1
     assert not (files.folder / "runs").exists()
+
+
+def test_a_folder_in_which_nothing_was_measured_can_be_used_again(files, capsys):
+    words = ("measure", "model.json", "table_wise.json", "--device", "cpu", "--nproc", "2")
+    files.failing = 0
+    assert call(capsys, *words, "-o", "runs")[0] == 1
+    files.failing = None
+    code, out, errors = call(capsys, *words, "-o", "runs", "--json")
+    assert (code, errors) == (0, "")
+    assert json.loads(out)["failures"] == []
+    assert "runs has a measurement already" in call(capsys, *words, "-o", "runs")[2]
+
+
+def test_an_interrupt_before_the_first_round_leaves_the_folder_usable(files, capsys, monkeypatch):
+    run_group = run_module.run_group
+
+    def interrupted(folder, group, watch):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run_module, "run_group", interrupted)
+    words = (*MEASURE, "--nproc", "2", "-o", "runs")
+    code, _, errors = call(capsys, *words)
+    assert (code, errors) == (130, "\nfastplan: interrupted; no round was finished\n")
+    monkeypatch.setattr(run_module, "run_group", run_group)
+    assert call(capsys, *words)[0] == 0
+
+
+def test_a_measurement_that_is_running_is_left_alone(files, capsys, monkeypatch):
+    seen = []
+
+    def run_group(folder, group, watch):
+        seen.append(call(capsys, *MEASURE, "--nproc", "2", "-o", "runs")[2])
+        return Failure(None, None, (0,), "killed by SIGKILL")
+
+    monkeypatch.setattr(run_module, "run_group", run_group)
+    call(capsys, *MEASURE, "--nproc", "2", "-o", "runs")
+    assert len(seen) == 1 and "runs has a measurement already" in seen[0]
 
 
 @pytest.fixture

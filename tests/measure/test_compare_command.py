@@ -73,6 +73,42 @@ def test_plans_are_estimated_anew_for_other_hardware(folder, capsys):
         assert 0 < new["rating"] < old["rating"]
 
 
+def test_a_model_without_a_cluster_is_rated_on_the_ranks_of_the_plans(folder, capsys):
+    (folder / "model.json").write_text(json.dumps(model()))
+    told = model()
+    del told["topology"]["world_size"]
+    (folder / "bare.json").write_text(json.dumps(told))
+    ratings = []
+    for name in ("model.json", "bare.json"):
+        words = (*FILES, "--model", name, "--sku", "h100", "--json")
+        found = json.loads(compared(capsys, *words)[1])
+        ratings.append([plan["rating"] for plan in found["plans"]])
+    assert ratings[0] == ratings[1]
+
+
+@pytest.mark.parametrize(
+    ("topology", "words", "problem"),
+    [
+        (
+            {"world_size": 4},
+            ("--sku", "h100"),
+            "2 ranks, and model.json has 4 as `topology.world_size`",
+        ),
+        (
+            {"world_size": 2, "local_world_size": 1},
+            (),
+            "2 ranks per host, and model.json has 1 as `topology.local_world_size`",
+        ),
+    ],
+)
+def test_a_model_on_other_ranks_than_the_plans_is_refused(folder, capsys, topology, words, problem):
+    told = {**model(), "topology": {**model()["topology"], **topology}}
+    (folder / "model.json").write_text(json.dumps(told))
+    code, out, err = compared(capsys, *FILES, "--model", "model.json", *words)
+    assert (code, out) == (1, "")
+    assert f"table_wise.json is a plan for {problem}: leave that out" in err
+
+
 def test_a_plan_of_another_model_is_named(folder, capsys):
     (folder / "model.json").write_text(json.dumps(model(tables=3)))
     code, _, err = compared(capsys, *FILES, "--model", "model.json")

@@ -180,7 +180,7 @@ def test_batches_that_cannot_be_drawn_are_no_problem_with_a_dataset(tmp_path):
     odd = replace(given, tables=tables)
     plan = planned(given)
     assert "--dataset" in refused(tmp_path, odd, [plan])
-    prepared(tmp_path / "own", odd, [plan], dataset="a.b:c")
+    prepared(tmp_path / "own", odd, [plan], dataset="json:loads")
 
 
 def test_layouts_are_told_apart_by_what_they_say_and_not_by_order():

@@ -155,6 +155,8 @@ def test_a_dry_run_lists_cells_and_plans_nothing(precompute: Command, tmp_path: 
     assert not (tmp_path / "plans").exists()
     code, out, _ = precompute(SWEEP, "--dry-run", "--json")
     assert [cell["world_size"] for cell in json.loads(out)] == [2, 4]
+    code, out, _ = precompute(SWEEP, "--dry-run", "--csv")
+    assert [cell["world_size"] for cell in csv.DictReader(io.StringIO(out))] == ["2", "4"]
 
 
 @pytest.mark.usefixtures("inline")
@@ -191,10 +193,27 @@ def test_prices_may_use_any_name_of_a_sku(precompute: Command) -> None:
 
 
 @pytest.mark.usefixtures("inline")
-def test_without_a_price_there_is_no_cheapest(precompute: Command) -> None:
-    code, _, err = precompute(SWEEP, "--cheapest", "100")
+def test_without_a_price_nothing_is_planned_for_the_cheapest(
+    precompute: Command, tmp_path: Path
+) -> None:
+    results = tmp_path / "r.jsonl"
+    text = SWEEP.replace("h100", "h100, 'my.yaml:tight', a100-80")
+    words = ("--cheapest", "100", "--results", str(results))
+    code, _, err = precompute(text, *words)
     assert code == 1
-    assert err.startswith("fastplan: error: the price of h100 is not known: give what a rank costs")
+    assert err.startswith("fastplan: error: the price of a100-80 and h100 is not known: give what")
+    assert not results.exists()
+    code, _, err = precompute(text, *words, "--price", "l4=1")
+    assert err.endswith("the sweep has no such SKU, but a100-80, h100, tight")
+
+
+@pytest.mark.usefixtures("inline")
+def test_the_models_own_hardware_has_a_price_too(precompute: Command) -> None:
+    text = "models: [small.yaml]\nworld_sizes: [2, 4]\n"
+    code, _, err = precompute(text, "--cheapest", "100")
+    assert (code, "the price of torchrec is not known" in err) == (1, True)
+    code, out, _ = precompute(text, "--cheapest", "100", "--price", "torchrec=2")
+    assert (code, out.splitlines()[-1].split()[-4:]) == (0, ["4.00", "2", "per", "rank"])
 
 
 @pytest.mark.parametrize(

@@ -202,8 +202,14 @@ def test_relative_caches_are_those_of_who_asks(
     assert (tmp_path / "plans").is_dir()
     assert sweep_run._where("s3://bucket/plans") == "s3://bucket/plans"
     assert sweep_run._where("~/x") == os.path.expanduser("~/x")
-    with pytest.raises(SweepError, match="`cache` must be"):
+    with pytest.raises(SweepError, match="`cache`: a cache must be"):
         run_sweep(sweep(), "", executor=Inline())
+
+
+def test_a_directory_of_another_host_is_refused_before_anything_is_planned() -> None:
+    assert sweep_run._where("file:///shared/my%20plans") == "/shared/my plans"
+    with pytest.raises(SweepError, match=r"`cache`: .* is on other"):
+        run_sweep(sweep(), "file://other/plans", executor=Inline())
 
 
 @pytest.mark.parametrize("count", [-1, -8])

@@ -248,6 +248,23 @@ def test_an_unknown_shape_is_taken_from_where_it_is_known():
 
 
 @pytest.mark.parametrize(
+    ("ranks", "kernel", "change"),
+    [
+        ([0, 1], "fused", UNCHANGED),
+        ([0, 1], "fused_uvm", KERNEL),
+        ([0, 2], "fused", MOVED),
+        ([0, 1, 2], "fused", RESHARDED),
+    ],
+)
+def test_sizes_that_one_plan_does_not_tell_are_taken_for_the_same(ranks, kernel, change):
+    known = blocks("t", ((2, 4),), [0, 1])
+    bare = table("t", [[0, 0, 0, 0, rank] for rank in ranks], kernel=kernel, shape=None)
+    for before, after in ((known, bare), (bare, known)):
+        found = movement(plan(before), plan(after))
+        assert [each.change for each in found.tables] == [change]
+
+
+@pytest.mark.parametrize(
     ("ranks", "change", "size"),
     [([0, 1], UNCHANGED, 0), ([1, 0], MOVED, None), ([0, 1, 2], RESHARDED, None)],
 )

@@ -3,6 +3,7 @@
 import pytest
 
 from fastplan.bridge.cluster import read_cluster
+from fastplan.bridge.planning import drafted
 from fastplan.plans.plan import Basis, Plan
 from fastplan.plans.shards import layout_of
 from fastplan.report.analysis import analyse
@@ -28,8 +29,8 @@ def test_costs_and_memory_by_rank_are_the_sums_over_torchrecs_shards(count, tmp_
         planner = FastPlanner(**built.planner_kwargs, cache=tmp_path)
         planner.plan(built.module, built.sharders)
     cluster = read_cluster(planner._storage_reservation.last_reserved_topology)
-    request = planner._drafted(built.module, built.sharders).request
-    record = planner._last_record()
+    request = drafted(planner, built.module, built.sharders).request
+    record = planner._fastplan.record()
     basis = Basis(
         canonical=planner.last_run.cache.request, request=request, cluster=cluster, record=record
     )

@@ -123,6 +123,19 @@ def test_plans_without_costs_still_have_ratings():
     assert re.search(r"^rating +est\.  0\.161 ms -> 123\.0 ms", text, re.M)
 
 
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_no_figure_is_cut_out_of_a_narrow_page(width):
+    slow, fast = Measured({}, 0.004375, 0.001234), Measured({}, 0.004143, 0.003643)
+    comparison = two(measured={"greedy.json": slow, "best.json": fast})
+    lines = compare_text(comparison, style=Style(width)).splitlines()
+    assert max(map(columns, lines)) <= width
+    first = next(i for i, line in enumerate(lines) if line.startswith("step "))
+    rest = [line for line in lines[first + 1 : first + 3] if line.startswith(" " * 11)]
+    words = " ".join(" ".join(line[11:].split()) for line in [lines[first], *rest])
+    sides = "4.375 ms (1.234 ms spread) -> 4.143 ms (3.643 ms spread)"
+    assert words == f"meas. {sides} -5.3 %, within the spread"
+
+
 @pytest.mark.parametrize("style", [Style(), Style(60), Style(80, unicode=False)])
 def test_it_fits_a_page(style):
     nasty = with_names(["\x1b[2Jclear", "a\nb", "x" * 500, "\u202eevil", "表" * 80, "<b>"])

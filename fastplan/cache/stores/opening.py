@@ -6,28 +6,37 @@ import os
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Literal
 from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from fastplan.cache.stores.base import Store, StoreError
 from fastplan.cache.stores.directory import DirectoryStore
 from fastplan.cache.stores.memory import MemoryStore
 from fastplan.cache.stores.remote import RemoteStore
 
+Kind = Literal["memory", "directory", "url"]
+_FILE_SCHEMES = ("file://", "local://")
+
+
+def kind_of(where: str) -> Kind:
+    """What a name means: memory of the process, a directory of this host, or a URL for fsspec."""
+    if not where:
+        raise ValueError("a cache must be a path, a URL, 'memory:' or a store, not ''")
+    if where == "memory:":
+        return "memory"
+    return "url" if "://" in where and not where.startswith(_FILE_SCHEMES) else "directory"
+
 
 def open_store(where: str | os.PathLike[str] | Store) -> Store:
     """The store at a path or URL; "memory:" is one store for the whole process, and a store is
     itself. Opens nothing yet: what is wrong with the place shows at the first call."""
     if isinstance(where, str):
-        if not where:
-            raise ValueError("a cache must be a path, a URL, 'memory:' or a store, not ''")
-        if where == "memory:":
+        kind = kind_of(where)
+        if kind == "memory":
             return _process_store()
-        if where.startswith(("file://", "local://")):
-            return DirectoryStore(_path_of(where))
-        if "://" in where:
+        if kind == "url":
             return RemoteStore(where)
-        return DirectoryStore(where)
+        return DirectoryStore(_path_of(where) if where.startswith(_FILE_SCHEMES) else where)
     if isinstance(where, os.PathLike):
         return DirectoryStore(where)
     if isinstance(where, Store):
@@ -63,4 +72,6 @@ def _path_of(url: str) -> str:
     parts = urlsplit(url)
     if parts.netloc not in ("", "localhost"):
         raise ValueError(f"`where` must be a directory of this host: {url} is on {parts.netloc}")
+    from urllib.request import url2pathname  # loads http, ssl and email, which paths need not
+
     return url2pathname(parts.path)
