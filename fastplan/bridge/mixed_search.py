@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from torchrec.distributed.planner import proposers as proposers_of_torchrec
 from torchrec.distributed.planner.constants import MAX_SIZE
 from torchrec.distributed.planner.planners import to_sharding_plan
 from torchrec.distributed.planner.types import PlannerError, ShardingOption, Storage
 from torchrec.distributed.planner.utils import reset_shard_rank
 
-from fastplan.bridge import collector, components
+from fastplan.bridge import collector, components, versions
 from fastplan.bridge.fallback import NotNative
+from fastplan.bridge.known_options import KnownOptions
 from fastplan.bridge.outcome import Outcome
 from fastplan.bridge.space import ObjectSpace, Space, place
 from fastplan.core.problem import Problem
@@ -49,9 +51,12 @@ class MixedSearch:
         self._space = space
         self._reserved = reserved
         self._cluster = cluster
-        self._options = space.all_options()
-        self._number = {id(option): i for i, option in enumerate(self._options)}
-        self._hashes: dict[int, int] = {}
+        # Proposers are given the list itself, as TorchRec gives it, and may edit it.
+        self._shown = space.all_options()
+        if versions.IS_1_9:
+            planner._search_space = self._shown
+        self._known = KnownOptions(self._shown, space.columns)
+        self._is_edited = False
         self._problem = Problem(space.columns, cluster)
         self._partitioner = _if_stock(components.read_partitioner, planner._partitioner)
         ranks = len(cluster.rank_hbm)
@@ -63,7 +68,7 @@ class MixedSearch:
         self._placer = self._placer_of(self._problem)
         self._seen: dict[tuple[int, ...], _Placed] = {}
         self._best: list[ShardingOption] | None = None
-        self._best_numbers: list[int] = []
+        self._best_numbers: list[int] | None = None
         self._best_rating: float = MAX_SIZE
         self._lowest = Storage(MAX_SIZE, MAX_SIZE, MAX_SIZE)
         self._failed: dict[str, list[ShardingOption]] = {}
@@ -75,14 +80,18 @@ class MixedSearch:
 
     def _run(self) -> Outcome:
         reports = []
-        native = [_if_stock(_static, proposer) for proposer in self._planner._proposers]
-        for proposer, settings in zip(self._planner._proposers, native, strict=True):
-            if settings is None:
-                proposer.load(search_space=self._options, enumerator=self._planner._enumerator)
+        proposers = self._planner._proposers
+        native = [_if_stock(_static, proposer) for proposer in proposers]
+        self._load(native)
         start = time.time()
-        for proposer, settings in zip(self._planner._proposers, native, strict=True):
-            if settings is None:
+        to_check = False
+        for proposer, settings in zip(proposers, native, strict=True):
+            if settings is not None and to_check:
+                self._is_edited = self._is_edited or not self._known.are_all_in(self._shown)
+                to_check = False
+            if settings is None or self._is_edited:
                 proposals, tell = _ask(proposer), self._teller(proposer)
+                to_check = to_check or not _is_torchrecs(proposer)
             else:
                 proposals, tell = self._sequence(settings), None
                 if settings.kind == "dynamic_programming":
@@ -100,8 +109,31 @@ class MixedSearch:
             evaluated=sum(report.proposals for report in counted),
             plans=lambda: sum(report.plans for report in counted),
             reports=lambda: counted,
-            record=self._record if self._best_numbers and min(self._best_numbers) >= 0 else None,
+            record=self._record if self._best_numbers else None,
         )
+
+    def _load(self, native: list[Any]) -> None:
+        """Shows proposers the search space.
+
+        Custom ones may sort it, shorten it or change its options. TorchRec's own then go by what
+        they were shown, each in its turn, in Python.
+        """
+        proposers = self._planner._proposers
+        is_custom = not all(map(_is_torchrecs, proposers))
+        for proposer, settings in zip(proposers, native, strict=True):
+            if settings is None or is_custom:
+                proposer.load(search_space=self._shown, enumerator=self._planner._enumerator)
+        if not is_custom or self._known.are_all_in(self._shown):
+            return
+        self._is_edited = True
+        if self._placer is None:
+            return
+        try:
+            space = ObjectSpace(self._shown)
+            self._placer = self._placer_of(Problem(space.columns, self._cluster))
+        except (NotNative, OutOfRange):
+            return
+        self._known = KnownOptions(space.all_options(), space.columns)
 
     def _record(self) -> PlanRecord:
         """The best plan as plain data; its options are all from the search space."""
@@ -112,7 +144,7 @@ class MixedSearch:
             for shard in option.shards
         ]
         columns = self._space.columns
-        return PlanRecord.of(columns, self._best_numbers, ranks, float(self._best_rating))
+        return PlanRecord.of(columns, self._best_numbers or (), ranks, float(self._best_rating))
 
     def _listen(
         self,
@@ -129,7 +161,7 @@ class MixedSearch:
             if timeout and time.time() - start > timeout:
                 timed_out = True
                 break
-            key = tuple(sorted(map(self._hash, proposal)))
+            key, numbers = self._identify(proposal, in_python=tell is not None)
             known = self._seen.get(key)
             if known is not None:
                 repeats += 1
@@ -138,7 +170,7 @@ class MixedSearch:
                 continue
             fresh += 1
             watched = tell is not None or not self._native_rating
-            result = self._seen[key] = self._try(proposal, watched)
+            result = self._seen[key] = self._try(proposal, numbers, watched)
             if result.feasible:
                 plans += 1
                 if best is None or (result.rating is not None and result.rating < best):
@@ -149,35 +181,39 @@ class MixedSearch:
         rating = float("nan") if best is None else float(best)
         return ProposerReport(fresh, repeats, plans, timed_out, rating, float("inf"), 0)
 
-    def _hash(self, option: ShardingOption) -> int:
-        """TorchRec's hash; taken once for options of the search space, which nobody changes."""
-        if id(option) not in self._number:
-            return hash(option)
-        known = self._hashes.get(id(option))
-        if known is None:
-            known = self._hashes[id(option)] = hash(option)
-        return known
+    def _identify(
+        self, proposal: list[ShardingOption], *, in_python: bool
+    ) -> tuple[tuple[int, ...], list[int] | None]:
+        """TorchRec's key of a proposal, and its options' numbers if they are as they were."""
+        if not in_python:
+            key = tuple(sorted(map(self._known.hash, proposal)))
+            return key, self._known.numbers(proposal)
+        hashes = list(map(hash, proposal))
+        return tuple(sorted(hashes)), self._known.unchanged_numbers(proposal, hashes)
 
-    def _try(self, proposal: list[ShardingOption], watched: bool) -> _Placed:
+    def _try(
+        self, proposal: list[ShardingOption], numbers: list[int] | None, watched: bool
+    ) -> _Placed:
         try:
-            plan, rating = self._partition(proposal, watched)
+            plan, rating = self._partition(proposal, numbers, watched)
         except PlannerError:
             self._note_failure(proposal)
             return _Placed(False, proposal, None)
         if rating < self._best_rating:
             self._best_rating = rating
             self._best = copy.deepcopy(plan)
-            self._best_numbers = [self._number.get(id(option), -1) for option in plan]
+            is_known = numbers is not None and not self._is_edited
+            self._best_numbers = self._known.numbers(plan) if is_known else None
         return _Placed(True, plan, rating)
 
     def _partition(
-        self, proposal: list[ShardingOption], watched: bool
+        self, proposal: list[ShardingOption], numbers: list[int] | None, watched: bool
     ) -> tuple[list[ShardingOption], float]:
         """Places and rates a proposal. Raises PlannerError when it can't be placed.
 
         Ranks are written onto the options when Python watches, or when the plan is the best yet.
         """
-        placed = self._place_natively(proposal)
+        placed = self._place_natively(proposal, numbers)
         if placed is None:
             plan = self._planner._partitioner.partition(
                 proposal=proposal, storage_constraint=self._reserved
@@ -196,15 +232,16 @@ class MixedSearch:
             return None
         return placer(problem, self._partitioner, self._objective)
 
-    def _place_natively(self, proposal: list[ShardingOption]) -> tuple[list[int], float] | None:
+    def _place_natively(
+        self, proposal: list[ShardingOption], numbers: list[int] | None
+    ) -> tuple[list[int], float] | None:
         """Ranks and rating, or None when Python must partition."""
         if self._placer is None:
             return None
-        numbers = [self._number.get(id(option), -1) for option in proposal]
-        if min(numbers) >= 0:
+        if numbers is not None:
             result = self._placer.place(numbers)
         else:
-            # A proposer that makes options of its own: a problem with one option per table.
+            # A proposer that makes or changes options: a problem with one option per table.
             try:
                 own = self._placer_of(Problem(ObjectSpace(proposal).columns, self._cluster))
             except (NotNative, OutOfRange):
@@ -228,7 +265,7 @@ class MixedSearch:
 
     def _copied(self, proposal: list[ShardingOption]) -> list[ShardingOption]:
         """Options that nobody changes are kept as they are."""
-        if all(id(option) in self._number for option in proposal):
+        if not self._is_edited and self._known.numbers(proposal) is not None:
             return list(proposal)
         return copy.deepcopy(proposal)
 
@@ -238,7 +275,7 @@ class MixedSearch:
             rows = propose(self._problem, settings, begin, begin + _CHUNK)
             size = rows["size"]
             for row in rows["options"]:
-                yield [self._options[o] for o in np.asarray(row).tolist()]
+                yield [self._known[o] for o in np.asarray(row).tolist()]
             begin += _CHUNK
 
     def _teller(self, proposer: Any) -> Callable[[_Placed, bool], None]:
@@ -261,6 +298,13 @@ def _ask(proposer: Any) -> Iterator[list[ShardingOption]]:
     while proposal:
         yield proposal
         proposal = proposer.propose()
+
+
+def _is_torchrecs(proposer: Any) -> bool:
+    """Whether a proposer's code is TorchRec's, which never writes to what it is shown."""
+    kind = type(proposer)
+    replaced = {"load", "propose", "feedback"} & getattr(proposer, "__dict__", {}).keys()
+    return kind.__module__ == proposers_of_torchrec.__name__ and not replaced
 
 
 def _static(proposer: Any) -> Any:
