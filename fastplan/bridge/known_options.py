@@ -54,7 +54,7 @@ class KnownOptions:
     def numbers(self, proposal: Sequence[ShardingOption]) -> list[int] | None:
         """The numbers of a proposal's options; None when one is changed or somebody's own."""
         numbers = [self._numbers.get(id(option), -1) for option in proposal]
-        return None if min(numbers) < 0 else numbers
+        return None if -1 in numbers else numbers
 
     def unchanged_numbers(
         self, proposal: Sequence[ShardingOption], hashes: Sequence[int]

@@ -43,6 +43,10 @@ class _Placed:
     rating: float | None
 
 
+class _NoPlace(PlannerError):
+    """The core's word that a proposal can't be placed; TorchRec's partitioner has better ones."""
+
+
 class MixedSearch:
     """One run of the planner's loop."""
 
@@ -57,6 +61,7 @@ class MixedSearch:
             planner._search_space = self._shown
         self._known = KnownOptions(self._shown, space.columns)
         self._is_edited = False
+        self._hears_ranks = False
         self._problem = Problem(space.columns, cluster)
         self._partitioner = _if_stock(components.read_partitioner, planner._partitioner)
         ranks = len(cluster.rank_hbm)
@@ -96,8 +101,9 @@ class MixedSearch:
                 proposals, tell = self._sequence(settings), None
                 if settings.kind == "dynamic_programming":
                     proposer._inited = True
+            self._hears_ranks = tell is not None and not _is_torchrecs(proposer)
             reports.append(self._listen(proposals, tell, start))
-        found = self._best is not None
+        found = bool(self._best)
         counted = tuple(reports)
         return Outcome(
             found=found,
@@ -153,7 +159,8 @@ class MixedSearch:
         start: float,
     ) -> ProposerReport:
         """Goes through one proposer's proposals."""
-        fresh = repeats = plans = 0
+        fresh = repeats = 0
+        plans = self._planner._num_plans
         best: float | None = None
         timeout = self._planner._timeout_seconds
         timed_out = False
@@ -169,15 +176,15 @@ class MixedSearch:
                     tell(known, True)
                 continue
             fresh += 1
+            self._planner._num_proposals += 1
             watched = tell is not None or not self._native_rating
             result = self._seen[key] = self._try(proposal, numbers, watched)
-            if result.feasible:
-                plans += 1
-                if best is None or (result.rating is not None and result.rating < best):
-                    best = result.rating
+            if result.rating is not None and (best is None or result.rating < best):
+                best = result.rating
             if tell is not None:
                 tell(result, False)
             reset_shard_rank(proposal)
+        plans = self._planner._num_plans - plans
         rating = float("nan") if best is None else float(best)
         return ProposerReport(fresh, repeats, plans, timed_out, rating, float("inf"), 0)
 
@@ -212,13 +219,21 @@ class MixedSearch:
         """Places and rates a proposal. Raises PlannerError when it can't be placed.
 
         Ranks are written onto the options when Python watches, or when the plan is the best yet.
+        A custom proposer also hears how far a placement came that failed.
         """
-        placed = self._place_natively(proposal, numbers)
+        try:
+            placed = self._place_natively(proposal, numbers)
+        except _NoPlace:
+            if not self._hears_ranks:
+                raise
+            placed = None
         if placed is None:
             plan = self._planner._partitioner.partition(
                 proposal=proposal, storage_constraint=self._reserved
             )
+            self._planner._num_plans += 1
             return plan, self._planner._perf_model.rate(plan=plan)
+        self._planner._num_plans += 1
         ranks, rating = placed
         if watched or rating < self._best_rating:
             place(proposal, ranks)
@@ -249,7 +264,7 @@ class MixedSearch:
             assert own is not None
             result = own.place(list(range(len(proposal))))
         if result is None:
-            raise PlannerError("no place for a shard")
+            raise _NoPlace("no place for a shard")
         return result
 
     def _note_failure(self, proposal: list[ShardingOption]) -> None:

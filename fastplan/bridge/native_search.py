@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fastplan.bridge import components, scaleup
+from fastplan.bridge.fallback import NotNative
 from fastplan.bridge.outcome import Outcome
 from fastplan.bridge.scaleup import Scaleup
 from fastplan.bridge.space import Space
@@ -29,6 +30,8 @@ class NativeSearch:
     solution: Solution
 
     def __init__(self, planner: Any, space: Space, reserved: Any, problem: Problem) -> None:
+        if (planner._timeout_seconds or 0) < 0:
+            raise NotNative("the time was over before the search began")
         objective = components.read_objective(planner._perf_model, len(problem.cluster.rank_hbm))
         self._proposers = planner._proposers
         self.space = space

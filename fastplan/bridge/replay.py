@@ -14,23 +14,26 @@ from torchrec.distributed.planner.types import ShardingOption
 
 
 class _Two:
-    """Proposes what it is given, then sets the count to what the whole search made."""
+    """Proposes what it is given, then sets the counts to those of the whole search."""
 
-    def __init__(self, planner: Any, proposals: list[list[ShardingOption]], count: int) -> None:
+    def __init__(
+        self, planner: Any, proposals: list[list[ShardingOption]], counts: tuple[int, int]
+    ) -> None:
         self._planner = planner
         self._waiting = list(proposals)
-        self._count = count
+        self._counts = counts
 
     def load(self, search_space: Any, enumerator: Any = None) -> None:
         pass
 
     def propose(self) -> list[ShardingOption] | None:
-        return self._waiting[0] if self._waiting else None
+        if self._waiting:
+            return self._waiting[0]
+        self._planner._num_proposals, self._planner._num_plans = self._counts
+        return None
 
     def feedback(self, *args: Any, **kwargs: Any) -> None:
         self._waiting.pop(0)
-        if not self._waiting:
-            self._planner._num_proposals = self._count
 
 
 def raise_no_plan(
@@ -51,7 +54,7 @@ def raise_no_plan(
     double._enumerator = copy.copy(planner._enumerator)
     options = [option for proposal in proposals for option in proposal] or some_option
     double._enumerator.enumerate = lambda module, sharders: options
-    double._proposers = [_Two(double, proposals, count)]
+    double._proposers = [_Two(double, proposals, (count, planner._num_plans))]
     double.plan_loader = None
     double._timeout_seconds = None
     EmbeddingShardingPlanner.plan(double, module, sharders)
