@@ -61,11 +61,15 @@ def event_logged(method: Method) -> Method:
     return planners.EventLoggingHandler.event_logger(component)(method)  # type: ignore[no-any-return]
 
 
-def before_enumeration(planner: Any, reserved: Any) -> Any:
-    """Reports reservation and configuration; returns the technique in use."""
+def _technique(planner: Any) -> Any:
     detect = getattr(planners, "detect_technique", None)
     constraints = planner._constraints
-    technique = detect(list(constraints.values()) if constraints else []) if detect else None
+    return detect(list(constraints.values()) if constraints else []) if detect else None
+
+
+def before_enumeration(planner: Any, reserved: Any) -> Any:
+    """Reports reservation and configuration; returns the technique in use."""
+    constraints, technique = planner._constraints, _technique(planner)
     reservation, kind = planner._storage_reservation, type(planner).__name__
     if hook := _hook("log_storage_reservation"):
         dense = getattr(reservation, "_dense_storage", None)
@@ -104,10 +108,10 @@ def after_enumeration(planner: Any, search_space: list[Any]) -> None:
         hook(search_space, type(planner).__name__)
 
 
-def after_planning(planner: Any, technique: Any, outcome: Any) -> None:
-    """Reports a finished plan. `outcome` is the planner's own record of the search."""
-    kind = type(planner).__name__
+def after_proposing(planner: Any, outcome: Any) -> None:
+    """Reports what each proposer did."""
     if hook := _hook("log_proposer_result"):
+        kind, technique = type(planner).__name__, _technique(planner)
         for index, report in enumerate(outcome.reports()):
             hook(
                 planner_type=kind,
@@ -119,6 +123,18 @@ def after_planning(planner: Any, technique: Any, outcome: Any) -> None:
                 is_winning_proposer=False,
                 technique=technique,
             )
+
+
+def without_plan(planner: Any, outcome: Any, facts: dict[str, Any]) -> None:
+    """Reports that there is no plan: TorchRec's facts, but for those about the search."""
+    if hook := _hook("log_planning_result"):
+        hook(**{**facts, **_search_facts(planner, outcome)})
+
+
+def after_planning(planner: Any, technique: Any, outcome: Any) -> None:
+    """Reports a finished plan. `outcome` is the planner's own record of the search."""
+    kind = type(planner).__name__
+    after_proposing(planner, outcome)
     if hook := _hook("log_planning_result"):
         hook(planner_type=kind, technique=technique, **_result(planner, outcome))
     for name in ("log_offloading_summary", "log_table_assignment"):
@@ -133,11 +149,10 @@ def after_planning(planner: Any, technique: Any, outcome: Any) -> None:
             hook(planner._best_plan, technique=planners.OptimizationTechnique[about])
 
 
-def _result(planner: Any, outcome: Any) -> dict[str, str]:
+def _search_facts(planner: Any, outcome: Any) -> dict[str, str]:
     proposals, plans = planner._num_proposals, planner._num_plans
     names = [type(p).__name__ for p in planner._proposers]
-    best = planner._best_plan
-    facts = {
+    return {
         "num_proposals": str(proposals),
         "num_plans": str(plans),
         "planner_time_seconds": str(round(outcome.search_seconds, 3)),
@@ -154,6 +169,13 @@ def _result(planner: Any, outcome: Any) -> dict[str, str]:
                 for i, report in enumerate(outcome.reports())
             }
         ),
+    }
+
+
+def _result(planner: Any, outcome: Any) -> dict[str, str]:
+    best = planner._best_plan
+    facts = {
+        **_search_facts(planner, outcome),
         "success": "True",
         "num_shardable_tables": str(len({option.name for option in best})),
         "sharding_type_distribution": json.dumps(dict(Counter(o.sharding_type for o in best))),

@@ -76,7 +76,8 @@ class MixedSearch:
         self._best_numbers: list[int] | None = None
         self._best_rating: float = MAX_SIZE
         self._lowest = Storage(MAX_SIZE, MAX_SIZE, MAX_SIZE)
-        self._failed: dict[str, list[ShardingOption]] = {}
+        self._last_failed: list[ShardingOption] = []
+        self._last_error: PlannerError | None = None
 
     def run(self) -> Outcome:
         """Searches, and returns what TorchRec's loop would have found."""
@@ -110,7 +111,10 @@ class MixedSearch:
             rating=float(self._best_rating) if found else 0.0,
             best_plan=lambda: self._best or [],
             sharding_plan=lambda topology: to_sharding_plan(self._best or [], topology),
-            failed=lambda: list(self._failed.values()),
+            failed=lambda: [self._last_failed] if self._last_failed else [],
+            error=self._last_error,
+            lowest=self._lowest if self._last_failed else None,
+            reserved=self._reserved,
             proposals=sum(report.proposals for report in counted),
             evaluated=sum(report.proposals for report in counted),
             plans=lambda: sum(report.plans for report in counted),
@@ -203,8 +207,8 @@ class MixedSearch:
     ) -> _Placed:
         try:
             plan, rating = self._partition(proposal, numbers, watched)
-        except PlannerError:
-            self._note_failure(proposal)
+        except PlannerError as error:
+            self._note_failure(proposal, error)
             return _Placed(False, proposal, None)
         if rating < self._best_rating:
             self._best_rating = rating
@@ -267,22 +271,14 @@ class MixedSearch:
             raise _NoPlace("no place for a shard")
         return result
 
-    def _note_failure(self, proposal: list[ShardingOption]) -> None:
-        self._failed["last"] = self._copied(proposal)
+    def _note_failure(self, proposal: list[ShardingOption], error: PlannerError) -> None:
+        self._last_failed = list(proposal)
+        self._last_error = None if isinstance(error, _NoPlace) else error
         storage = Storage(0, 0, 0)
         for option in proposal:
             storage += option.total_storage
         if storage < self._lowest:
             self._lowest = storage
-            self._failed["lowest"] = self._copied(proposal)
-            # The last one is shown last.
-            self._failed["last"] = self._failed.pop("last")
-
-    def _copied(self, proposal: list[ShardingOption]) -> list[ShardingOption]:
-        """Options that nobody changes are kept as they are."""
-        if not self._is_edited and self._known.numbers(proposal) is not None:
-            return list(proposal)
-        return copy.deepcopy(proposal)
 
     def _sequence(self, settings: Any) -> Iterator[list[ShardingOption]]:
         begin, size = 0, 1

@@ -86,6 +86,7 @@ class NativeSearch:
                 for options in (solution.lowest, solution.last)
                 if len(options)
             ],
+            reserved=self._reserved,
             last=solution.last,
             proposals=solution.proposals,
             evaluated=solution.evaluated,

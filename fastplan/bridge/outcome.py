@@ -28,6 +28,9 @@ class Outcome:
     best_plan: Callable[[], list[Any]] = list  # the chosen options with ranks, as objects
     sharding_plan: Callable[[Any], Any] = _no_plan  # the plan on a topology
     failed: Callable[[], list[list[Any]]] = list  # smallest and last proposal, when none fits
+    error: Any = None  # of the last proposal, where Python has raised one
+    lowest: Any = None  # storage of the smallest proposal, where `failed` is the last one alone
+    reserved: Any = None  # the topology that was searched
     last: Any = ()  # numbers of the last failed proposal's options, if they are the space's own
     proposals: int = 0
     evaluated: int = 0

@@ -162,14 +162,7 @@ class Planning:
                 for shard in planner._search_space[number].shards:
                     shard.rank = -1
         some_option = space.chosen_options([0], None)
-        replay.raise_no_plan(
-            planner,
-            self._module,
-            self._sharders,
-            outcome.failed(),
-            some_option,
-            outcome.proposals,
-        )
+        replay.raise_no_plan(planner, self._module, self._sharders, outcome, some_option)
 
 
 def drafted(planner: Any, module: Any, sharders: list[Any]) -> EstimatedSpace:

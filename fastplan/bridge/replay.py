@@ -1,24 +1,30 @@
 """Lets TorchRec itself say why there is no plan.
 
 Its message counts all proposals and quotes the storage of the smallest and the error of the last:
-when its own planner is shown just those two, it says the same, in its version's own words.
+when its own planner is shown just those two, it says the same, in its version's own words. Nobody
+else notices: parts that have done their work stand by, and hooks hear of the search that was.
 """
 
 from __future__ import annotations
 
 import copy
+import inspect
+from collections.abc import Callable
+from types import FunctionType, SimpleNamespace
 from typing import Any, NoReturn
 
+from torchrec.distributed.planner import planners
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
-from torchrec.distributed.planner.types import ShardingOption
+from torchrec.distributed.planner.types import PlannerError, ShardingOption
+
+from fastplan.bridge import hooks
+from fastplan.bridge.outcome import Outcome
 
 
 class _Two:
     """Proposes what it is given, then sets the counts to those of the whole search."""
 
-    def __init__(
-        self, planner: Any, proposals: list[list[ShardingOption]], counts: tuple[int, int]
-    ) -> None:
+    def __init__(self, planner: Any, proposals: list[Any], counts: tuple[int, int]) -> None:
         self._planner = planner
         self._waiting = list(proposals)
         self._counts = counts
@@ -26,7 +32,7 @@ class _Two:
     def load(self, search_space: Any, enumerator: Any = None) -> None:
         pass
 
-    def propose(self) -> list[ShardingOption] | None:
+    def propose(self) -> Any:
         if self._waiting:
             return self._waiting[0]
         self._planner._num_proposals, self._planner._num_plans = self._counts
@@ -36,26 +42,100 @@ class _Two:
         self._waiting.pop(0)
 
 
+class _Sized:
+    """In place of an option: all that is known of a proposal is how much it stores."""
+
+    def __init__(self, storage: Any) -> None:
+        self.shards = [SimpleNamespace(storage=storage, rank=None)]
+
+
+class _Partitioner:
+    """Fails as the search has failed; asks the planner's own where its words are not known."""
+
+    def __init__(self, own: Any, error: PlannerError | None) -> None:
+        self._own = own
+        self._error = error
+
+    def partition(self, proposal: Any, storage_constraint: Any) -> Any:
+        if isinstance(proposal[0], _Sized):
+            raise PlannerError("too large")
+        if self._error is not None:
+            raise self._error
+        return self._own.partition(proposal=proposal, storage_constraint=storage_constraint)
+
+
+class _StandIn:
+    """Another object in all but a few attributes, whatever that object allows."""
+
+    def __init__(self, real: Any, **attributes: Any) -> None:
+        self.__dict__.update(attributes, _real=real)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return type(self.__dict__["_real"])
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_real"], name)
+
+
+class _Stats:
+    """Statistics that are told of the planner's own parts."""
+
+    def __init__(self, own: Any, **parts: Any) -> None:
+        self._own = own
+        self._parts = parts
+
+    def log(self, **arguments: Any) -> None:
+        self._own.log(**{**arguments, **self._parts})
+
+
 def raise_no_plan(
     planner: Any,
     module: Any,
     sharders: Any,
-    proposals: list[list[ShardingOption]],
+    outcome: Outcome,
     some_option: list[ShardingOption],
-    count: int,
 ) -> NoReturn:
     """Raises the PlannerError that TorchRec raises when none of its proposals can be placed.
 
     There may be no proposal at all; `some_option` then shows TorchRec that there are tables.
     """
+    hooks.after_proposing(planner, outcome)
+    proposals: list[Any] = outcome.failed()
+    options = [option for proposal in proposals for option in proposal] or some_option
+    if outcome.lowest is not None:
+        proposals = [[_Sized(outcome.lowest)], *proposals]
     double = object.__new__(type(planner))
     double.__dict__.update(planner.__dict__)
     double._fastplan = copy.copy(planner._fastplan)
-    double._enumerator = copy.copy(planner._enumerator)
-    options = [option for proposal in proposals for option in proposal] or some_option
-    double._enumerator.enumerate = lambda module, sharders: options
-    double._proposers = [_Two(double, proposals, (count, planner._num_plans))]
+    enumerator, reservation = planner._enumerator, planner._storage_reservation
+    double._enumerator = _StandIn(enumerator, enumerate=lambda module, sharders: options)
+    double._storage_reservation = _StandIn(reservation, reserve=lambda **_: outcome.reserved)
+    double._stats = [
+        _Stats(stats, enumerator=enumerator, storage_reservation=reservation)
+        for stats in planner._stats or ()
+    ]
+    counts = (outcome.proposals, planner._num_plans)
+    double._proposers = [_Two(double, proposals, counts)]
+    double._partitioner = _Partitioner(planner._partitioner, outcome.error)
     double.plan_loader = None
     double._timeout_seconds = None
-    EmbeddingShardingPlanner.plan(double, module, sharders)
+    _plan_telling(lambda **facts: hooks.without_plan(planner, outcome, facts))(
+        double, module, sharders
+    )
     raise AssertionError("a proposal that could not be placed was placed by TorchRec")
+
+
+def _plan_telling(log_planning_result: Callable[..., None]) -> Callable[..., Any]:
+    """TorchRec's method without its loggers, whose hooks are silent but for one of ours."""
+    plan = inspect.unwrap(EmbeddingShardingPlanner.plan)
+    if getattr(plan, "__globals__", None) is not vars(planners) or plan.__closure__:
+        # Somebody has replaced it.
+        return EmbeddingShardingPlanner.plan  # type: ignore[no-any-return]
+    silent = {name: _say_nothing for name in vars(planners) if name.startswith("log_")}
+    names = {**vars(planners), **silent, "log_planning_result": log_planning_result}
+    return FunctionType(plan.__code__, names, plan.__name__, plan.__defaults__)
+
+
+def _say_nothing(*args: Any, **kwargs: Any) -> None:
+    pass
