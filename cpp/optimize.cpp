@@ -83,9 +83,12 @@ class Optimizer {
   bool finished() {
     const bool settled = result_.plan.found()
                              ? upper() <= lower() * (1 + kOptimal)
-                             : lower() > bounds_.relaxation().most() * (1 + kOptimal);
-    const auto why = budget_.ended(settled || !choices_.complete(),
-                                   settings_.moves - result_.moves < settings_.threads);
+                             : lower() > bounds_.relaxation().most() * (1 + kOptimal) ||
+                                   (!choices_.complete() && !choices_.partial());
+    // Where a table has nothing to choose there is no move to make.
+    const bool out_of_moves =
+        !choices_.complete() || settings_.moves - result_.moves < settings_.threads;
+    const auto why = budget_.ended(settled, out_of_moves);
     if (why) result_.stopped_by = *why;
     return why.has_value();
   }

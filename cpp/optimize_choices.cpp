@@ -65,7 +65,12 @@ Choices::Choices(const Problem& problem, std::span<const std::int32_t> keep)
     const auto end = static_cast<std::int32_t>(problem.table_option_begin[t + 1]);
     kept.clear();
     for (auto o = begin; o < end; ++o) {
-      if (can_be_placed(problem.options[o])) kept.push_back(o);
+      if (!can_be_placed(problem.options[o])) continue;
+      if (can_be_told(problem.options[o])) {
+        kept.push_back(o);
+      } else {
+        partial_ = true;
+      }
     }
     double dearest = 0;
     for (const auto o : kept) {
@@ -143,6 +148,12 @@ bool Choices::fits_block(const Option& option, std::int64_t first_shard) const {
   return false;
 }
 
+// A grid may be in a tower whose other tables are all uniform, on any hosts. Tables of a tower
+// would no longer be free of each other's options: such grids are left to TorchRec's plans.
+bool Choices::can_be_told(const Option& option) const {
+  return option.reach != Reach::multi_host || tower_[option.table] < 0;
+}
+
 // Whether the option could be in a plan if it were alone on the cluster.
 bool Choices::can_be_placed(const Option& option) const {
   const auto ranks = static_cast<std::int64_t>(problem_.ranks());
@@ -169,7 +180,7 @@ bool Choices::can_be_placed(const Option& option) const {
     case ShardingType::table_row_wise:
       return option.shards == size && fits_block(option, 0);
     case ShardingType::grid_shard:
-      if (shares_host || option.shards % size != 0) return false;
+      if (option.shards % size != 0) return false;
       for (std::int64_t shard = 0; shard < option.shards; shard += size) {
         if (!fits_block(option, shard)) return false;
       }

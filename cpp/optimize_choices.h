@@ -57,8 +57,10 @@ class Choices {
   const Choice& operator[](std::size_t number) const { return choices_[number]; }
   // The choice that stands for an option; -1 when the option was dropped.
   std::int32_t of_option(std::int32_t option) const { return option_choice_[option]; }
-  // False when a table has nothing to choose: there is no plan.
+  // False when a table has nothing to choose: there is no plan, or none that choices can tell.
   bool complete() const { return complete_; }
+  // Whether options that may be part of a plan are left out.
+  bool partial() const { return partial_; }
 
   // Tables that must share a host; -1 for a table that is free of others.
   std::int32_t tower(std::size_t table) const { return tower_[table]; }
@@ -76,6 +78,7 @@ class Choices {
 
  private:
   void find_towers();
+  bool can_be_told(const Option& option) const;
   bool can_be_placed(const Option& option) const;
   bool fits_everywhere(const Option& option) const;
   bool fits_block(const Option& option, std::int64_t first_shard) const;
@@ -85,6 +88,7 @@ class Choices {
   const Problem& problem_;
   int shift_ = 0;
   bool complete_ = true;
+  bool partial_ = false;
   std::vector<Choice> choices_;
   std::vector<std::int32_t> table_begin_{0};
   std::vector<std::int32_t> option_choice_;

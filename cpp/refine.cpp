@@ -50,13 +50,23 @@ class Refiner {
       least_ += *std::min_element(own.begin(), own.end());
     }
     result_.plan = start;
+    const Draft draft = translator_.draft(start);
+    if (draft.empty()) {
+      result_.value = result_.value_before = value_of(problem, start);
+      return;
+    }
     annealer_.watch(tally_);
-    annealer_.start_from(translator_.draft(start));
+    annealer_.start_from(draft);
     best_ = annealer_.present();
     result_.value = result_.value_before = best_.goal;
   }
 
   Refined run() {
+    // A plan that choices can't tell stays as it is.
+    if (best_.empty()) {
+      result_.stopped_by = Stop::moves;
+      return std::move(result_);
+    }
     double quota =
         std::min(kFirstRound, std::max(1.0, static_cast<double>(settings_.moves) / kFewestRounds));
     for (std::int64_t number = 0; !finished(); ++number) {
@@ -68,6 +78,24 @@ class Refiner {
   }
 
  private:
+  // What a plan comes to, whatever its options.
+  std::int64_t value_of(const Problem& problem, const Plan& plan) {
+    tally_.clear();
+    std::size_t next = 0;
+    for (const auto o : plan.options) {
+      const auto& option = problem.options[o];
+      tally_.add_option(o, 1);
+      std::int32_t rank = 0;
+      for (auto r = option.run_begin; r < option.run_end; ++r) {
+        for (std::int64_t i = 0; i < problem.runs[r].count; ++i) {
+          tally_.add_shard(r, option.reach == Reach::uniform ? rank++ : plan.ranks[next++], 1);
+        }
+      }
+    }
+    tally_.commit();
+    return tally_.value();
+  }
+
   void run_round(std::int64_t number, std::int64_t moves) {
     const auto target = std::max(choices_.fixed(limit_), best_.cost);
     const double hot = kHot[number % kHot.size()];

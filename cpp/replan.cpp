@@ -63,9 +63,12 @@ class Replanner {
     result_.start = point(present);
     Annealer annealer(choices_, settings_.seed, bytes_, home_);
     if (lowers_cost() && settings_.reached.found()) {
-      annealer.start_from(translator_.draft(settings_.reached));
-      present = annealer.present();
-      fits = true;
+      const Draft reached = translator_.draft(settings_.reached);
+      if (!reached.empty()) {
+        annealer.start_from(reached);
+        present = annealer.present();
+        fits = true;
+      }
     }
     for (const double part : settings_.budgets) {
       const auto budget =

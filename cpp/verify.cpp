@@ -9,6 +9,10 @@
 namespace fastplan {
 namespace {
 
+// Of a tower. A grid is placed where it is its tower's only table that is not uniform.
+constexpr std::int64_t kNoHost = -1;
+constexpr std::int64_t kOwnHosts = -2;
+
 std::string about(const Option& option, const std::string& what) {
   return "table " + std::to_string(option.table) + ": " + what;
 }
@@ -59,7 +63,7 @@ std::string verify(const Problem& problem, std::span<const std::int32_t> options
   std::vector<std::uint8_t> covered(problem.tables(), 0);
   std::vector<Storage> used(problem.ranks());
   std::vector<double> cost(problem.ranks(), 0.0);
-  std::vector<std::int64_t> group_host(problem.tables(), -1);
+  std::vector<std::int64_t> group_host(problem.tables(), kNoHost);
   std::size_t next = 0;
   std::vector<std::int32_t> own;
   for (const auto o : options) {
@@ -84,8 +88,12 @@ std::string verify(const Problem& problem, std::span<const std::int32_t> options
       if (auto wrong = check_ranks(problem, option, own); !wrong.empty()) return wrong;
       const auto group = problem.table_group[option.table];
       if (group >= 0) {
-        const std::int64_t host = own[0] / problem.group_size;
-        if (group_host[group] >= 0 && group_host[group] != host) {
+        const bool grid = option.reach == Reach::multi_host;
+        const std::int64_t host = grid ? kOwnHosts : own[0] / problem.group_size;
+        if (group_host[group] != kNoHost && (grid || group_host[group] == kOwnHosts)) {
+          return about(option, "a grid does not share the host of a tower");
+        }
+        if (group_host[group] != kNoHost && group_host[group] != host) {
           return about(option, "it is not on the host of its tower");
         }
         group_host[group] = host;

@@ -192,3 +192,25 @@ def small_problem(**changes: object) -> Problem:
 
 
 DEFAULT_SEARCH = Search(proposers=DEFAULT_PROPOSERS, partitioner=Partitioner())
+
+
+def grid_tower_request(*types: tuple[str, ...], ranks: int = 8, group: int = 4) -> Request:
+    """Tables of one tower, each with sharding types of its own."""
+    tables = [
+        table(f"t{i}", 100_000, 128, menu=i)._replace(tower="a", min_partition=32)
+        for i in range(len(types))
+    ]
+    made = request(tables, ranks, group, ALL_TYPES)
+    return replace(made, menus=tuple(menu_of(own) for own in types))
+
+
+def grid_tower(*types: tuple[str, ...], ranks: int = 8, group: int = 4) -> Problem:
+    """The same with a GiB of memory on each rank."""
+    cluster = Cluster(
+        rank_hbm=(GIB,) * ranks,
+        rank_ddr=(GIB,) * ranks,
+        rank_ssd=(0,) * ranks,
+        local_world_size=group,
+        group_size=group,
+    )
+    return Problem(estimate(grid_tower_request(*types, ranks=ranks, group=group)), cluster)

@@ -15,7 +15,7 @@ from fastplan.core.problem import Problem
 from fastplan.core.solve import verify_plan
 from fastplan.spec.vocabulary import SHARDING_TYPES, UNIFORM_TYPES
 from tests.exact import Exact, tiny_problem
-from tests.problems import DEFAULT_SEARCH, small_problem
+from tests.problems import DEFAULT_SEARCH, grid_tower, small_problem
 
 NAMES = [("sparse", f"t{i}") for i in range(40)]
 NEARLY = 1 + 1e-9
@@ -292,3 +292,16 @@ def test_objectives_of_another_type_are_refused_by_name(fields, told):
 def test_budgets_of_another_type_are_refused_by_name(fields, told):
     with pytest.raises(TypeError, match=re.escape(told)):
         OptimizeSettings(**fields)
+
+
+@pytest.mark.parametrize("minimize", ["memory", "shards", "critical_path"])
+@pytest.mark.parametrize("own", [("grid_shard",), ("grid_shard", "row_wise")])
+def test_a_grid_in_a_tower_has_the_value_that_it_has(minimize, own):
+    problem = grid_tower(own, ("row_wise",))
+    found = optimize(problem, DEFAULT_SEARCH, settings(minimize=minimize, within=0.1))
+    assert verify_plan(problem, found.options, found.ranks, found.rating) == ""
+    assert found.objective <= found.objective_before
+    if minimize == "shards":
+        runs = problem.space.option_run_begin
+        shards = [problem.space.run_count[slice(*runs[o : o + 2])].sum() for o in found.options]
+        assert found.objective == sum(shards)

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from fastplan.core import _native
-from fastplan.core.optimize import OptimizeSettings, check_bound, optimize
+from fastplan.core.optimize import STOPS, OptimizeSettings, check_bound, optimize
 from fastplan.core.problem import Problem
 from fastplan.core.solve import OutOfRange, estimate, solve, verify_plan
 from fastplan.spec.request import MenuItem, Partitioner
 from fastplan.spec.vocabulary import SHARDING_TYPE_INDEX
-from tests.problems import ALL_TYPES, DEFAULT_SEARCH, request, small_problem, table
+from tests.problems import ALL_TYPES, DEFAULT_SEARCH, grid_tower, request, small_problem, table
 
 SHORT = OptimizeSettings(time_budget=None, move_budget=20_000)
 COSTS = ("run_fwd_compute", "run_fwd_comms", "run_bwd_compute", "run_bwd_comms")
@@ -108,6 +108,22 @@ def test_tables_of_a_tower_stay_on_one_host():
         for _ in range(problem.space.run_count[runs].sum()):
             hosts["ab"[number % 2]].add(next(waiting) // 4)
     assert all(len(own) <= 1 for own in hosts.values())
+
+
+@pytest.mark.parametrize("others", [("row_wise",), ("row_wise", "table_row_wise")])
+@pytest.mark.parametrize("own", [("grid_shard",), ("grid_shard", "row_wise")])
+def test_a_grid_in_a_tower_is_kept_and_not_called_optimal(own, others):
+    found = checked(grid_tower(own, others))
+    assert (found.stopped_by == "optimal") == (found.gap < 1e-7)
+
+
+def test_no_plan_is_claimed_only_where_there_is_none():
+    nothing = {"options": np.zeros(0, np.int32), "ranks": np.zeros(0, np.int32)}
+    limits = {"seconds": math.inf, "moves": 1000, "seed": 0, "threads": 1}
+    problem = grid_tower(("grid_shard",), ("row_wise",))
+    result = _native.optimize(problem.columns(), limits, nothing)
+    assert not result["found"]
+    assert STOPS[result["stopped_by"]] == "moves"
 
 
 def test_key_value_columns_are_kept_apart():

@@ -15,7 +15,14 @@ from fastplan.core.solve import OutOfRange, estimate, request_columns, solve, ve
 from fastplan.plans.movement import movement
 from fastplan.replan.held import by_key, held_columns
 from tests.plans.samples import SEEDS, cluster_of, plan_for, random_request, solved
-from tests.problems import ALL_TYPES, DEFAULT_SEARCH, request, table
+from tests.problems import (
+    ALL_TYPES,
+    DEFAULT_SEARCH,
+    grid_tower,
+    grid_tower_request,
+    request,
+    table,
+)
 
 SHORT = ReplanSettings(move_budget=6_000)
 
@@ -201,6 +208,27 @@ def test_towers_stay_on_one_host():
     assert point.found
     assert verify_plan(problem, point.options, point.ranks, point.rating) == ""
     assert point.moved == 0
+
+
+@pytest.mark.parametrize("own", [("grid_shard",), ("grid_shard", "row_wise")])
+def test_a_plan_with_a_grid_in_a_tower_is_no_start(own):
+    asked = grid_tower_request(own, ("row_wise",))
+    problem = grid_tower(own, ("row_wise",))
+    options = problem.space.table_option_begin[:-1].astype(np.int32)
+    ranks = np.arange(16, dtype=np.int32) % 8
+    rating = _native.rate(problem.columns(), {"options": options, "ranks": ranks})
+    assert verify_plan(problem, options, ranks, rating) == ""
+    record = PlanRecord.of(problem.space, options, ranks, rating)
+    held = held_of(asked, plan_for(asked, problem.cluster, DEFAULT_SEARCH, record))
+    for found in (
+        best_ratings(problem, held, budgets=[0.1], settings=SHORT, start=(options, ranks)),
+        fewest_bytes(
+            problem, held, rating=rating, budget=1.0, settings=SHORT, reached=(options, ranks)
+        ),
+    ):
+        for point in found.points:
+            if point.found:
+                assert verify_plan(problem, point.options, point.ranks, point.rating) == ""
 
 
 def test_a_time_limit_ends_the_search():

@@ -1,13 +1,14 @@
 """A made-up solution is rejected with what is wrong about it."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from fastplan.core.problem import Problem
-from fastplan.core.solve import estimate, solve, verify
-from tests.problems import DEFAULT_SEARCH, request, small_problem, table
+from fastplan.core.solve import estimate, solve, verify, verify_plan
+from tests.problems import DEFAULT_SEARCH, grid_tower, request, small_problem, table
 
 PROBLEM = small_problem()
 SOLUTION = solve(PROBLEM, DEFAULT_SEARCH)
@@ -62,3 +63,22 @@ def test_ranks_must_be_legal_for_the_sharding_type(kind, ranks, complaint):
 def test_a_plan_must_fit():
     cluster = replace(PROBLEM.cluster, rank_hbm=(1000,) * 8)
     assert "capacity" in verify(Problem(PROBLEM.space, cluster), SOLUTION)
+
+
+def test_a_grid_in_a_tower_of_uniform_tables_may_be_on_many_hosts():
+    problem = grid_tower(("grid_shard",), ("row_wise",))
+    found = solve(problem, DEFAULT_SEARCH)
+    assert len(set(found.ranks // 4)) > 1
+    assert verify(problem, found) == ""
+
+
+@pytest.mark.parametrize("other", ["grid_shard", "table_row_wise"])
+def test_a_grid_shares_no_host_of_a_tower(other):
+    problem = grid_tower(("grid_shard",), (other,))
+    assert not solve(problem, DEFAULT_SEARCH).found
+    shards = {"grid_shard": 16, "table_row_wise": 4}
+    for kinds in (("grid_shard", other), (other, "grid_shard")):
+        first = problem.space.table_option_begin[:-1].astype(np.int32)
+        options = first if kinds[0] == "grid_shard" else first[::-1]
+        ranks = np.concatenate([np.arange(shards[kind]) % 8 for kind in kinds]).astype(np.int32)
+        assert "tower" in verify_plan(problem, options.copy(), ranks, math.nan)
