@@ -128,6 +128,15 @@ void check_sums(const Problem& problem) {
   if (!(perf < static_cast<double>(kLargestSum))) throw OutOfRange("the model costs too much");
 }
 
+// Ranks may have less than nothing, where more is reserved than there is.
+void check_capacity(std::span<const std::int64_t> capacity, const char* name) {
+  __int128 sum = 0;
+  for (const __int128 bytes : capacity) sum += bytes < 0 ? -bytes : bytes;
+  if (sum >= kLargestSum) {
+    throw OutOfRange("`" + std::string(name) + "` comes to 2 EiB or more over all ranks");
+  }
+}
+
 // What TorchRec's partitioner answers with an assertion or an index error, not a planner error.
 void check_reach(const Problem& problem) {
   std::vector<std::int32_t> members;
@@ -187,6 +196,9 @@ Problem Problem::from(const Columns& c) {
     }
   }
 
+  check_capacity(c.rank_hbm, "rank_hbm");
+  check_capacity(c.rank_ddr, "rank_ddr");
+  check_capacity(c.rank_ssd, "rank_ssd");
   for (std::size_t rank = 0; rank < c.rank_hbm.size(); ++rank) {
     problem.capacity.push_back({c.rank_hbm[rank], c.rank_ddr[rank], c.rank_ssd[rank]});
     problem.capacity_sum += problem.capacity.back();

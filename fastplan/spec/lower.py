@@ -25,9 +25,11 @@ from fastplan.spec.request import (
     Search,
     Table,
 )
+from fastplan.spec.units import format_size
 from fastplan.spec.vocabulary import SHARDING_TYPES
 
 _DEFAULT_HARDWARE = "torchrec"
+_MOST_MEMORY = 2**61  # of a kind, on all ranks together; cpp/problem.cpp has the same limit
 _STOCK_COEFFICIENTS = Coefficients((1.0, 1.0, 1.0, 0.0), None)
 
 
@@ -158,12 +160,21 @@ class _Memory:
         on_host = hardware.device == "cpu"
         main = topology.rank_ddr if on_host else topology.rank_hbm
         hbm = 0 if on_host else hardware.hbm
-        return _Memory(
+        memory = _Memory(
             hbm=topology.rank_hbm or (hbm,) * ranks,
             ddr=topology.rank_ddr or (hardware.ddr,) * ranks,
             ssd=topology.rank_ssd or (hardware.ssd,) * ranks,
             main=main or (),
         )
+        for tier in ("hbm", "ddr", "ssd"):
+            sizes = getattr(memory, tier)
+            if sum(sizes) >= _MOST_MEMORY:
+                name = tier if getattr(topology, f"rank_{tier}") is None else f"rank_{tier}"
+                raise CannotPlan(
+                    f"`topology.{name}`: {format_size(max(sizes))} on a rank are too much for "
+                    f"{ranks} ranks: give less than {format_size(_MOST_MEMORY // ranks)}"
+                )
+        return memory
 
 
 class _Lowering:

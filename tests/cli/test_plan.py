@@ -70,6 +70,25 @@ def test_too_large_a_model(tmp_path, capsys):
     assert main((*words[:-1], "32")) == 0
 
 
+@pytest.mark.parametrize(
+    ("memory", "field"),
+    [
+        ({"ssd": 1 << 60}, "topology.ssd"),
+        ({"ddr": (1 << 63) - 1}, "topology.ddr"),
+        ({"rank_hbm": [1 << 61] + [1 << 30] * 7}, "topology.rank_hbm"),
+    ],
+)
+def test_memory_beyond_what_can_be_added_up(tmp_path, capsys, memory, field):
+    file = tmp_path / "spec.json"
+    topology = {"world_size": 8, "local_world_size": 8, "hbm": "80GiB", **memory}
+    tables = [{"name": "t", "rows": 1000, "dim": 64}]
+    file.write_text(json.dumps({"model": "m", "tables": tables, "topology": topology}))
+    assert main(("plan", str(file))) == 1
+    error = told(capsys)
+    assert f"`{field}`" in error and "less than 256 PiB" in error
+    assert "Traceback" not in error
+
+
 def test_a_batch_that_leaves_no_memory(spec, capsys):
     assert plan(spec, "--world-size", "8", "--batch-size", "100000000") == 2
     assert "the reservation leaves -" in capsys.readouterr().out

@@ -101,6 +101,17 @@ def test_values_beyond_exact_arithmetic_are_refused(name, value):
         _native.solve({**made, name: changed}, SETTINGS)
 
 
+@pytest.mark.parametrize("tier", ["rank_hbm", "rank_ddr", "rank_ssd"])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_capacities_are_refused_where_their_sum_is_beyond_exact_arithmetic(tier, sign):
+    small = np.full(8, sign * ((1 << 58) - 1))
+    _native.solve(columns(**{tier: small}), SETTINGS)
+    each = (1 << 58, 1 << 60, 1 << 61, (1 << 63) - 1)
+    for capacity in (*(np.full(8, sign * n) for n in each), np.array([-(1 << 63)] + [0] * 7)):
+        with pytest.raises(OutOfRange, match=tier):
+            _native.solve(columns(**{tier: capacity}), SETTINGS)
+
+
 def test_an_unknown_proposer_is_refused():
     proposer = {**_proposer(Proposer(kind="greedy")), "kind": 9}
     with pytest.raises(TypeError, match="kind"):
