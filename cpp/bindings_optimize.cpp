@@ -37,6 +37,23 @@ py::dict write_certificate(Certificate&& certificate) {
   return out;
 }
 
+// Ranks beyond the last whole host are on no host that could be looked up.
+void check_hosts(const Problem& problem, std::span<const std::int32_t> options,
+                 std::span<const std::int32_t> ranks) {
+  for (const auto o : options) {
+    const auto& option = problem.options[o];
+    if (option.reach == Reach::uniform) continue;
+    const auto own = ranks.first(option.shards);
+    ranks = ranks.subspan(option.shards);
+    if (option.reach == Reach::device) continue;
+    for (const auto rank : own) {
+      if (rank / problem.group_size >= problem.hosts) {
+        throw py::type_error("`ranks` must be on whole hosts where an option is bound to hosts");
+      }
+    }
+  }
+}
+
 }  // namespace
 
 void settle_signal() {
@@ -55,11 +72,18 @@ Plan read_plan(const Problem& problem, std::span<const std::int32_t> options,
   check_index(options, problem.options.size(), "options");
   check_index(ranks, problem.ranks(), "ranks");
   std::size_t shards = 0;
+  std::vector<std::uint8_t> covered(problem.tables(), 0);
   for (const auto o : options) {
     const auto& option = problem.options[o];
-    if (option.reach != Reach::uniform) shards += static_cast<std::size_t>(option.shards);
+    if (covered[option.table]++) throw py::type_error("`options` must name each table once");
+    if (option.reach != Reach::uniform) {
+      shards += static_cast<std::size_t>(option.shards);
+    } else if (option.shards != static_cast<std::int64_t>(problem.ranks())) {
+      throw py::type_error("`options` must have one shard per rank where they are uniform");
+    }
   }
   if (shards != ranks.size()) throw py::type_error("`ranks` must have one entry per shard");
+  check_hosts(problem, options, ranks);
   plan.options.assign(options.begin(), options.end());
   plan.ranks.assign(ranks.begin(), ranks.end());
   plan.rating = rate(problem, plan);

@@ -1,15 +1,19 @@
 """The native functions name the column that is wrong, and never crash on bad ones."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 
 from fastplan.core import _native
-from fastplan.core.solve import OutOfRange, _proposer, request_columns
+from fastplan.core.goals import goal_of
+from fastplan.core.problem import Problem
+from fastplan.core.replan import NOT_HELD
+from fastplan.core.solve import OutOfRange, _proposer, estimate, request_columns
 from fastplan.spec.request import Partitioner, Proposer
+from fastplan.spec.vocabulary import SHARDING_TYPE_INDEX
 from tests.plans.samples import random_request
-from tests.problems import DEFAULT_SEARCH, small_problem
+from tests.problems import DEFAULT_SEARCH, GIB, request, small_problem, table
 
 SETTINGS = {
     "partitioner": asdict(Partitioner()),
@@ -130,3 +134,105 @@ def test_inputs_are_not_changed():
     before = {name: np.copy(value) for name, value in made.items()}
     _native.solve(made, SETTINGS)
     assert all(np.array_equal(before[name], made[name]) for name in made)
+
+
+def nothing():
+    return np.zeros(0, np.int32)
+
+
+LIMITS = {"seconds": 5.0, "moves": 2000, "seed": 0, "threads": 1}
+
+
+def held(problem):
+    """Nothing of the tables is anywhere."""
+    tables = problem.space.tables
+    none = dict.fromkeys(
+        ("held_row", "held_column", "held_rows", "held_columns", "held_rank"), np.zeros(0, np.int64)
+    )
+    sizes = dict.fromkeys(("table_rows", "table_dim", "table_element_size"), np.ones(tables, int))
+    unknown = np.full(tables, NOT_HELD, np.uint8)
+    return {
+        **none,
+        **sizes,
+        "table_held_begin": np.zeros(tables + 1, np.int64),
+        "table_held_type": unknown,
+        "table_held_kernel": unknown,
+        "table_state": np.zeros(tables),
+    }
+
+
+REPLAN = {
+    "lower_bytes": True,
+    "target": 1e6,
+    "budgets": [1.0],
+    "moves": 2000,
+    "seed": 0,
+    "seconds": 5.0,
+    "reached_options": nothing(),
+    "reached_ranks": nothing(),
+}
+
+
+def takers(problem, options, ranks):
+    """Whatever is given a plan."""
+    made, plan = problem.columns(), {"options": options, "ranks": ranks}
+    goal = goal_of(problem.space, "memory").columns()
+    reached = {**REPLAN, "reached_options": options, "reached_ranks": ranks}
+    yield lambda: _native.rate(made, plan)
+    yield lambda: _native.optimize(made, LIMITS, plan)
+    yield lambda: _native.refine(made, LIMITS, plan, 1e6, goal)
+    yield lambda: _native.moved_bytes(made, held(problem), plan)
+    yield lambda: _native.replan(made, held(problem), reached)
+
+
+def of_kind(problem, kind):
+    """The first option of each table that has the sharding type."""
+    numbers = np.flatnonzero(problem.space.option_type == SHARDING_TYPE_INDEX[kind])
+    tables = np.searchsorted(problem.space.table_option_begin, numbers, side="right")
+    return numbers[np.unique(tables, return_index=True)[1]].astype(np.int32)
+
+
+def test_a_plan_is_taken():
+    problem = small_problem()
+    for take in takers(problem, of_kind(problem, "row_wise"), nothing()):
+        take()
+
+
+def test_a_plan_must_name_each_table_once():
+    problem = small_problem()
+    options = np.repeat(of_kind(problem, "table_wise")[:1], 6)
+    for take in takers(problem, options, np.zeros(6, np.int32)):
+        with pytest.raises(TypeError, match="options"):
+            take()
+
+
+@pytest.mark.parametrize("shards", [1, 7, 1 << 22])
+def test_a_uniform_option_of_a_plan_must_have_a_shard_per_rank(shards):
+    problem = small_problem()
+    options = of_kind(problem, "row_wise")
+    begin, end = problem.space.option_run_begin[options[0] : options[0] + 2]
+    assert end == begin + 1
+    count = problem.space.run_count.copy()
+    count[begin] = shards
+    problem = Problem(replace(problem.space, run_count=count), problem.cluster)
+    for take in takers(problem, options, nothing()):
+        with pytest.raises(TypeError, match="options"):
+            take()
+
+
+@pytest.mark.parametrize("kind", ["table_row_wise", "table_column_wise", "grid_shard"])
+def test_a_plan_has_host_shards_on_whole_hosts(kind):
+    made = request([table("t", 1000, 512)], 3, 3, (kind,))
+    cluster = replace(
+        small_problem().cluster, rank_hbm=(GIB,) * 4, rank_ddr=(GIB,) * 4, rank_ssd=(0,) * 4
+    )
+    problem = Problem(estimate(made), replace(cluster, group_size=3, local_world_size=3))
+    runs = slice(*problem.space.option_run_begin[:2])
+    shards = int(problem.space.run_count[runs].sum())
+    ranks = np.arange(shards, dtype=np.int32) % 3
+    for take in takers(problem, np.zeros(1, np.int32), ranks):
+        take()
+    ranks[-3:] = 3
+    for take in takers(problem, np.zeros(1, np.int32), ranks):
+        with pytest.raises(TypeError, match="ranks"):
+            take()
