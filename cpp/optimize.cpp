@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <exception>
+#include <system_error>
 #include <thread>
 
 #include "anneal.h"
@@ -177,15 +179,35 @@ class Optimizer {
     packings_ = lower() > before ? packings_ + 1 : kPacking.size();
   }
 
-  // Runs all workers but the first on threads of their own, and `first` on this one.
+  // Runs all workers but the first on threads of their own, and `first` on this one. Workers whose
+  // threads can't be started follow on this one: what is found does not depend on threads.
   void run_workers(const Round& round, const std::function<void()>& first) {
-    std::vector<std::thread> threads;
-    for (std::size_t i = 1; i < workers_.size(); ++i) {
-      threads.emplace_back(
-          [&, i] { workers_[i].run(round, [this] { return budget_.stopped(); }); });
+    std::vector<std::exception_ptr> failed(workers_.size());
+    {
+      std::vector<std::jthread> threads;
+      threads.reserve(workers_.size());
+      std::size_t begun = 1;
+      try {
+        for (; begun < workers_.size(); ++begun) {
+          threads.emplace_back([&, i = begun] {
+            try {
+              workers_[i].run(round, [this] { return budget_.stopped(); });
+            } catch (...) {
+              failed[i] = std::current_exception();
+            }
+          });
+        }
+      } catch (const std::system_error&) {
+        // The system has no more threads.
+      }
+      first();
+      for (; begun < workers_.size(); ++begun) {
+        workers_[begun].run(round, [this] { return budget_.stopped_or_interrupted(); });
+      }
     }
-    first();
-    for (auto& thread : threads) thread.join();
+    for (const auto& each : failed) {
+      if (each) std::rethrow_exception(each);
+    }
   }
 
   // Adds up a round in the order of the workers, so that threads leave no trace.

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,6 +16,7 @@ from fastplan.core.problem import Problem
 from fastplan.core.solve import OutOfRange, estimate, solve, verify_plan
 from fastplan.spec.request import MenuItem, Partitioner
 from fastplan.spec.vocabulary import SHARDING_TYPE_INDEX
+from tests.interpreter import python
 from tests.problems import ALL_TYPES, DEFAULT_SEARCH, grid_tower, request, small_problem, table
 
 SHORT = OptimizeSettings(time_budget=None, move_budget=20_000)
@@ -322,3 +324,22 @@ def test_an_interrupt_keeps_the_plan_and_other_signals_raise(name, status, print
         [sys.executable, "-c", INTERRUPTED, name], capture_output=True, text=True, timeout=120
     )
     assert (result.returncode, result.stdout) == (status, printed), result.stderr
+
+
+@pytest.mark.skipif("asan" in os.environ.get("LD_PRELOAD", ""), reason="needs all address space")
+def test_threads_that_do_not_start_change_nothing():
+    code = """
+import resource
+from fastplan.core.optimize import OptimizeSettings, optimize
+from tests.problems import DEFAULT_SEARCH, small_problem
+if LIMITED:
+    with open("/proc/self/statm") as stream:
+        used = int(stream.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20),) * 2)
+settings = OptimizeSettings(time_budget=None, move_budget=64_000, threads=64)
+found = optimize(small_problem(), DEFAULT_SEARCH, settings)
+print(found.rating, found.moves, found.options.tolist(), found.ranks.tolist())
+"""
+    free, limited = (python(code.replace("LIMITED", str(each))) for each in (False, True))
+    assert free == limited
+    assert int(free.split()[1]) > 0
