@@ -60,6 +60,19 @@ T scalar(const py::dict& from, const char* name) {
   }
 }
 
+// NaN is neither: comparisons with it would never end a search.
+inline void check_not_negative(double value, const char* name) {
+  if (!(value >= 0)) {
+    throw py::type_error("`" + std::string(name) + "` must be a number that is not negative");
+  }
+}
+
+inline double not_negative(const py::dict& from, const char* name) {
+  const auto value = scalar<double>(from, name);
+  check_not_negative(value, name);
+  return value;
+}
+
 // A compiled function by its address; null for zero.
 template <typename Function>
 Function function_at(std::uintptr_t address) {

@@ -94,7 +94,7 @@ namespace {
 
 OptimizeSettings read_settings(const py::dict& columns) {
   OptimizeSettings settings;
-  settings.seconds = scalar<double>(columns, "seconds");
+  settings.seconds = not_negative(columns, "seconds");
   settings.moves = scalar<std::int64_t>(columns, "moves");
   settings.seed = scalar<std::uint64_t>(columns, "seed");
   settings.threads = scalar<std::int32_t>(columns, "threads");
@@ -131,7 +131,7 @@ py::dict optimize_columns(const py::dict& problem_columns, const py::dict& setti
 
 py::dict bound_columns(const py::dict& problem_columns, const py::dict& settings) {
   const Columns columns = read_problem(problem_columns);
-  const auto upper = scalar<double>(settings, "upper");
+  const auto upper = not_negative(settings, "upper");
   const auto evaluations = scalar<std::int64_t>(settings, "evaluations");
   const auto knapsacks = scalar<std::int64_t>(settings, "knapsacks");
   Certificate certificate;
@@ -185,6 +185,7 @@ py::dict refine_columns(const py::dict& problem_columns, const py::dict& setting
   const Goal goal = read_goal(goal_columns, columns);
   const OptimizeSettings settings = read_settings(settings_columns);
   if (options.empty()) throw py::type_error("`options` must be those of a plan");
+  check_not_negative(limit, "limit");
   Refined result;
   {
     py::gil_scoped_release unlocked;

@@ -61,7 +61,7 @@ HeldColumns read_held(const py::dict& c, const py::dict& problem) {
 ReplanSettings read_settings(const py::dict& c) {
   ReplanSettings settings;
   settings.lowers = scalar<bool>(c, "lower_bytes") ? Lowers::bytes : Lowers::cost;
-  settings.target = scalar<double>(c, "target");
+  settings.target = not_negative(c, "target");
   settings.budgets = scalar<std::vector<double>>(c, "budgets");
   for (const double budget : settings.budgets) {
     // All bytes may move to every rank at most.
@@ -70,7 +70,7 @@ ReplanSettings read_settings(const py::dict& c) {
   }
   settings.moves = scalar<std::int64_t>(c, "moves");
   settings.seed = scalar<std::uint64_t>(c, "seed");
-  settings.seconds = scalar<double>(c, "seconds");
+  settings.seconds = not_negative(c, "seconds");
   settings.interrupted = signal_is_pending;
   return settings;
 }

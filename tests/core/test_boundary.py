@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fastplan.core import _native
+from fastplan.core.certificate import lower_bound
 from fastplan.core.goals import goal_of
 from fastplan.core.problem import Problem
 from fastplan.core.replan import NOT_HELD
@@ -235,4 +236,23 @@ def test_a_plan_has_host_shards_on_whole_hosts(kind):
     ranks[-3:] = 3
     for take in takers(problem, np.zeros(1, np.int32), ranks):
         with pytest.raises(TypeError, match="ranks"):
+            take()
+
+
+@pytest.mark.parametrize("value", [np.nan, -1.0, -np.inf])
+def test_a_limit_that_is_not_a_number_is_a_type_error_that_names_it(value):
+    problem = small_problem()
+    made, options = problem.columns(), of_kind(problem, "row_wise")
+    plan = {"options": options, "ranks": nothing()}
+    goal = goal_of(problem.space, "memory").columns()
+    limits = {**LIMITS, "seconds": value}
+    for name, take in (
+        ("upper", lambda: lower_bound(problem, upper=value)),
+        ("limit", lambda: _native.refine(made, LIMITS, plan, value, goal)),
+        ("seconds", lambda: _native.refine(made, limits, plan, 1e6, goal)),
+        ("seconds", lambda: _native.optimize(made, limits, plan)),
+        ("target", lambda: _native.replan(made, held(problem), {**REPLAN, "target": value})),
+        ("seconds", lambda: _native.replan(made, held(problem), {**REPLAN, "seconds": value})),
+    ):
+        with pytest.raises(TypeError, match=name):
             take()
