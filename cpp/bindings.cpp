@@ -72,7 +72,11 @@ PartitionerSettings read_partitioner(const py::dict& c) {
   return settings;
 }
 
-ProposerSettings read_proposer(const py::dict& c) {
+// Bins that TorchRec itself could hardly go through.
+constexpr std::int64_t kMostBins = std::int64_t{1} << 20;
+constexpr std::int64_t kMostBinsOfAll = std::int64_t{1} << 31;
+
+ProposerSettings read_proposer(const py::dict& c, const Columns& problem) {
   ProposerSettings settings;
   const auto kind = scalar<std::uint8_t>(c, "kind");
   if (kind > static_cast<std::uint8_t>(kLastProposerKind)) {
@@ -86,6 +90,15 @@ ProposerSettings read_proposer(const py::dict& c) {
   settings.max_proposals = scalar<std::int64_t>(c, "max_proposals");
   settings.bins_per_device = scalar<std::int64_t>(c, "bins_per_device");
   settings.exhausted = scalar<bool>(c, "exhausted");
+  const auto bins = settings.bins_per_device;
+  if (settings.kind == ProposerKind::dynamic_programming &&
+      (bins < 1 || bins > kMostBins ||
+       bins * static_cast<std::int64_t>(problem.rank_hbm.size()) >= kMostBinsOfAll)) {
+    throw OutOfRange(
+        "`bins_per_device` must be at least 1, at most 2^20, and below 2^31 over all "
+        "ranks, not " +
+        std::to_string(bins));
+  }
   return settings;
 }
 
@@ -112,11 +125,11 @@ py::list write_reports(const std::vector<ProposerReport>& reports) {
   return out;
 }
 
-SearchSettings read_settings(const py::dict& c) {
+SearchSettings read_settings(const py::dict& c, const Columns& problem) {
   SearchSettings settings;
   settings.partitioner = read_partitioner(scalar<py::dict>(c, "partitioner"));
   for (const auto proposer : scalar<py::list>(c, "proposers")) {
-    settings.proposers.push_back(read_proposer(py::cast<py::dict>(proposer)));
+    settings.proposers.push_back(read_proposer(py::cast<py::dict>(proposer), problem));
   }
   settings.exhaustive = scalar<bool>(c, "exhaustive");
   settings.timeout_seconds = scalar<double>(c, "timeout_seconds");
@@ -127,14 +140,14 @@ SearchSettings read_settings(const py::dict& c) {
 
 std::vector<std::int64_t> count(const py::dict& problem_columns, const py::dict& settings_columns) {
   const Columns columns = read_problem(problem_columns);
-  const SearchSettings settings = read_settings(settings_columns);
+  const SearchSettings settings = read_settings(settings_columns, columns);
   py::gil_scoped_release unlocked;
   return count_plans(Problem::from(columns), settings);
 }
 
 py::dict solve(const py::dict& problem_columns, const py::dict& settings_columns) {
   const Columns columns = read_problem(problem_columns);
-  const SearchSettings settings = read_settings(settings_columns);
+  const SearchSettings settings = read_settings(settings_columns, columns);
   SearchResult result;
   {
     py::gil_scoped_release unlocked;
@@ -157,7 +170,7 @@ py::dict solve(const py::dict& problem_columns, const py::dict& settings_columns
 py::dict propose(const py::dict& problem_columns, const py::dict& proposer, std::int64_t begin,
                  std::int64_t end) {
   const Columns columns = read_problem(problem_columns);
-  const ProposerSettings settings = read_proposer(proposer);
+  const ProposerSettings settings = read_proposer(proposer, columns);
   std::vector<std::int32_t> rows;
   std::vector<std::int32_t> order;
   std::int64_t size = 0;
@@ -217,6 +230,8 @@ std::string verify_columns(const py::dict& problem_columns,
                            const py::array_t<std::int32_t, py::array::c_style>& ranks,
                            double rating, std::uintptr_t objective) {
   const Columns columns = read_problem(problem_columns);
+  check_aligned<std::int32_t>(options, "options");
+  check_aligned<std::int32_t>(ranks, "ranks");
   const std::span<const std::int32_t> chosen(options.data(), options.size());
   const std::span<const std::int32_t> placed(ranks.data(), ranks.size());
   py::gil_scoped_release unlocked;

@@ -34,6 +34,13 @@ inline py::object item(const py::dict& from, const char* name) {
 }
 
 template <typename T>
+void check_aligned(const py::array& array, const char* name) {
+  if (array.size() > 0 && reinterpret_cast<std::uintptr_t>(array.data()) % alignof(T) != 0) {
+    throw py::type_error("`" + std::string(name) + "` must be aligned");
+  }
+}
+
+template <typename T>
 std::span<const T> column(const py::dict& from, const char* name, std::ptrdiff_t length = -1) {
   const py::object value = item(from, name);
   if (!py::isinstance<py::array_t<T>>(value)) {
@@ -44,6 +51,7 @@ std::span<const T> column(const py::dict& from, const char* name, std::ptrdiff_t
   if (array.ndim() != 1 || !(array.flags() & py::array::c_style)) {
     throw py::type_error("`" + std::string(name) + "` must be one-dimensional and contiguous");
   }
+  check_aligned<T>(array, name);
   if (length >= 0 && array.shape(0) != length) {
     throw py::type_error("`" + std::string(name) + "` must have " + std::to_string(length) +
                          " entries, not " + std::to_string(array.shape(0)));
@@ -59,6 +67,20 @@ T scalar(const py::dict& from, const char* name) {
     throw py::type_error("`" + std::string(name) + "` has the wrong type");
   }
 }
+
+// A number with limits of its own, both of which it may reach.
+inline std::int64_t number(const py::dict& from, const char* name, std::int64_t least,
+                           std::int64_t most) {
+  const auto value = scalar<std::int64_t>(from, name);
+  if (value < least || value > most) {
+    throw py::type_error("`" + std::string(name) + "` must be between " + std::to_string(least) +
+                         " and " + std::to_string(most) + ", not " + std::to_string(value));
+  }
+  return value;
+}
+
+// What is counted down stays far from where it would wrap around.
+inline constexpr std::int64_t kNoLimit = std::int64_t{1} << 62;
 
 // NaN is neither: comparisons with it would never end a search.
 inline void check_not_negative(double value, const char* name) {

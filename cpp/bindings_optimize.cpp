@@ -15,6 +15,9 @@ using namespace fastplan;
 
 namespace {
 
+constexpr std::int64_t kMostThreads = 256;
+constexpr std::int64_t kMostChannels = std::int64_t{1} << 24;
+
 py::dict write_certificate(Certificate&& certificate) {
   std::vector<double> low, high, uniform;
   std::vector<std::array<double, 3>> memory;
@@ -95,11 +98,10 @@ namespace {
 OptimizeSettings read_settings(const py::dict& columns) {
   OptimizeSettings settings;
   settings.seconds = not_negative(columns, "seconds");
-  settings.moves = scalar<std::int64_t>(columns, "moves");
+  settings.moves = number(columns, "moves", 0, kNoLimit);
   settings.seed = scalar<std::uint64_t>(columns, "seed");
-  settings.threads = scalar<std::int32_t>(columns, "threads");
+  settings.threads = static_cast<std::int32_t>(number(columns, "threads", 1, kMostThreads));
   settings.interrupted = signal_is_pending;
-  if (settings.threads < 1) throw py::type_error("`threads` must be at least 1");
   return settings;
 }
 
@@ -132,8 +134,8 @@ py::dict optimize_columns(const py::dict& problem_columns, const py::dict& setti
 py::dict bound_columns(const py::dict& problem_columns, const py::dict& settings) {
   const Columns columns = read_problem(problem_columns);
   const auto upper = not_negative(settings, "upper");
-  const auto evaluations = scalar<std::int64_t>(settings, "evaluations");
-  const auto knapsacks = scalar<std::int64_t>(settings, "knapsacks");
+  const auto evaluations = number(settings, "evaluations", 0, kNoLimit);
+  const auto knapsacks = number(settings, "knapsacks", 0, kNoLimit);
   Certificate certificate;
   double most = 0;
   bool interrupted = false;
@@ -166,8 +168,8 @@ Goal read_goal(const py::dict& columns, const Columns& problem) {
   const auto options = static_cast<std::ptrdiff_t>(problem.option_type.size());
   const auto own = column<std::int64_t>(columns, "option_amount", options);
   Goal goal;
-  goal.channels = scalar<std::int32_t>(columns, "channels");
-  check_index(channel, static_cast<std::size_t>(std::max(goal.channels, 0)), "part_channel");
+  goal.channels = static_cast<std::int32_t>(number(columns, "channels", 0, kMostChannels));
+  check_index(channel, static_cast<std::size_t>(goal.channels), "part_channel");
   if (!std::is_sorted(begin.begin(), begin.end()) || begin.front() != 0 || begin.back() != parts) {
     throw py::type_error("`run_part_begin` must rise from 0 to the number of parts");
   }

@@ -13,6 +13,7 @@ namespace {
 HeldColumns read_held(const py::dict& c, const py::dict& problem) {
   HeldColumns in;
   const auto offsets = column<std::int64_t>(problem, "table_option_begin");
+  if (offsets.empty()) throw py::type_error("`table_option_begin` must start with 0");
   const auto tables = static_cast<std::ptrdiff_t>(offsets.size()) - 1;
   const auto runs = static_cast<std::ptrdiff_t>(column<std::int64_t>(problem, "run_count").size());
   in.run_rows = column<std::int64_t>(problem, "run_rows", runs);
@@ -68,7 +69,7 @@ ReplanSettings read_settings(const py::dict& c) {
     if (!(budget >= 0 && budget <= 1e4))
       throw py::type_error("`budgets` must be between 0 and 1e4");
   }
-  settings.moves = scalar<std::int64_t>(c, "moves");
+  settings.moves = number(c, "moves", 0, kNoLimit);
   settings.seed = scalar<std::uint64_t>(c, "seed");
   settings.seconds = not_negative(c, "seconds");
   settings.interrupted = signal_is_pending;

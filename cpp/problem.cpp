@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::int64_t kLargestSum = std::int64_t{1} << 61;
 constexpr std::int64_t kMostShards = std::int64_t{1} << 24;
+constexpr std::int64_t kMostRanks = std::int64_t{1} << 24;
 
 [[noreturn]] void wrong(const std::string& column, const std::string& must) {
   throw std::invalid_argument("`" + column + "` must " + must);
@@ -19,10 +20,15 @@ constexpr std::int64_t kMostShards = std::int64_t{1} << 24;
 
 void check_offsets(std::span<const std::int64_t> begin, std::size_t end, const char* name) {
   if (begin.empty() || begin.front() != 0) wrong(name, "start with 0");
+  if (begin.size() == 1) wrong(name, "have something to begin");
   for (std::size_t i = 1; i < begin.size(); ++i) {
     if (begin[i] <= begin[i - 1]) wrong(name, "increase: nothing may be empty");
   }
   if (begin.back() != static_cast<std::int64_t>(end)) wrong(name, "end with the last row");
+}
+
+void check_size(std::int64_t size, const char* name) {
+  if (size < 1 || size > kMostRanks) wrong(name, "be between 1 and 2^24");
 }
 
 bool same_bits(const Perf& a, const Perf& b) {
@@ -162,8 +168,8 @@ Problem Problem::from(const Columns& c) {
   check_offsets(c.table_option_begin, c.option_type.size(), "table_option_begin");
   check_offsets(c.option_run_begin, c.run_count.size(), "option_run_begin");
   if (c.rank_hbm.empty()) wrong("rank_hbm", "have at least one rank");
-  if (c.local_world_size < 1) wrong("local_world_size", "be positive");
-  if (c.group_size < 1) wrong("group_size", "be positive");
+  check_size(c.local_world_size, "local_world_size");
+  check_size(c.group_size, "group_size");
 
   Problem problem;
   problem.table_option_begin.assign(c.table_option_begin.begin(), c.table_option_begin.end());

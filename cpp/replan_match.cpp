@@ -11,13 +11,13 @@ namespace {
 // What each place of a draft would keep in the place of another.
 class Gains {
  public:
-  explicit Gains(std::int32_t places) : places_(places), gain_(places * places, 0) {}
+  explicit Gains(std::size_t places) : places_(places), gain_(places * places, 0) {}
 
-  std::int64_t& at(std::int32_t from, std::int32_t to) { return gain_[from * places_ + to]; }
-  std::int64_t at(std::int32_t from, std::int32_t to) const { return gain_[from * places_ + to]; }
+  std::int64_t& at(std::size_t from, std::size_t to) { return gain_[from * places_ + to]; }
+  std::int64_t at(std::size_t from, std::size_t to) const { return gain_[from * places_ + to]; }
 
  private:
-  std::int32_t places_;
+  std::size_t places_;
   std::vector<std::int64_t> gain_;
 };
 
@@ -51,7 +51,7 @@ Draft matched(const Choices& choices, const MoveBytes& bytes, const Draft& draft
   const auto& problem = choices.problem();
   const auto size = static_cast<std::int32_t>(problem.group_size);
   const auto hosts = static_cast<std::int32_t>(problem.hosts);
-  Gains by_rank(static_cast<std::int32_t>(problem.ranks())), by_host(hosts);
+  Gains by_rank(problem.ranks()), by_host(hosts);
   for (std::size_t t = 0; t < choices.tables(); ++t) {
     const auto& choice = choices[draft.choice[t]];
     auto& gains = choice.spread == Spread::hosts ? by_host : by_rank;

@@ -1,6 +1,6 @@
 """The native functions name the column that is wrong, and never crash on bad ones."""
 
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 
 import numpy as np
 import pytest
@@ -8,13 +8,13 @@ import pytest
 from fastplan.core import _native
 from fastplan.core.certificate import lower_bound
 from fastplan.core.goals import goal_of
-from fastplan.core.problem import Problem
+from fastplan.core.problem import Problem, SearchSpace
 from fastplan.core.replan import NOT_HELD
 from fastplan.core.solve import OutOfRange, _proposer, estimate, request_columns
 from fastplan.spec.request import Partitioner, Proposer
 from fastplan.spec.vocabulary import SHARDING_TYPE_INDEX
 from tests.plans.samples import random_request
-from tests.problems import DEFAULT_SEARCH, GIB, request, small_problem, table
+from tests.problems import ALL_PROPOSERS, DEFAULT_SEARCH, GIB, request, small_problem, table
 
 SETTINGS = {
     "partitioner": asdict(Partitioner()),
@@ -72,6 +72,9 @@ def test_an_estimate_of_a_kind_with_no_meaning_is_a_type_error_that_names_it(nam
         ("option_run_begin", lambda c: np.zeros_like(c)),
         ("run_count", np.zeros_like),
         ("option_type", lambda c: np.full_like(c, 200)),
+        ("group_size", lambda c: 1 << 32),
+        ("group_size", lambda c: (1 << 24) + 1),
+        ("local_world_size", lambda c: 1 << 32),
     ],
 )
 def test_columns_that_contradict_each_other_are_a_value_error_that_names_one(name, change):
@@ -256,3 +259,89 @@ def test_a_limit_that_is_not_a_number_is_a_type_error_that_names_it(value):
     ):
         with pytest.raises(TypeError, match=name):
             take()
+
+
+def unaligned(array):
+    return np.frombuffer(b"x" + array.tobytes(), array.dtype, offset=1)
+
+
+@pytest.mark.parametrize("name", ["rank_ddr", "run_fwd_compute", "table_group", "option_key"])
+def test_an_unaligned_column_is_a_type_error_that_names_it(name):
+    made = columns()
+    with pytest.raises(TypeError, match=f"{name}.*aligned"):
+        _native.solve({**made, name: unaligned(made[name])}, SETTINGS)
+
+
+@pytest.mark.parametrize("name", ["options", "ranks"])
+def test_an_unaligned_plan_is_a_type_error_that_names_it(name):
+    plan = {"options": np.zeros(6, np.int32), "ranks": np.zeros(6, np.int32)}
+    plan[name] = unaligned(plan[name])
+    with pytest.raises(TypeError, match=f"{name}.*aligned"):
+        _native.verify(columns(), plan["options"], plan["ranks"], 0.0)
+
+
+@pytest.mark.parametrize("bins", [-(1 << 63), 0, (1 << 20) + 1, 1 << 61, (1 << 63) - 1])
+def test_bins_beyond_what_can_be_gone_through_are_left_to_torchrec(bins):
+    proposer = {**_proposer(Proposer(kind="dynamic_programming")), "bins_per_device": bins}
+    with pytest.raises(OutOfRange, match="bins_per_device"):
+        _native.solve(columns(), {**SETTINGS, "proposers": [proposer]})
+    with pytest.raises(OutOfRange, match="bins_per_device"):
+        _native.propose(columns(), proposer, 0, 1)
+
+
+@pytest.mark.parametrize("value", [-(1 << 63), -1, (1 << 62) + 1, (1 << 63) - 1])
+def test_counts_beyond_their_limits_are_type_errors_that_name_them(value):
+    problem = small_problem()
+    made, options = problem.columns(), of_kind(problem, "row_wise")
+    plan = {"options": options, "ranks": nothing()}
+    goal = goal_of(problem.space, "memory").columns()
+    bound = {"upper": 1.0, "evaluations": 10, "knapsacks": 10}
+    for name in ("evaluations", "knapsacks"):
+        with pytest.raises(TypeError, match=name):
+            _native.lower_bound(made, {**bound, name: value})
+    for name in ("moves", "threads"):
+        with pytest.raises(TypeError, match=name):
+            _native.optimize(made, {**LIMITS, name: value}, plan)
+    with pytest.raises(TypeError, match="channels"):
+        _native.refine(made, LIMITS, plan, 1e6, {**goal, "channels": value})
+    with pytest.raises(TypeError, match="moves"):
+        _native.replan(made, held(problem), {**REPLAN, "moves": value})
+
+
+@pytest.mark.parametrize(("name", "value"), [("threads", 257), ("channels", (1 << 24) + 1)])
+def test_what_takes_memory_has_closer_limits(name, value):
+    problem = small_problem()
+    plan = {"options": of_kind(problem, "row_wise"), "ranks": nothing()}
+    goal = goal_of(problem.space, "memory").columns()
+    limits = {**LIMITS, name: value} if name in LIMITS else LIMITS
+    goal = {**goal, name: value} if name in goal else goal
+    with pytest.raises(TypeError, match=name):
+        _native.refine(problem.columns(), limits, plan, 1e6, goal)
+
+
+def test_no_tables_are_a_value_error():
+    whole = small_problem()
+    space = whole.space
+    none = {f.name: getattr(space, f.name)[:0] for f in fields(space)}
+    offsets = np.zeros(1, np.int64)
+    none |= {"table_option_begin": offsets, "option_run_begin": offsets}
+    problem = Problem(SearchSpace(**none), whole.cluster)
+    made = problem.columns()
+    proposers = [_proposer(p) for p in ALL_PROPOSERS]
+    for ask in (
+        lambda: _native.solve(made, {**SETTINGS, "proposers": proposers}),
+        lambda: _native.optimize(made, LIMITS, {"options": nothing(), "ranks": nothing()}),
+        lambda: _native.verify(made, nothing(), nothing(), 0.0),
+        lambda: _native.replan(made, held(problem), REPLAN),
+    ):
+        with pytest.raises(ValueError, match="table_option_begin"):
+            ask()
+
+
+def test_offsets_of_nothing_are_a_type_error():
+    problem = small_problem()
+    made = {**problem.columns(), "table_option_begin": np.zeros(0, np.int64)}
+    made |= {"table_module": nothing(), "table_group": nothing()}
+    bare = {**held(problem), "table_held_begin": np.zeros(0, np.int64)}
+    with pytest.raises(TypeError, match="table_option_begin"):
+        _native.moved_bytes(made, bare, {"options": nothing(), "ranks": nothing()})
