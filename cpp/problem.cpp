@@ -46,8 +46,12 @@ Run read_run(const Columns& c, std::size_t i) {
   run.total = run.perf.total();
   run.storage = {c.run_hbm[i], c.run_ddr[i], c.run_ssd[i]};
   if (run.count < 1 || run.count > kMostShards) wrong("run_count", "be between 1 and 2^24");
-  if (!(run.total >= 0) || std::isinf(run.total)) {
-    throw OutOfRange("a cost is negative, infinite or not a number");
+  const auto& p = run.perf;
+  for (const double part : {p.fwd_compute, p.fwd_comms, p.bwd_compute, p.bwd_comms,
+                            p.input_dist_comms, p.prefetch_compute, run.total}) {
+    if (!(part >= 0) || std::isinf(part)) {
+      throw OutOfRange("a cost is negative, infinite or not a number");
+    }
   }
   const auto& s = run.storage;
   if (std::min({s.hbm, s.ddr, s.ssd}) < 0 || std::max({s.hbm, s.ddr, s.ssd}) >= 4 * kLargestSize) {

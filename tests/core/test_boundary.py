@@ -99,6 +99,10 @@ def test_a_missing_column_is_named():
         ("run_fwd_compute", np.inf),
         ("run_bwd_comms", -1.0),
         ("run_bwd_comms", 1e300),
+        ("run_bwd_comms", -1e-9),
+        ("run_fwd_compute", -1e-9),
+        ("run_prefetch_compute", -1e-9),
+        ("run_input_dist_comms", np.nan),
     ],
 )
 def test_values_beyond_exact_arithmetic_are_refused(name, value):
