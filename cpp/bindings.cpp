@@ -199,7 +199,7 @@ py::dict propose(const py::dict& problem_columns, const py::dict& proposer, std:
 class Placer {
  public:
   Placer(const py::dict& problem_columns, const py::dict& partitioner, std::uintptr_t objective)
-      : problem_(Problem::from(read_problem(problem_columns))),
+      : problem_(make_problem(problem_columns)),
         partitioner_(problem_, read_partitioner(partitioner)) {
     if (objective) objective_.emplace(problem_, function_at<ObjectiveFunction>(objective));
   }
@@ -220,6 +220,12 @@ class Placer {
   }
 
  private:
+  static Problem make_problem(const py::dict& problem_columns) {
+    const Columns columns = read_problem(problem_columns);
+    py::gil_scoped_release unlocked;
+    return Problem::from(columns);
+  }
+
   Problem problem_;
   Partitioner partitioner_;
   std::optional<Objective> objective_;

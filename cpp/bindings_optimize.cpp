@@ -207,9 +207,12 @@ py::dict refine_columns(const py::dict& problem_columns, const py::dict& setting
 }
 
 double rate_columns(const py::dict& problem_columns, const py::dict& plan_columns) {
-  const Problem problem = Problem::from(read_problem(problem_columns));
+  const Columns columns = read_problem(problem_columns);
   const auto options = column<std::int32_t>(plan_columns, "options");
-  return read_plan(problem, options, column<std::int32_t>(plan_columns, "ranks")).rating;
+  const auto ranks = column<std::int32_t>(plan_columns, "ranks");
+  py::gil_scoped_release unlocked;
+  const Problem problem = Problem::from(columns);
+  return read_plan(problem, options, ranks).rating;
 }
 
 }  // namespace

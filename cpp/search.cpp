@@ -63,7 +63,6 @@ struct Failures {
 
 void report_failures(const Problem& problem, const Sequences& sequences, const Failures& failures,
                      SearchResult& result) {
-  result.lowest_storage = failures.lowest;
   if (!failures.any) return;
   result.lowest = choose(problem, sequences, failures.lowest_at);
   result.last = choose(problem, sequences, failures.last_at);

@@ -46,7 +46,6 @@ struct SearchResult {
   std::vector<ProposerReport> reports;
   std::int64_t evaluated = 0;
   // For the error message when there is no plan.
-  Storage lowest_storage;
   Chosen lowest, last;
 };
 
