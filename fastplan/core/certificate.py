@@ -20,6 +20,8 @@ from fastplan.spec.vocabulary import KERNEL_INDEX, SHARDING_TYPE_INDEX, UNIFORM_
 
 # Ratings and prices are sums that are far more exact than this; a proof must be clear by as much.
 ROUNDING = 1e-11
+# Products near the smallest numbers there are lose all digits; a proof must be clear of that, too.
+_UNDERFLOW = 1e-290
 # Steps per rank that shards are rounded down to, when the question is what fits on it together.
 _GRID = 8192
 _MOST_ON_RANK = 64
@@ -92,16 +94,18 @@ def check_bound(problem: Problem, certificate: Certificate) -> float:
     One pass over slabs and options, with no search and nothing taken on trust. Raises ValueError
     for multipliers that are no multipliers.
     """
-    rows = _Rows(problem)
     threshold = certificate.threshold
-    proven = certificate.value if math.isfinite(threshold) else 0.0
+    if math.isnan(certificate.value) or not 0 < threshold < math.inf:
+        return 0.0
+    rows = _Rows(problem)
+    proven = min(certificate.value, threshold)
     covered = 0.0
     for slab in sorted(certificate.slabs, key=lambda slab: slab.low):
         _check_numbers(slab, rows.options)
         if slab.low > covered:
             return 0.0
         covered = max(covered, slab.high)
-        proven = min(proven, threshold, rows.least_rating(slab, threshold))
+        proven = min(proven, rows.least_rating(slab, threshold))
     return max(proven, 0.0) if covered >= threshold * (1 + ROUNDING) else 0.0
 
 
@@ -157,10 +161,14 @@ class _Rows:
         self.most = np.where(blocks, np.maximum(columns, 1), np.where(apart, 1, self.shards))
         self.most[everywhere] = 0
 
+    # Multipliers may be any numbers: sums beyond the largest there is are seen by their result.
+    @np.errstate(over="ignore", invalid="ignore")
     def least_rating(self, slab: Slab, threshold: float) -> float:
-        """A bound on the rating of plans below the threshold with U in the slab."""
+        """A bound on the rating of plans below the threshold with U in the slab; never NaN."""
         ceiling = threshold * (1 + ROUNDING)
         allowed = self.possible & (self.largest <= ceiling - slab.low)
+        if not np.logical_or.reduceat(allowed, self.table_begin[:-1]).all():
+            return math.inf  # some table has no option: there are no such plans
         prices = self.memory @ np.array(slab.memory)
         if slab.reward is None:
             prices += self.average
@@ -175,9 +183,9 @@ class _Rows:
         edge = slab.uniform * (min(slab.high, ceiling) if slab.uniform > 0 else slab.low)
         memory = float(self.capacity @ np.array(slab.memory))
         taken = float(np.abs(least).sum()) + filled + abs(edge) + memory
-        if math.isinf(taken):
-            return math.inf  # some table has no option: there are no such plans
-        left = float(least.sum()) - filled - edge - memory - 2 * ROUNDING * taken
+        if not math.isfinite(taken):
+            return 0.0
+        left = float(least.sum()) - filled - edge - memory - 2 * ROUNDING * taken - _UNDERFLOW
         if slab.reward is None:
             return left * (1 - ROUNDING)
         return threshold if left > 0 else 0.0
@@ -190,8 +198,10 @@ class _Rows:
             for option in range(begin, end):
                 if not allowed[option] or not self.most[option] or not reward[option]:
                     continue
+                # What costs nothing is allowed where there is no room, too.
+                part = self.smallest[option] / room if self.smallest[option] else 0.0
                 for count in range(1, min(self.most[option], _MOST_ON_RANK) + 1):
-                    steps = int(self.smallest[option] * count / room * (1 - ROUNDING) * _GRID)
+                    steps = int(part * count * (1 - ROUNDING) * _GRID)
                     if steps > _GRID:
                         break
                     # Whoever can have that many may have all.

@@ -6,16 +6,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fastplan.core.certificate import ROUNDING
 from fastplan.core.optimize import (
     Certificate,
     NoBound,
     OptimizeSettings,
+    Slab,
     check_bound,
     lower_bound,
     optimize,
 )
 from fastplan.core.problem import Problem
-from fastplan.core.solve import estimate
+from fastplan.core.solve import estimate, solve
 from tests.problems import ALL_TYPES, DEFAULT_SEARCH, request, small_problem, table
 
 
@@ -131,6 +133,51 @@ def test_numbers_that_are_no_multipliers_are_refused(changes, name):
 def test_an_empty_certificate_or_an_infinite_threshold_proves_nothing():
     assert check_bound(PROBLEM, Certificate(value=1.0, threshold=1.0, slabs=())) == 0
     assert check_bound(PROBLEM, replace(AVERAGES, threshold=math.inf, value=math.inf)) == 0
+
+
+def made_up(*, threshold=1e9, **multipliers):
+    """A bound of a million seconds, by one slab for all plans."""
+    whole = {"low": 0.0, "high": math.inf, "memory": (0.0,) * 3, "uniform": 0.0, "reward": None}
+    return Certificate(value=1e9, threshold=threshold, slabs=(Slab(**{**whole, **multipliers}),))
+
+
+@pytest.mark.parametrize(
+    "certificate",
+    [
+        Certificate(value=1e9, threshold=0.0, slabs=()),
+        Certificate(value=1e9, threshold=-1.0, slabs=()),
+        Certificate(value=1e9, threshold=math.nan, slabs=AVERAGES.slabs),
+        replace(AVERAGES, value=math.nan),
+        made_up(memory=(1e308, 0.0, 0.0)),
+        made_up(memory=(1e308, 0.0, 0.0), uniform=-1e308),
+        made_up(uniform=1e308),
+        made_up(uniform=-1e308, low=-1e308),
+        made_up(reward=np.full(PROBLEM.space.options, 1e308)),
+    ],
+)
+def test_invented_numbers_prove_nothing(certificate):
+    assert check_bound(PROBLEM, certificate) == 0
+
+
+def test_numbers_too_small_to_have_digits_prove_nothing():
+    tables = [table(f"t{i}", 50_000, 64, pooling=9) for i in range(9)]
+    space = estimate(request(tables, 8, 4, ("row_wise",)))
+    problem = Problem(space, small_problem().cluster)
+    rating = solve(problem, DEFAULT_SEARCH).rating
+    # Half of the smallest number there is becomes all of it, for each table by itself.
+    uniform = 5e-324 * math.ceil(0.5 / (rating / len(tables)))
+    forged = made_up(threshold=rating * 1.01, uniform=uniform, reward=np.zeros(space.options))
+    assert check_bound(problem, forged) <= rating
+
+
+def test_a_slab_without_room_is_checked_like_others():
+    space = replace(PROBLEM.space, run_fwd_compute=PROBLEM.space.run_fwd_compute * 0)
+    for name in ("run_bwd_compute", "run_fwd_comms", "run_bwd_comms", "run_prefetch_compute"):
+        space = replace(space, **{name: getattr(space, name) * 0})
+    full = made_up(threshold=1.0, low=0.0, high=2.0, reward=np.ones(space.options))
+    last = replace(full.slabs[0], low=1.0 * (1 + ROUNDING), high=math.inf)
+    forged = replace(full, slabs=(*full.slabs, last))
+    assert check_bound(Problem(space, PROBLEM.cluster), forged) == 0
 
 
 def test_no_bound_is_offered_where_there_is_no_plan():
