@@ -78,6 +78,11 @@ class _StandIn:
         return getattr(self.__dict__["_real"], name)
 
 
+def _stand_in(real: Any, **attributes: Any) -> Any:
+    """Messages name the class of some parts."""
+    return type(type(real).__name__, (_StandIn,), {})(real, **attributes)
+
+
 class _Stats:
     """Statistics that are told of the planner's own parts."""
 
@@ -109,8 +114,8 @@ def raise_no_plan(
     double.__dict__.update(planner.__dict__)
     double._fastplan = copy.copy(planner._fastplan)
     enumerator, reservation = planner._enumerator, planner._storage_reservation
-    double._enumerator = _StandIn(enumerator, enumerate=lambda module, sharders: options)
-    double._storage_reservation = _StandIn(reservation, reserve=lambda **_: outcome.reserved)
+    double._enumerator = _stand_in(enumerator, enumerate=lambda module, sharders: options)
+    double._storage_reservation = _stand_in(reservation, reserve=lambda **_: outcome.reserved)
     double._stats = [
         _Stats(stats, enumerator=enumerator, storage_reservation=reservation)
         for stats in planner._stats or ()
