@@ -9,7 +9,8 @@ import torch
 import torchrec.optim
 from torchrec.distributed.types import ParameterSharding
 
-from fastplan.bridge.extract import Holder, Origin
+from fastplan.bridge.extract import Origin
+from fastplan.bridge.holder import Holder
 from fastplan.bridge.space import EstimatedSpace
 from fastplan.spec import stock
 from fastplan.spec.model import CacheSpec, ModuleSpec, TableSpec

@@ -10,40 +10,29 @@ from typing import Any, NamedTuple
 from torch import nn
 from torchrec.distributed.planner import enumerators
 from torchrec.distributed.planner.constants import (
-    KV_CACHING_RATIO,
     NUM_POOLINGS,
     POOLING_FACTOR,
     UVM_CACHING_RATIO,
 )
 from torchrec.distributed.planner.shard_estimators import _get_optimizer_multipler
-from torchrec.distributed.planner.types import ShardingOption
 from torchrec.distributed.planner.utils import (
     build_sharder_data_map,
     extract_comm_data_type_size,
     is_prefetch_pipelined,
     sharder_name,
 )
-from torchrec.distributed.types import StorageUsageType, get_tensor_size_bytes
+from torchrec.distributed.types import get_tensor_size_bytes
 from torchrec.modules.embedding_configs import DATA_TYPE_NUM_BITS
-from torchrec.modules.embedding_modules import (
-    EmbeddingBagCollection,
-    EmbeddingBagCollectionInterface,
-    EmbeddingCollection,
-)
 from torchrec.modules.embedding_tower import EmbeddingTower, EmbeddingTowerCollection
 
 from fastplan.bridge import custom, versions
 from fastplan.bridge.costs import Estimators
 from fastplan.bridge.fallback import NotNative
+from fastplan.bridge.holder import Holder, passes_of
 from fastplan.bridge.sharders import AskedSharder
 from fastplan.spec.request import MenuItem, Request, Table
 from fastplan.spec.vocabulary import KERNEL_INDEX, SHARDING_TYPE_INDEX
 
-_USAGES = {
-    StorageUsageType.BASE_QUANT: "base_quant",
-    StorageUsageType.BASE: "base",
-    StorageUsageType.DEFAULT: "plain",
-}
 _NAN = math.nan
 # Whole numbers stay exact as doubles up to here, with room for the factors they meet.
 _EXACT = 2**53
@@ -58,61 +47,6 @@ class Origin(NamedTuple):
     parameter: Any
     constraint: Any  # None without one
     holder: Holder
-
-
-class Holder:
-    """A module that holds tables, with what its tables share."""
-
-    def __init__(self, path: str, module: Any, sharder: Any, data: Any) -> None:
-        self.path = path
-        self.module = module
-        self.sharder = sharder
-        self.key = sharder_name(type(module))
-        self.data = data
-        self.pooled = bool(ShardingOption.module_pooled(module, path))
-        self.weighted = _says_weighted(module)
-        self.processed = _processed_features(module)
-        self.load_factor: float | None = data.fused_params.get("cache_load_factor")
-        self.prefetches = bool(is_prefetch_pipelined(SimpleNamespace(cache_params=None), data))
-        self.prefetch_passes = _passes(data.fused_params.get("multipass_prefetch_config"))
-        factor = data.fused_params.get("cache_load_factor", KV_CACHING_RATIO)
-        self.kv_load_factor = _NAN if factor is None else float(factor)
-        self.usage = _USAGES[data.storage_usage_type]
-        self.has_towers = isinstance(module, EmbeddingTower | EmbeddingTowerCollection)
-        self._has_configs = isinstance(module, EmbeddingBagCollection | EmbeddingCollection)
-        self._buckets: dict[str, int] | None = None
-
-    def buckets(self, name: str, enumerator: Any) -> int:
-        """Buckets of a virtual table, 0 for others."""
-        if self._has_configs:
-            if self._buckets is None:
-                self._buckets = _virtual_buckets(self.module)
-            return self._buckets.get(name, 0)
-        return enumerator._get_num_buckets(name, self.module) or 0
-
-
-def _says_weighted(module: Any) -> bool | None:
-    if not callable(getattr(module, "is_weighted", None)):
-        return None
-    if not isinstance(module, EmbeddingBagCollectionInterface):
-        return None
-    return bool(module.is_weighted())
-
-
-def _processed_features(module: Any) -> frozenset[str]:
-    processor: Any = getattr(module, "_feature_processor", None)
-    modules: Any = getattr(processor, "feature_processor_modules", None)
-    return frozenset(modules.keys()) if isinstance(modules, nn.ModuleDict) else frozenset()
-
-
-def _virtual_buckets(module: Any) -> dict[str, int]:
-    bags = isinstance(module, EmbeddingBagCollection)
-    configs = module.embedding_bag_configs() if bags else module.embedding_configs()
-    found: dict[str, int] = {}
-    for config in configs:
-        if config.use_virtual_table:
-            found.setdefault(config.name, config.total_num_buckets or 0)
-    return found
 
 
 class Extraction:
@@ -394,11 +328,7 @@ def _cache_statistics(cache: Any, cache_ratio: float | None) -> tuple[float, flo
 
 def _prefetch_passes(cache: Any, holder: Holder) -> int:
     passes = cache.multipass_prefetch_config if cache is not None else None
-    return holder.prefetch_passes if passes is None else _passes(passes)
-
-
-def _passes(config: Any) -> int:
-    return (config.num_passes or 0) if config else 0
+    return holder.prefetch_passes if passes is None else passes_of(passes)
 
 
 def _key_value(constraint: Any, storage_rule: Any, holder: Holder) -> tuple[float, int]:

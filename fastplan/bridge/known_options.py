@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from torchrec.distributed.planner.types import Perf, ShardingOption, Storage
+from torchrec.distributed.planner.types import ShardingOption
 
+from fastplan.bridge.fallback import NotNative
+from fastplan.bridge.space import shard_row
 from fastplan.core.problem import SearchSpace
 
 _ROW = [
@@ -105,20 +107,7 @@ def _head(option: ShardingOption) -> tuple[Any, ...]:
 
 
 def _row(shard: Any) -> tuple[Any, ...] | None:
-    storage, perf = shard.storage, shard.perf
-    if type(storage) is not Storage or type(perf) is not Perf:
+    try:
+        return shard_row(shard)
+    except NotNative:
         return None
-    rows, cols = (*shard.size, 0)[:2]
-    return (
-        rows,
-        cols,
-        storage.hbm,
-        storage.ddr,
-        storage.ssd,
-        perf.fwd_compute,
-        perf.fwd_comms,
-        perf.bwd_compute,
-        perf.bwd_comms,
-        perf.input_dist_comms,
-        perf.prefetch_compute,
-    )

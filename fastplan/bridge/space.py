@@ -227,7 +227,7 @@ def _runs(option: ShardingOption) -> list[tuple[Any, ...]]:
     for shard in option.shards:
         if shard.storage is None or shard.perf is None:
             raise NotNative(f"table {option.fqn} has a shard without an estimate")
-        row = _row(shard)
+        row = shard_row(shard)
         if row == before:
             count += 1
             continue
@@ -240,7 +240,8 @@ def _runs(option: ShardingOption) -> list[tuple[Any, ...]]:
     return runs
 
 
-def _row(shard: Any) -> tuple[Any, ...]:
+def shard_row(shard: Any) -> tuple[Any, ...]:
+    """A shard as the columns have it. Raises NotNative for estimates that they can't hold."""
     storage, perf = shard.storage, shard.perf
     if type(storage) is not Storage or type(perf) is not Perf:
         raise NotNative("an estimate is not of TorchRec's own Storage or Perf type")
