@@ -13,6 +13,7 @@ import math
 import re
 import struct
 import zlib
+from base64 import b64decode, b64encode
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -25,6 +26,7 @@ SCHEMA = 1
 MAX_HEADER = 1 << 20
 MAX_SECTION = 16 << 20
 MAX_REQUEST = 64 << 20  # unpacked
+MAX_CERTIFICATE = 64 << 10
 
 _SCHEMA = struct.Struct("<H")
 _LENGTH = struct.Struct("<I")
@@ -59,6 +61,7 @@ class Entry:
     payload: bytes  # the packed plan
     request: bytes  # from `pack_request`; may be empty
     provenance: dict[str, str | int | float]  # versions, time, host, summary
+    certificate: bytes = b""  # packed; what a bound on all plans is proven by
 
     def __post_init__(self) -> None:
         if type(self.key) is not str or not is_key(self.key):
@@ -71,6 +74,8 @@ class Entry:
             raise ValueError("`payload` and `request` must be bytes")
         if type(self.provenance) is not dict or not all(map(_is_fact, self.provenance.items())):
             raise ValueError("`provenance` must map text to text, 64-bit ints or finite floats")
+        if type(self.certificate) is not bytes or len(self.certificate) > MAX_CERTIFICATE:
+            raise ValueError(f"`certificate` must be at most {MAX_CERTIFICATE} bytes")
 
 
 def is_key(text: str) -> bool:
@@ -80,14 +85,15 @@ def is_key(text: str) -> bool:
 
 def encode(entry: Entry) -> bytes:
     """The entry as bytes. Raises ValueError for a section over its limit."""
-    header = _canonical(
-        {
-            "capacities": entry.capacities,
-            "key": entry.key,
-            "provenance": entry.provenance,
-            "rating": entry.rating.hex(),
-        }
-    )
+    fields: dict[str, object] = {
+        "capacities": entry.capacities,
+        "key": entry.key,
+        "provenance": entry.provenance,
+        "rating": entry.rating.hex(),
+    }
+    if entry.certificate:
+        fields["certificate"] = b64encode(entry.certificate).decode()
+    header = _canonical(fields)
     parts = [MAGIC, _SCHEMA.pack(SCHEMA)]
     for (name, limit), section in zip(
         _SECTIONS, (header, entry.payload, entry.request), strict=True
@@ -102,7 +108,8 @@ def encode(entry: Entry) -> bytes:
 def decode(data: bytes) -> Entry:
     """The entry in `data`. Raises BadEntry, and nothing else, whatever the bytes are.
 
-    Header fields this version does not know are ignored, so that later versions can add some.
+    Header fields this version does not know are ignored, so that later versions can add some; so
+    is a certificate that is none, which says nothing about the plan.
     """
     header, payload, request = _split(data)
     fields = _parse(header)
@@ -114,6 +121,7 @@ def decode(data: bytes) -> Entry:
             payload=payload,
             request=request,
             provenance=fields["provenance"],
+            certificate=_certificate(fields.get("certificate")),
         )
     except KeyError as error:
         raise BadEntry(f"header without {error.args[0]!r}") from None
@@ -225,6 +233,16 @@ def _rating(text: object) -> float:
     if not math.isfinite(value) or value.hex() != text:
         raise ValueError("`rating` must be a finite hexadecimal float")
     return value
+
+
+def _certificate(text: object) -> bytes:
+    found = b""
+    if type(text) is str and len(text) <= 2 * MAX_CERTIFICATE:
+        with suppress(ValueError):
+            found = b64decode(text, validate=True)
+    # Just the one way to write it.
+    whole = len(found) <= MAX_CERTIFICATE and b64encode(found).decode() == text
+    return found if whole else b""
 
 
 def _runs(value: object) -> tuple[CapacityRun, ...]:

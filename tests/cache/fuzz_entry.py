@@ -14,7 +14,7 @@ from tests.cache.samples import data, sealed
 from tests.fuzzing import TOKENS, Target, changed_bytes
 
 LIMIT = 1 << 16
-FIELDS = [b'"key":', b'"rating":']
+FIELDS = [b'"key":', b'"rating":', b'"certificate":', b'"AAAA"', b"=="]
 
 
 def check(tried: bytes) -> None:

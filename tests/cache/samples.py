@@ -21,6 +21,7 @@ def entry(number=0, **changes):
         "payload": draw.randbytes(draw.randint(50, 400)),
         "request": pack_request(draw.randbytes(64) * 3),
         "provenance": {"host": f"höst-{number}", "created": 1.7e9 + number, "tables": number},
+        "certificate": draw.randbytes(draw.randint(1, 60)) if number % 2 else b"",
     }
     return Entry(**{**fields, **changes})
 

@@ -6,6 +6,7 @@ import random
 import struct
 import tracemalloc
 import zlib
+from base64 import b64encode
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from fastplan.cache.entry import (
     MAGIC,
+    MAX_CERTIFICATE,
     MAX_HEADER,
     MAX_SECTION,
     BadEntry,
@@ -37,6 +39,7 @@ ENTRIES = st.builds(
     payload=st.binary(max_size=200),
     request=st.binary(max_size=100),
     provenance=st.dictionaries(TEXT, TEXT | INT64 | FINITE, max_size=4),
+    certificate=st.binary(max_size=100),
 )
 
 
@@ -92,6 +95,34 @@ def test_the_format_is_as_it_was_first_written():
         "7d2c22726174696e67223a223078312e38303030303030303030303030702b30"
         "227d04000000706c616e00000000643713c987081542412e2be364239e8a"
     )
+
+
+def test_a_certificate_is_one_more_field_of_the_header():
+    with_one, without = encode(entry(certificate=b"proof")), encode(entry())
+    assert b'"certificate":"cHJvb2Y="' in with_one
+    assert b"certificate" not in without
+    assert decode(with_one).certificate == b"proof"
+    assert decode(without).certificate == b""
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(None, 7, [], {}, "", "?", "cHJvb2Y", "cHJvb2Y=\n", "cHJvb2Z=", "cHJv b2Y=", "\u00e9"),
+        b64encode(bytes(MAX_CERTIFICATE + 1)).decode(),
+        "A" * (MAX_HEADER // 2),
+    ],
+    ids=range(13),
+)
+def test_a_certificate_that_is_none_costs_the_bound_and_not_the_plan(value):
+    made = decode(sealed(header(certificate=value).replace(b"\\u00e9", "\u00e9".encode())))
+    assert made.certificate == b""
+    assert made.key == key(1)
+
+
+def test_the_largest_certificate_comes_back():
+    largest = bytes(MAX_CERTIFICATE)
+    assert decode(encode(entry(certificate=largest))).certificate == largest
 
 
 def test_the_request_comes_back_unpacked():
@@ -285,6 +316,8 @@ def test_decoding_takes_no_more_memory_than_a_few_times_the_entry():
         ("provenance", {"a": math.inf}),
         ("provenance", {1: "a"}),
         ("provenance", {"a": "\ud800"}),
+        ("certificate", "text"),
+        ("certificate", bytes(MAX_CERTIFICATE + 1)),
     ],
 )
 def test_an_entry_that_could_not_come_back_can_not_be_made(name, value):
