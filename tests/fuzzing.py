@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 # Every module has a TARGET.
 TARGETS = {
+    "certificates": "tests.core.fuzz_certificate",
     "entries": "tests.cache.fuzz_entry",
     "bundles": "tests.bundle.fuzz_bundle",
     "specs": "tests.spec.fuzz_spec",

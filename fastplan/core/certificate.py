@@ -24,7 +24,7 @@ ROUNDING = 1e-11
 _UNDERFLOW = 1e-290
 # Steps per rank that shards are rounded down to, when the question is what fits on it together.
 _GRID = 8192
-_MOST_ON_RANK = 64
+MOST_ON_RANK = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,12 +200,12 @@ class _Rows:
                     continue
                 # What costs nothing is allowed where there is no room, too.
                 part = self.smallest[option] / room if self.smallest[option] else 0.0
-                for count in range(1, min(self.most[option], _MOST_ON_RANK) + 1):
+                for count in range(1, min(self.most[option], MOST_ON_RANK) + 1):
                     steps = int(part * count * (1 - ROUNDING) * _GRID)
                     if steps > _GRID:
                         break
                     # Whoever can have that many may have all.
-                    worth = self.most[option] if count == _MOST_ON_RANK else count
+                    worth = self.most[option] if count == MOST_ON_RANK else count
                     gain = before[: _GRID + 1 - steps] + worth * reward[option]
                     np.maximum(best[steps:], gain, out=best[steps:])
         return float(best[-1])

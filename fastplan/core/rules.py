@@ -293,6 +293,11 @@ class Ruled:
         )
 
 
+def keeping(given: Problem, objectives: Objectives, names: Sequence[tuple[str, str]]) -> Problem:
+    """The problem of which every plan keeps an objective's rules. Raises RulesBroken."""
+    return Ruled(given, objectives, names).problem if objectives.rules else given
+
+
 class _Finder:
     """Finds tables by what users call them."""
 
