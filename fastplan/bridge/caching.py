@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import math
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from fastplan.bridge import components, versions
 from fastplan.bridge.fallback import NotNative, describe
+from fastplan.bridge.improving import proof_of
 from fastplan.bridge.outcome import Outcome
 from fastplan.bridge.space import Choice, EstimatedSpace, ObjectSpace, Space
 from fastplan.cache.fingerprint import canonical_request, fingerprint
@@ -53,11 +55,13 @@ class CacheUse:
             for candidate in candidates:
                 try:
                     outcome = self._outcome(candidate.record, cluster)
-                    outcome.lower_bound = candidate.lower_bound
                 except (BadRecord, NotNative, OutOfRange) as problem:
                     reason = f"entry {candidate.name}: {problem}"
                     continue
                 self.report.status, self.report.reason = "hit", None
+                assert isinstance(self.space, EstimatedSpace)
+                outcome.lower_bound = proof_of(self._planner, self.space, cluster, candidate)
+                outcome.certificate = partial(bytes, candidate.certificate)
                 return outcome
         except StoreError as problem:
             self._failed(problem)
@@ -94,10 +98,9 @@ class CacheUse:
             "ranks": len(cluster.rank_hbm),
             "engine": self._planner.last_run.engine,
         }
-        if outcome.lower_bound is not None:
-            facts["lower_bound"] = outcome.lower_bound
+        plan = outcome.record(), cluster, report.request, facts, outcome.certificate()
         try:
-            self.plans.put(report.fingerprint, outcome.record(), cluster, report.request, facts)
+            self.plans.put(report.fingerprint, *plan)
         except StoreError as problem:
             self._failed(problem)
 

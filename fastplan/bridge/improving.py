@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
+from fastplan.bridge import components
+from fastplan.bridge.fallback import NotNative
 from fastplan.bridge.native_search import NativeSearch
 from fastplan.bridge.outcome import Outcome
 from fastplan.bridge.run import Run
-from fastplan.bridge.space import EstimatedSpace
+from fastplan.bridge.space import EstimatedSpace, Space
+from fastplan.cache.plan_cache import Candidate
 from fastplan.core.objectives import NO_OBJECTIVES, Objectives, RulesBroken
-from fastplan.core.optimize import OptimizeSettings, no_plan, optimize
-from fastplan.core.solve import verify_plan
+from fastplan.core.optimize import Optimized, OptimizeSettings, no_plan, optimize
+from fastplan.core.packed_certificate import pack_certificate, proven_bound
+from fastplan.core.problem import Problem
+from fastplan.core.solve import OutOfRange, verify_plan
+from fastplan.spec.request import Cluster
 
 _UNSAID = OptimizeSettings()
 
@@ -60,7 +68,7 @@ def improve(run: Run, search: Any, outcome: Outcome, settings: OptimizeSettings)
         search.search,
         settings,
         start=search.solution,
-        names=_names(search) if rules else (),
+        names=_names(search.space) if rules else (),
     )
     run.optimized(found)
     if not found.found:
@@ -75,6 +83,7 @@ def improve(run: Run, search: Any, outcome: Outcome, settings: OptimizeSettings)
         return
     outcome.take(search.space, found.options, found.ranks, found.rating)
     outcome.lower_bound = found.lower_bound
+    outcome.certificate = partial(_packed, search, found, settings)
     outcome.cut_short = found.stopped_by == "interrupted"
 
 
@@ -88,7 +97,43 @@ def _why_not(run: Run, search: Any) -> str:
     return ""
 
 
-def _names(search: NativeSearch) -> list[tuple[str, str]]:
-    if not isinstance(search.space, EstimatedSpace):
+def _names(space: Space) -> list[tuple[str, str]]:
+    if not isinstance(space, EstimatedSpace):
         raise RulesBroken("tables can't be named where the search space is enumerated in Python")
-    return [(table.path, table.name) for table in search.space.request.tables]
+    return [(table.path, table.name) for table in space.request.tables]
+
+
+def _packed(search: NativeSearch, found: Optimized, settings: OptimizeSettings) -> bytes:
+    if not isinstance(search.space, EstimatedSpace):
+        return b""  # what Python has estimated is not kept
+    objectives, names = settings.objectives, _names(search.space)
+    return pack_certificate(found.certificate, search.problem, objectives, names)
+
+
+def proof_of(
+    planner: Any, space: EstimatedSpace, cluster: Cluster, kept: Candidate
+) -> Callable[[], float | None] | None:
+    """How to prove a bound for a plan from a cache; None where nothing can be proven.
+
+    To prove it takes an estimate of every option, which a plan from a cache does not need.
+    """
+    settings = planner._fastplan.optimization
+    if settings is None or not kept.certificate or space.extraction.estimators.custom:
+        return None
+    if any(map(components.listens, planner._proposers)):
+        return None  # plans may have caches of other sizes
+    try:
+        if components.read_objective(planner._perf_model, len(cluster.rank_hbm)) is not None:
+            return None
+    except NotNative:
+        return None
+
+    def prove() -> float | None:
+        try:
+            problem = Problem(space.columns, cluster)
+        except OutOfRange:
+            return None
+        packed, rating = kept.certificate, kept.record.rating
+        return proven_bound(packed, rating, problem, settings.objectives, _names(space))
+
+    return prove

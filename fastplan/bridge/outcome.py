@@ -39,7 +39,8 @@ class Outcome:
     record: Callable[[], PlanRecord] | None = None  # the plan as plain data, where it can be
     search_seconds: float = 0.0
     loaded: bool = False
-    lower_bound: float | None = None  # no plan is rated below, where that was proven
+    lower_bound: float | Callable[[], float | None] | None = None  # where that was proven
+    certificate: Callable[[], bytes] = bytes  # what proves it, packed, as a cache keeps it
     cut_short: bool = False  # by an interrupt: good to use, not to keep
 
     def take(self, space: Space, options: Options, ranks: Any, rating: float) -> None:

@@ -48,7 +48,7 @@ def basis_of(planner: Any) -> tuple[Basis | None, str]:
     """What the planner's last plan was made from; or None, and why that can't be told."""
     state = getattr(planner, "_fastplan", None)
     draft, record = getattr(state, "basis", None), getattr(state, "record", None)
-    if draft is None or record is None:
+    if state is None or draft is None or record is None:
         run = getattr(planner, "last_run", None)
         return None, (run and run.reason) or "the planner has not searched for a plan"
     if planner._callbacks:
@@ -59,7 +59,13 @@ def basis_of(planner: Any) -> tuple[Basis | None, str]:
         chosen_space(request, record())
     except (NotNative, OutOfRange, BadRecord) as why:
         return None, str(why)
-    basis = Basis(canonical=canonical, request=request, cluster=draft.cluster, record=record())
+    basis = Basis(
+        canonical=canonical,
+        request=request,
+        cluster=draft.cluster,
+        record=record(),
+        certificate=state.certificate(),
+    )
     return basis, ""
 
 

@@ -128,12 +128,13 @@ class Planning:
         """What users and scripts read of a search."""
         planner, run = self._planner, self._run
         self._state.record = outcome.record
+        self._state.certificate = outcome.certificate
         planner._num_proposals = run.proposals = outcome.proposals
         run.count_plans(outcome.plans)
         planner._num_plans = lambda: run.plans
         if outcome.found:
             run.rating = None if outcome.loaded else outcome.rating
-            run.lower_bound = outcome.lower_bound
+            run.bound_plans(outcome.lower_bound)
             run.evaluated = outcome.evaluated
 
     def _build(self, outcome: Outcome) -> ShardingPlan:

@@ -19,7 +19,6 @@ class Run:
         self.engine = "native"
         self.reason: str | None = None
         self.rating: float | None = None
-        self.lower_bound: float | None = None  # no plan is rated below, where that was proven
         self.stopped_by: str | None = None  # what ended the improvement of TorchRec's plan
         self.start_ratings: dict[str, float] = {}  # of TorchRec's plans, where one was improved
         self.objective: float | None = None  # what was minimised in place of the rating
@@ -32,6 +31,7 @@ class Run:
         self.seconds: dict[str, float] = {}
         self.cache = CacheReport(status="off")
         self._plans: int | Callable[[], int] = 0
+        self._lower_bound: float | Callable[[], float | None] | None = None
         self._start = perf_counter()
 
     @property
@@ -40,6 +40,16 @@ class Run:
         if not isinstance(self._plans, int):
             self._plans = self._plans()
         return self._plans
+
+    @property
+    def lower_bound(self) -> float | None:
+        """No plan is rated below; None where that is not proven.
+
+        Of a plan from a cache the proof is checked when first asked for.
+        """
+        if callable(self._lower_bound):
+            self._lower_bound = self._lower_bound()
+        return self._lower_bound
 
     @property
     def gap(self) -> float | None:
@@ -57,6 +67,10 @@ class Run:
         """The number of plans, or how to find out."""
         self._plans = plans
 
+    def bound_plans(self, bound: float | Callable[[], float | None] | None) -> None:
+        """The lower bound, or how to prove it."""
+        self._lower_bound = bound
+
     def add_reason(self, engine: str, reason: str) -> None:
         """Notes why not everything is native."""
         self.engine = engine
@@ -69,7 +83,7 @@ class Run:
         self.objective, self.objective_before = found.objective, found.objective_before
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_plans": self.plans}
+        return {**self.__dict__, "_plans": self.plans, "_lower_bound": self.lower_bound}
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -88,7 +102,8 @@ class Run:
     def __repr__(self) -> str:
         took = ", ".join(f"{name} {1000 * s:.2f} ms" for name, s in self.seconds.items())
         why = f" ({self.reason})" if self.reason else ""
-        gap = "" if self.gap is None else f"gap={self.gap:.4%}, stopped_by={self.stopped_by!r}, "
+        known = None if callable(self._lower_bound) else self.gap
+        gap = "" if known is None else f"gap={known:.4%}, stopped_by={self.stopped_by!r}, "
         return (
             f"Run(engine={self.engine!r}{why}, rating={self.rating}, {gap}"
             f"proposals={self.proposals}, cache={self.cache.status!r}, {took})"

@@ -27,6 +27,7 @@ class State:
     cache: PlanCache | None = None
     draft: EstimatedSpace | None = None  # of a collective start, for the plan that follows
     record: Callable[[], PlanRecord] | None = None  # the last plan, where it can be one
+    certificate: Callable[[], bytes] = bytes  # what proves the bound on others, packed
     basis: BasisDraft | None = None  # what it was made from
     best_plan: Any = None  # its options, or how to make them
     plans: Any = 0  # how many were feasible, or how to count them
@@ -34,7 +35,7 @@ class State:
     def settled(self) -> State:
         """The same with results that are at hand, and without the means to compute others."""
         known = {name: _value(getattr(self, name)) for name in ("best_plan", "plans")}
-        return replace(self, **known, record=None, basis=None, draft=None)
+        return replace(self, **known, record=None, certificate=bytes, basis=None, draft=None)
 
 
 def _value(result: Any) -> Any:

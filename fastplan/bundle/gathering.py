@@ -84,15 +84,14 @@ def _keep(plan: Plan, path: str, cache: PlanCache) -> None:
             f"{path}: tells where tables lie, but not what the plan was made for; save it with "
             "`fastplan plan -o` or `fastplan.save_plan(..., planner=planner)`"
         )
-    facts: dict[str, str | int | float] = {
+    facts: dict[str, str | int] = {
         "tables": len(basis.record.table),
         "ranks": len(basis.cluster.rank_hbm),
         "model": plan.name,
     }
     facts |= {name: plan.notes[name] for name in ("torchrec", "engine") if name in plan.notes}
-    if plan.lower_bound is not None:
-        facts["lower_bound"] = plan.lower_bound
-    cache.put(plan.fingerprint, basis.record, basis.cluster, basis.canonical, facts)
+    kept = basis.record, basis.cluster, basis.canonical, facts, basis.certificate
+    cache.put(plan.fingerprint, *kept)
 
 
 def _of_cache(store: Store, keys: list[str]) -> Iterator[tuple[PlanId, Blob]]:

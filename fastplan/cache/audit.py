@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +10,9 @@ import numpy as np
 from fastplan.cache.entry import BadEntry, Entry, request_bytes
 from fastplan.cache.fingerprint import fingerprint, parse_canonical
 from fastplan.core.narrow import narrowed
-from fastplan.core.problem import Problem
+from fastplan.core.objectives import Objectives
+from fastplan.core.packed_certificate import proven_bound
+from fastplan.core.problem import Problem, SearchSpace
 from fastplan.core.record import BadRecord, PlanRecord
 from fastplan.core.solve import OutOfRange, estimate, verify_plan
 from fastplan.spec.request import Cluster, Request
@@ -43,11 +46,15 @@ def audit(entry: Entry) -> Verdict:
         if fingerprint(canonical) != entry.key:
             raise BadEntry("its request has another key")
         request, document = _read(canonical)
-        complaint = _verify(request, cluster_of(entry, document), record)
+        cluster = cluster_of(entry, document)
+        complaint = _verify(request, cluster, record)
+        if not complaint and entry.certificate:
+            problem = Problem(_estimated(request), cluster)
+            _prove(entry.certificate, record.rating, problem, request, document)
     except Unknown as why:
         return Verdict(PARTLY, str(why))
-    except (BadEntry, BadRecord) as problem:
-        return Verdict(BAD, str(problem))
+    except (BadEntry, BadRecord) as error:
+        return Verdict(BAD, str(error))
     return Verdict(BAD, complaint) if complaint else Verdict(GOOD)
 
 
@@ -86,9 +93,34 @@ def _verify(request: Request, cluster: Cluster, record: PlanRecord) -> str:
     """What is wrong with the plan; empty when nothing is."""
     if not np.isnan(record.load_factor).all():
         raise Unknown("the search resized caches, and their costs are not part of the request")
-    try:
-        space = estimate(narrowed(request, record))
-    except OutOfRange as error:
-        raise Unknown(f"its costs can't be computed again: {error}") from None
+    space = _estimated(narrowed(request, record))
     numbers = np.arange(len(record.table), dtype=np.int32)
     return verify_plan(Problem(space, cluster), numbers, record.ranks, record.rating)
+
+
+def _estimated(request: Request) -> SearchSpace:
+    try:
+        return estimate(request)
+    except OutOfRange as error:
+        raise Unknown(f"its costs can't be computed again: {error}") from None
+
+
+def _prove(
+    certificate: bytes, rating: float, problem: Problem, request: Request, document: dict[str, Any]
+) -> None:
+    """Checks the bound that comes with a plan, which is none the worse if that fails."""
+    names = [(table.path, table.name) for table in request.tables]
+    if proven_bound(certificate, rating, problem, _rules(document), names) is None:
+        raise Unknown("its certificate proves no bound, and none will be told")
+
+
+def _rules(document: dict[str, Any]) -> Objectives:
+    """Which plans a bound is about, by the settings of the optimizer."""
+    try:
+        told = document["context"].get("optimize", {}).get("objectives", {})
+        pins, together = dict(told.get("pins", {})), list(told.get("together", ()))
+        if not all(type(name) is str for name in (*pins, *chain.from_iterable(together))):
+            raise TypeError("tables are named by texts")
+        return Objectives(pins=pins, together=together)
+    except (AttributeError, TypeError, ValueError):
+        raise Unknown("its request does not tell which plans its bound is about") from None

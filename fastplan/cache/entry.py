@@ -92,7 +92,7 @@ def encode(entry: Entry) -> bytes:
         "rating": entry.rating.hex(),
     }
     if entry.certificate:
-        fields["certificate"] = b64encode(entry.certificate).decode()
+        fields["certificate"] = certificate_text(entry.certificate)
     header = _canonical(fields)
     parts = [MAGIC, _SCHEMA.pack(SCHEMA)]
     for (name, limit), section in zip(
@@ -120,8 +120,8 @@ def decode(data: bytes) -> Entry:
             rating=_rating(fields["rating"]),
             payload=payload,
             request=request,
-            provenance=fields["provenance"],
-            certificate=_certificate(fields.get("certificate")),
+            provenance=_facts(fields["provenance"]),
+            certificate=certificate_bytes(fields.get("certificate")),
         )
     except KeyError as error:
         raise BadEntry(f"header without {error.args[0]!r}") from None
@@ -235,13 +235,26 @@ def _rating(text: object) -> float:
     return value
 
 
-def _certificate(text: object) -> bytes:
+def _facts(value: Any) -> Any:
+    """All that is told but a bound on other plans, which nothing but a certificate proves."""
+    if type(value) is not dict:
+        return value
+    return {name: fact for name, fact in value.items() if name != "lower_bound"}
+
+
+def certificate_text(certificate: bytes) -> str:
+    """A certificate for JSON."""
+    return b64encode(certificate).decode()
+
+
+def certificate_bytes(text: object) -> bytes:
+    """A certificate as JSON has it; empty for anything else, or more than MAX_CERTIFICATE."""
     found = b""
     if type(text) is str and len(text) <= 2 * MAX_CERTIFICATE:
         with suppress(ValueError):
             found = b64decode(text, validate=True)
     # Just the one way to write it.
-    whole = len(found) <= MAX_CERTIFICATE and b64encode(found).decode() == text
+    whole = len(found) <= MAX_CERTIFICATE and certificate_text(found) == text
     return found if whole else b""
 
 

@@ -36,7 +36,7 @@ class Candidate:
 
     name: str
     record: PlanRecord
-    lower_bound: float | None = None  # no plan on these very devices is rated below, if known
+    certificate: bytes = b""  # packed, and as good as its writer: proven_bound() checks it
 
 
 class PlanCache:
@@ -71,13 +71,19 @@ class PlanCache:
                     raise BadEntry("it belongs to another request")
                 self._check_capacities(entry.capacities, capacities_of(cluster))
                 record = PlanRecord.unpack(entry.payload)
-                candidates.append(Candidate(name, record, _lower_bound(entry, record, cluster)))
+                candidates.append(Candidate(name, record, entry.certificate))
             except (BadEntry, BadRecord) as problem:
                 reasons.append(f"entry {name}: {problem}")
         return candidates, "; ".join(reasons) or "no entry for this request"
 
     def put(
-        self, key: str, record: PlanRecord, cluster: Cluster, request: bytes, facts: dict[str, Any]
+        self,
+        key: str,
+        record: PlanRecord,
+        cluster: Cluster,
+        request: bytes,
+        facts: dict[str, Any],
+        certificate: bytes = b"",
     ) -> None:
         """Stores a plan. Raises StoreError."""
         capacities = capacities_of(cluster)
@@ -94,6 +100,7 @@ class PlanCache:
                 "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
                 **facts,
             },
+            certificate=certificate,
         )
         self.store.write(key, _name(capacities), encode(entry))
 
@@ -106,18 +113,6 @@ class PlanCache:
                     raise BadEntry(
                         f"rank {rank} has {after} bytes of {tier}, and it was solved for {before}"
                     )
-
-
-def _lower_bound(entry: Entry, record: PlanRecord, cluster: Cluster) -> float | None:
-    """What was proven for the capacities that the plan was solved for; others may allow more.
-
-    It is as good as its entry's writer: its proof is not kept, so it can't be checked again.
-    """
-    bound = entry.provenance.get("lower_bound")
-    same = entry.capacities == capacities_of(cluster)
-    if not same or not isinstance(bound, float):
-        return None
-    return bound if 0 <= bound <= record.rating else None
 
 
 def capacities_of(cluster: Cluster) -> Capacities:

@@ -16,6 +16,7 @@ from fastplan.cache.plan_cache import CacheReport, Candidate, PlanCache, StoreEr
 from fastplan.core.narrow import narrowed
 from fastplan.core.objectives import RulesBroken
 from fastplan.core.optimize import Optimized, OptimizeSettings, no_plan, optimize
+from fastplan.core.packed_certificate import pack_certificate, proven_bound
 from fastplan.core.problem import Problem, SearchSpace
 from fastplan.core.record import BadRecord, PlanRecord
 from fastplan.core.solution import Solution
@@ -92,6 +93,7 @@ class Planned:
     seconds: dict[str, float] = field(default_factory=dict)
     replan: ReplanReport | None = None  # what came of a previous plan
     lower_bound: float | None = None  # no plan is rated below, where that was proven
+    certificate: bytes = field(default=b"", repr=False)  # what proves it, packed
     optimized: Optimized | None = None  # what came of improving TorchRec's plan
 
     @property
@@ -136,6 +138,7 @@ class Planned:
                 request=job.request,
                 cluster=job.cluster,
                 record=self.record,
+                certificate=self.certificate,
             ),
         )
 
@@ -178,6 +181,7 @@ def plan_job(
     report = CacheReport(status="off", fingerprint=key, request=canonical)
     laps.end("request")
     known = _cached(job, key, cache, report)
+    bound = None if known is None else _bound_of(known, job, optimization)
     laps.end("cache")
     if known is not None:
         return Planned(
@@ -187,7 +191,8 @@ def plan_job(
             cache=report,
             record=known.record,
             seconds=laps.seconds,
-            lower_bound=known.lower_bound,
+            lower_bound=bound,
+            certificate=b"" if bound is None else known.certificate,
         )
     space, solution, optimized = searched(job, optimization, laps)
     best = solution if optimized is None or not optimized.found else optimized
@@ -206,6 +211,7 @@ def plan_job(
         proposals=solution.proposals,
         seconds=laps.seconds,
         lower_bound=optimized.lower_bound if optimized is not None and best.found else None,
+        certificate=certificate_of(job, space, optimized, optimization),
         optimized=optimized,
     )
     keep(planned, cache)
@@ -300,6 +306,35 @@ def _cached(job: Job, key: str, cache: PlanCache | None, report: CacheReport) ->
     return None
 
 
+def _bound_of(known: Candidate, job: Job, optimization: OptimizeSettings | None) -> float | None:
+    """The bound that a stored plan's certificate proves on these devices."""
+    if optimization is None or not known.certificate or job.search.objective is not None:
+        return None
+    try:
+        problem = Problem(estimate(job.request), job.cluster)
+    except OutOfRange:
+        return None
+    rating, objectives = known.record.rating, optimization.objectives
+    return proven_bound(known.certificate, rating, problem, objectives, _names(job))
+
+
+def certificate_of(
+    job: Job,
+    space: SearchSpace,
+    optimized: Optimized | None,
+    optimization: OptimizeSettings | None,
+) -> bytes:
+    """What proves the bound of a better plan, packed; none where there is none."""
+    if optimized is None or optimization is None or not optimized.found:
+        return b""
+    problem, objectives = Problem(space, job.cluster), optimization.objectives
+    return pack_certificate(optimized.certificate, problem, objectives, _names(job))
+
+
+def _names(job: Job) -> list[tuple[str, str]]:
+    return [(table.path, table.name) for table in job.request.tables]
+
+
 def keep(planned: Planned, cache: PlanCache | None) -> None:
     """Stores a plan that the cache lacks, unless its search was interrupted; what came of it is
     told in the plan's report."""
@@ -313,10 +348,9 @@ def keep(planned: Planned, cache: PlanCache | None) -> None:
         "engine": "native",
         "model": job.name,
     }
-    if planned.lower_bound is not None:
-        facts["lower_bound"] = planned.lower_bound
+    plan = record, job.cluster, planned.canonical, facts, planned.certificate
     try:
-        cache.put(planned.key, record, job.cluster, planned.canonical, facts)
+        cache.put(planned.key, *plan)
     except StoreError as problem:
         report.status, report.reason = "failed", str(problem)
 

@@ -10,7 +10,7 @@ from fastplan.core.objectives import NO_OBJECTIVES
 from fastplan.core.optimize import OptimizeSettings
 from fastplan.core.problem import Problem
 from fastplan.core.record import PlanRecord
-from fastplan.offline.plan import Laps, Planned, keep, keyed, searched, shortage_of
+from fastplan.offline.plan import Laps, Planned, certificate_of, keep, keyed, searched, shortage_of
 from fastplan.plans.plan import Plan
 from fastplan.replan.policy import ReplanPolicy
 from fastplan.replan.replan import Replan, Scratch
@@ -60,6 +60,7 @@ def replan_job(
         proposals=solution.proposals,
         seconds=laps.seconds,
         lower_bound=None if optimized is None else optimized.lower_bound,
+        certificate=certificate_of(job, space, optimized, optimization),
         optimized=optimized,
     )
     if isinstance(found, str):

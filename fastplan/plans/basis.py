@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fastplan.cache.entry import MAX_CERTIFICATE, certificate_bytes, certificate_text
 from fastplan.cache.fingerprint import canonical_json, fingerprint, parse_canonical
 from fastplan.cache.plan_cache import capacities_of
 from fastplan.core.record import AS_REQUESTED, NO_LOAD_FACTOR, BadRecord, PlanRecord
@@ -42,7 +43,7 @@ from fastplan.spec.vocabulary import (
 )
 
 _REQUIRED = ("capacities", "rating", "request")
-_FIELDS = ("capacities", "rating", "order", "load_factors", "request")
+_FIELDS = ("capacities", "rating", "order", "load_factors", "certificate", "request")
 _NO_FACTOR = "none"  # the table's cache has no load factor, though the request has
 
 
@@ -57,6 +58,8 @@ def basis_json(basis: Basis, order: list[int]) -> dict[str, Any]:
         fields["order"] = order
     if not np.isnan(record.load_factor).all():
         fields["load_factors"] = [_factor_json(factor) for factor in record.load_factor.tolist()]
+    if basis.certificate:
+        fields["certificate"] = certificate_text(basis.certificate)
     fields["request"] = json.loads(basis.canonical)
     return fields
 
@@ -94,7 +97,13 @@ def read_basis(document: Document) -> tuple[Basis, list[TableEntry]] | None:
         ranks=_ranks(entries, len(cluster.rank_hbm)),
         rating=_rating(fields["rating"]),
     )
-    basis = Basis(canonical=canonical, request=request, cluster=cluster, record=record)
+    basis = Basis(
+        canonical=canonical,
+        request=request,
+        cluster=cluster,
+        record=record,
+        certificate=_certificate(fields.get("certificate")),
+    )
     check_agreement(basis, entries)
     return basis, entries
 
@@ -257,6 +266,15 @@ def _factor_json(factor: float) -> float | str | None:
     if math.isnan(factor):
         return None
     return _NO_FACTOR if factor == NO_LOAD_FACTOR else factor
+
+
+def _certificate(text: Any) -> bytes:
+    if text is None:
+        return b""
+    found = certificate_bytes(text)
+    if not found:
+        refuse("basis.certificate", f"base64 of at most {MAX_CERTIFICATE} bytes", text)
+    return found
 
 
 def _rating(text: Any) -> float:

@@ -46,6 +46,7 @@ class Basis:
     request: Request
     cluster: Cluster
     record: PlanRecord
+    certificate: bytes = b""  # packed; what a bound on all plans is proven by
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,7 @@
 """What last_run tells."""
 
+import pickle
+
 import pytest
 
 from fastplan.bridge.run import Run
@@ -12,6 +14,35 @@ def test_plans_are_counted_once_and_only_when_asked():
     assert asked == []
     assert (run.plans, run.plans) == (7, 7)
     assert asked == [1]
+
+
+def test_a_bound_is_proven_once_and_only_when_asked():
+    asked = []
+    run = Run()
+    run.rating = 3.0
+    run.bound_plans(lambda: asked.append(1) or 2.0)
+    assert "gap" not in repr(run)
+    assert asked == []
+    assert (run.gap, run.lower_bound) == (0.5, 2.0)
+    assert asked == [1]
+    assert "gap=50.0000%" in repr(run)
+
+
+def test_a_bound_that_is_not_proven_is_tried_once():
+    asked = []
+    run = Run()
+    run.rating = 3.0
+    run.bound_plans(lambda: asked.append(1))
+    assert (run.lower_bound, run.gap, asked) == (None, None, [1])
+    assert "gap" not in repr(run)
+
+
+def test_a_copy_has_the_results_and_not_the_means():
+    run = Run()
+    run.count_plans(lambda: 7)
+    run.bound_plans(lambda: 2.0)
+    again = pickle.loads(pickle.dumps(run))
+    assert (again.plans, again.lower_bound) == (7, 2.0)
 
 
 def test_reasons_add_up():

@@ -56,11 +56,15 @@ def test_a_plan_file_becomes_an_entry(tmp_path):
     assert entry.provenance["ranks"] == plan.ranks
 
 
-@pytest.mark.parametrize("noted", ["soon", "nan", "inf", "-1.0"])
-def test_a_bound_that_is_no_number_is_left_out(noted, tmp_path):
-    write_plan(replace(random_plan(SEEDS[0]), notes={"lower_bound": noted}), tmp_path / "plan.json")
+def test_a_certificate_goes_with_its_plan_and_a_noted_bound_does_not(tmp_path):
+    made = random_plan(SEEDS[0])
+    proven = replace(made.basis, certificate=b"proof")
+    noted = {**made.notes, "lower_bound": "0.1"}
+    write_plan(replace(made, notes=noted, basis=proven), tmp_path / "plan.json")
     ((_, blob),) = gather([str(tmp_path / "plan.json")]).items()
-    assert "lower_bound" not in decode(blob.read()).provenance
+    entry = decode(blob.read())
+    assert entry.certificate == b"proof"
+    assert "lower_bound" not in entry.provenance
 
 
 def test_a_plan_without_a_basis_is_refused_with_the_way_out(tmp_path):

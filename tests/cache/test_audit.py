@@ -10,8 +10,9 @@ from fastplan.cache.audit import BAD, GOOD, PARTLY, audit
 from fastplan.cache.entry import decode, pack_request, request_bytes
 from fastplan.cache.fingerprint import fingerprint
 from fastplan.cache.stores import MemoryStore
+from fastplan.core.objectives import Objectives
 from fastplan.core.record import PlanRecord
-from tests.cache.planned import CONTEXT, keep
+from tests.cache.planned import CONTEXT, keep, keep_better
 from tests.cache.samples import entry as random_entry
 
 
@@ -124,3 +125,41 @@ def test_resized_caches_are_checked_in_part(entry):
     verdict = audit(with_record(entry, load_factor=np.array([0.5, np.nan, np.nan])))
     assert verdict.status == PARTLY
     assert "resized caches" in verdict.reason
+
+
+def better(**arguments):
+    store = MemoryStore()
+    key = keep_better(store, **arguments)
+    ((_, data),) = store.read(key)
+    return decode(data)
+
+
+@pytest.mark.parametrize(
+    "rules", [None, Objectives(pins={"a": 2}), Objectives(together=[["b", "c"]])]
+)
+def test_a_certificate_is_checked_for_the_plans_that_were_allowed(rules):
+    entry = better(objectives=rules)
+    assert entry.certificate
+    assert audit(entry) == (GOOD, None)
+
+
+@pytest.mark.parametrize("forged", [b"x", b"\1" + bytes(40)])
+def test_a_certificate_that_proves_nothing_does_not_make_a_plan_bad(forged):
+    verdict = audit(replace(better(), certificate=forged))
+    assert verdict == (PARTLY, "its certificate proves no bound, and none will be told")
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        *(7, {"objectives": []}, {"objectives": {"pins": 7}}, {"objectives": {"pins": [[1, 2]]}}),
+        *({"objectives": {"together": [[1, 2]]}}, {"objectives": {"pins": {"a": None}}}),
+        *({"objectives": {"together": 7}}, {"objectives": {"together": [[["a"], "b"]]}}),
+    ],
+    ids=range(8),
+)
+def test_rules_that_are_none_are_checked_in_part(told):
+    entry = better()
+    context = json.loads(request_bytes(entry))["context"]
+    verdict = audit(with_request(entry, context={**context, "optimize": told}))
+    assert verdict == (PARTLY, "its request does not tell which plans its bound is about")

@@ -125,6 +125,11 @@ def test_the_largest_certificate_comes_back():
     assert decode(encode(entry(certificate=largest))).certificate == largest
 
 
+def test_a_bound_that_nothing_proves_is_not_read():
+    told = {"lower_bound": 1.5, "host": "a"}
+    assert decode(sealed(header(provenance=told))).provenance == {"host": "a"}
+
+
 def test_the_request_comes_back_unpacked():
     made = entry(request=pack_request(b"tables" * 1000))
     assert request_bytes(decode(encode(made))) == b"tables" * 1000

@@ -7,9 +7,12 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
+from fastplan.cache.entry import decode, encode
+from fastplan.cache.stores import DirectoryStore
 from fastplan.cli import terminal
 from fastplan.cli.main import main
 from fastplan.cli.terminal import Countdown
@@ -88,6 +91,33 @@ def test_a_bundle_of_a_plan_file_keeps_the_bound(spec, tmp_path, capsys):
     assert found["lower_bound"] == made["lower_bound"]
 
 
+@pytest.mark.parametrize("rules", [(), ("--pin", "t0=3"), ("--together", "t1,t2")])
+def test_a_cached_plan_has_the_bound_that_its_certificate_proves(spec, tmp_path, rules, capsys):
+    words = ("plan", spec, "--sku", "h100", "--world-size", "8", "--json", *MOVES, *rules)
+    words += ("--cache", str(tmp_path / "plans"))
+    store = DirectoryStore(tmp_path / "plans")
+    found = []
+    for certificate in (None, b"forged", b""):
+        assert main(words) == 0
+        found.append(printed(capsys))
+        (stored,) = store.entries()
+        ((name, data),) = store.read(stored.key)
+        entry = decode(data)
+        assert "lower_bound" not in entry.provenance
+        if certificate is not None:
+            told = {**entry.provenance, "lower_bound": found[0]["rating"]}
+            changed = replace(entry, certificate=certificate, provenance=told)
+            store.write(stored.key, name, encode(changed))
+    assert main(words) == 0
+    found.append(printed(capsys))
+    assert [each["notes"]["cache"] for each in found] == ["miss", "hit", "hit", "hit"]
+    assert found[1]["lower_bound"] == found[0]["lower_bound"]
+    assert found[2]["lower_bound"] is found[3]["lower_bound"] is None
+    assert {each["rating"] for each in found} == {found[0]["rating"]}
+    assert main(("cache", "show", stored.key, "--cache", str(tmp_path / "plans"))) == 0
+    assert "lower_bound" not in capsys.readouterr().out
+
+
 def test_pins_and_other_measures(spec, capsys):
     words = ("--pin", "t0=3", "--together", "t1,t2", "--minimize", "memory", "--within", "5%")
     assert plan(spec, *MOVES, *words, "--json") == 0
@@ -155,6 +185,18 @@ def test_precompute_takes_it_too(spec, tmp_path, capsys):
     assert rows[0]["lower_bound"] is None
     assert rows[1]["lower_bound"] <= rows[1]["rating"]
     assert rows[0]["id"] != rows[1]["id"]
+
+
+def test_a_sweep_has_the_bounds_of_cached_plans(spec, tmp_path, capsys):
+    sweep = tmp_path / "sweep.yaml"
+    sweep.write_text(f"models: [{spec}]\nskus: [h100]\nworld_sizes: [8]\n")
+    words = ("precompute", str(sweep), "--json", "--jobs", "1", *MOVES)
+    rows = []
+    for _ in range(2):
+        assert main((*words, "--cache", str(tmp_path / "plans"))) == 0
+        rows += printed(capsys)["rows"]
+    assert [row["cache"] for row in rows] == ["miss", "hit"]
+    assert rows[0]["lower_bound"] == rows[1]["lower_bound"] > 0
 
 
 def test_a_countdown_shows_what_is_left_of_long_work(monkeypatch):

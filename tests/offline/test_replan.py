@@ -6,7 +6,11 @@ import pytest
 
 from fastplan.cache.plan_cache import PlanCache
 from fastplan.cache.stores import MemoryStore
+from fastplan.core.objectives import NO_OBJECTIVES
 from fastplan.core.optimize import OptimizeSettings
+from fastplan.core.packed_certificate import proven_bound
+from fastplan.core.problem import Problem
+from fastplan.core.solve import estimate
 from fastplan.offline import plan
 from fastplan.offline.plan import plan_job
 from fastplan.offline.replan import replan_job
@@ -59,7 +63,10 @@ def test_a_plan_that_follows_is_kept_and_never_taken_from_the_cache():
     assert [stored.key for stored in store.entries()] == [planned.key]
     [candidate], _ = cache.find(planned.key, job().cluster)
     assert candidate.record.rating == planned.rating
-    assert candidate.lower_bound == planned.lower_bound
+    assert candidate.certificate == planned.certificate
+    problem = Problem(estimate(job().request), job().cluster)
+    bound = proven_bound(candidate.certificate, planned.rating, problem, NO_OBJECTIVES, ())
+    assert bound == planned.lower_bound
     assert plan_job(job(), cache, BETTER).cache.status == "miss"
 
 

@@ -111,6 +111,8 @@ def test_a_request_that_was_changed_is_refused_by_its_fingerprint():
         (lambda c: c["basis"].update(rating="nan"), "basis.rating", "finite hexadecimal float"),
         (lambda c: c["basis"].update(rating="-0x1.8p+0"), "basis.rating", "finite hexadecimal"),
         (lambda c: c["basis"].update(plan=1), "basis.plan", "is unknown"),
+        (lambda c: c["basis"].update(certificate=7), "basis.certificate", "must be base64"),
+        (lambda c: c["basis"].update(certificate="?"), "basis.certificate", "must be base64"),
         (
             lambda c: c["basis"].update(capacities=[[7, 1, 1, 1]]),
             "basis.capacities",
@@ -244,6 +246,15 @@ def test_a_request_without_hosts_is_refused():
     error = attempt(content, sign=True)
     assert error is not None
     assert error.place == "basis.request.context.local_world_size"
+
+
+def test_a_certificate_comes_back():
+    proven = replace(PLAN, basis=replace(PLAN.basis, certificate=b"proof"))
+    text = plan_text(proven)
+    assert '"certificate": "cHJvb2Y="' in text
+    assert parse_plan(text.encode(), "x").basis.certificate == b"proof"
+    assert "certificate" not in plan_text(PLAN)
+    assert parse_plan(plan_text(PLAN).encode(), "x").basis.certificate == b""
 
 
 def test_odd_shards_may_have_a_basis():
