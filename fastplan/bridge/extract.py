@@ -190,10 +190,13 @@ class Extraction:
             return None
         kept = self._kept.get(id(rule))
         if kept is None:
-            kept = self._kept[id(rule)] = copy.copy(rule)
+            kept = self._kept[id(rule)] = object.__new__(type(rule))
+            vars(kept).update(vars(rule))  # a copy, without what copy.copy() takes
             kept.pooling_factors = list(rule.pooling_factors)
-            kept.cache_params = copy.deepcopy(rule.cache_params)
-            kept.key_value_params = copy.deepcopy(rule.key_value_params)
+            if rule.cache_params is not None:
+                kept.cache_params = copy.deepcopy(rule.cache_params)
+            if rule.key_value_params is not None:
+                kept.key_value_params = copy.deepcopy(rule.key_value_params)
         return kept
 
     def _menu(
