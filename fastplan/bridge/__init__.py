@@ -1,1 +1,1 @@
-"""The only room that knows TorchRec: its objects in, its objects out."""
+"""The room that knows TorchRec's planner: its objects in, its objects out."""
