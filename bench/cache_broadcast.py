@@ -129,5 +129,7 @@ def _rebuilt(space: Any, data: bytes, topology: Any) -> ShardingPlan:
     with collector.paused():
         record = PlanRecord.unpack(data)
         numbers = np.arange(len(record.table), dtype=np.int32)
-        plan: ShardingPlan = rebuild(space, record).sharding_plan(numbers, record.ranks, topology)
+        plan: ShardingPlan = rebuild(space, record, resizes=True).sharding_plan(
+            numbers, record.ranks, topology
+        )
     return plan

@@ -127,7 +127,9 @@ def _rebuilt(planner: Any, module: Any, data: bytes) -> Any:
     with collector.paused():
         record = PlanRecord.unpack(data)
         numbers = np.arange(len(record.table), dtype=np.int32)
-        return rebuild(space, record).sharding_plan(numbers, record.ranks, planner._topology)
+        return rebuild(space, record, resizes=True).sharding_plan(
+            numbers, record.ranks, planner._topology
+        )
 
 
 def _planner(tables: int, ranks: int) -> Any:

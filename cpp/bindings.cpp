@@ -11,6 +11,7 @@
 #include "partition.h"
 #include "problem.h"
 #include "proposals.h"
+#include "reachable.h"
 #include "search.h"
 #include "verify.h"
 
@@ -166,6 +167,13 @@ py::dict solve(const py::dict& problem_columns, const py::dict& settings_columns
   return out;
 }
 
+double reach(const py::dict& problem_columns, const py::dict& settings_columns) {
+  const Columns columns = read_problem(problem_columns);
+  const SearchSettings settings = read_settings(settings_columns, columns);
+  py::gil_scoped_release unlocked;
+  return reachable_rating(Problem::from(columns), settings);
+}
+
 // Proposals [begin, end) of one proposer as rows of option numbers, with the tables' plan order.
 py::dict propose(const py::dict& problem_columns, const py::dict& proposer, std::int64_t begin,
                  std::int64_t end) {
@@ -259,6 +267,7 @@ PYBIND11_MODULE(_native, m) {
   });
   m.def("solve", &solve, py::arg("problem"), py::arg("settings"));
   m.def("count_plans", &count, py::arg("problem"), py::arg("settings"));
+  m.def("reachable_rating", &reach, py::arg("problem"), py::arg("settings"));
   m.def("propose", &propose, py::arg("problem"), py::arg("proposer"), py::arg("begin"),
         py::arg("end"));
   m.def("verify", &verify_columns, py::arg("problem"), py::arg("options"), py::arg("ranks"),

@@ -16,16 +16,20 @@ from fastplan.bridge.improving import proof_of
 from fastplan.bridge.outcome import Outcome
 from fastplan.bridge.space import Choice, EstimatedSpace, ObjectSpace, Space
 from fastplan.cache.fingerprint import canonical_request, fingerprint
-from fastplan.cache.plan_cache import CacheReport, PlanCache, StoreError
+from fastplan.cache.plan_cache import CacheReport, Candidate, PlanCache, StoreError, smaller
+from fastplan.cache.stores.guarded import Deadline
 from fastplan.core.problem import Problem
+from fastplan.core.reachable import FOLLOWING_SLACK, check_reachable
 from fastplan.core.record import NO_LOAD_FACTOR, BadRecord, PlanRecord
-from fastplan.core.solve import OutOfRange, verify_plan
+from fastplan.core.solve import verify_plan
 from fastplan.costs.errors import CannotTell
 from fastplan.costs.keys import custom_parts
 from fastplan.spec.request import Cluster, Partitioner, Search
 from fastplan.spec.vocabulary import KERNELS, SHARDING_TYPES
 
 logger = logging.getLogger(__name__)
+
+_CACHED = "fused_uvm_caching"
 
 
 class CacheUse:
@@ -37,12 +41,16 @@ class CacheUse:
         cache: PlanCache | None,
         space: Space | None,
         context: dict[str, Any] | None = None,  # what else belongs to the key
+        deadline: Deadline | None = None,  # of the lookup that this one is a part of
     ) -> None:
         self._planner = planner
         self._context = context or {}
         self.plans = cache
         self.space = space
         self.report = CacheReport(status="off")
+        self.deadline = deadline
+        if deadline is None and cache is not None:
+            self.deadline = Deadline(cache.timeout)
 
     def find(self, cluster: Cluster) -> Outcome | None:
         """The cached plan, verified against the devices at hand; None with a reason otherwise."""
@@ -51,23 +59,19 @@ class CacheUse:
         assert self.plans is not None
         assert self.report.fingerprint is not None
         try:
-            candidates, reason = self.plans.find(self.report.fingerprint, cluster)
-            for candidate in candidates:
-                try:
-                    outcome = self._outcome(candidate.record, cluster)
-                except (BadRecord, NotNative, OutOfRange) as problem:
-                    reason = f"entry {candidate.name}: {problem}"
-                    continue
-                self.report.status, self.report.reason = "hit", None
-                assert isinstance(self.space, EstimatedSpace)
-                outcome.lower_bound = proof_of(self._planner, self.space, cluster, candidate)
-                outcome.certificate = partial(bytes, candidate.certificate)
-                return outcome
+            outcome, reason = self.plans.find(
+                self.report.fingerprint,
+                cluster,
+                lambda candidate: self._outcome(candidate, cluster),
+                self.deadline,
+            )
         except StoreError as problem:
             self._failed(problem)
             return None
-        self.report.status, self.report.reason = "miss", reason
-        return None
+        self.report.status, self.report.reason = (
+            ("miss", reason) if outcome is None else ("hit", None)
+        )
+        return outcome
 
     def expect(self, cluster: Cluster) -> bool:
         """Works out the key without looking it up, so that a plan can be kept; False without."""
@@ -138,10 +142,12 @@ class CacheUse:
             },
         )
 
-    def _outcome(self, record: PlanRecord, cluster: Cluster) -> Outcome:
+    def _outcome(self, candidate: Candidate, cluster: Cluster) -> Outcome:
         """The stored plan as an outcome; raises when it is not a legal plan here and now."""
         assert isinstance(self.space, EstimatedSpace)
-        chosen = rebuild(self.space, record)
+        record = candidate.record
+        resizes = any(map(components.listens, self._planner._proposers))
+        chosen = rebuild(self.space, record, resizes=resizes)
         custom = self.space.extraction.estimators.custom
         space: Space = chosen
         if custom:
@@ -165,14 +171,37 @@ class CacheUse:
             plan = space.chosen_options(numbers, record.ranks)
             if self._planner._perf_model.rate(plan=plan) != record.rating:
                 raise BadRecord("its rating is another one now")
+        elif not custom:
+            self._check_rating(candidate, cluster)
         outcome = Outcome()
         outcome.take(space, numbers, record.ranks, record.rating)
         outcome.record = lambda: record
+        outcome.lower_bound = proof_of(self._planner, self.space, cluster, candidate)
+        outcome.certificate = partial(bytes, candidate.certificate)
         return outcome
 
+    def _check_rating(self, candidate: Candidate, cluster: Cluster) -> None:
+        """Raises BadRecord for a legal plan that is worse than the search would ever find."""
+        assert isinstance(self.space, EstimatedSpace)
+        optimization = self._planner._fastplan.optimization
+        slack = 0.0 if optimization is None else optimization.objectives.slack
+        if "replan" in self._context:
+            slack = max(slack, FOLLOWING_SLACK)
+        if candidate.signed or math.isinf(slack):
+            return
+        try:
+            search = stock_search(self._planner, len(cluster.rank_hbm))
+        except NotNative:
+            return  # nobody else knows where its own partitioner would place a proposal
+        problem = Problem(self.space.columns, smaller(cluster, candidate.capacities))
+        check_reachable(candidate.record, problem, search, slack=slack)
 
-def rebuild(space: EstimatedSpace, record: PlanRecord) -> EstimatedSpace:
-    """The space with just a record's options. Raises BadRecord when they are not allowed."""
+
+def rebuild(space: EstimatedSpace, record: PlanRecord, *, resizes: bool) -> EstimatedSpace:
+    """The space with just a record's options. Raises BadRecord when they are not allowed.
+
+    `resizes` says whether a proposer of the search may give tables other caches.
+    """
     tables = space.request.tables
     if len(record.table) != len(tables):
         raise BadRecord(f"it has {len(record.table)} tables, the model {len(tables)}")
@@ -186,22 +215,40 @@ def rebuild(space: EstimatedSpace, record: PlanRecord) -> EstimatedSpace:
         strict=True,
     ):
         sharding_type, kernel = SHARDING_TYPES[kind], KERNELS[kernel_number]
-        requested = math.isnan(factor)
         menu = allowed[tables[table].menu]
-        # The scale-up proposer takes tables that outgrow their cache to the device.
-        promoted = not requested and kernel == "fused"
-        if (sharding_type, "fused_uvm_caching" if promoted else kernel) not in menu:
+        rule = space.origins[table].constraint
+        cache = rule.cache_params if rule is not None else None
+        choice = sharding_type, kernel
+        if not math.isnan(factor):
+            cache = _resized(tables[table].name, kernel, factor, cache if resizes else None)
+            # The scale-up proposer takes tables that outgrow their cache to the device.
+            choice = sharding_type, _CACHED
+        if choice not in menu and (sharding_type, kernel) not in menu:
             raise BadRecord(
                 f"table {tables[table].name} may not be ({sharding_type}, {kernel}) any more"
             )
-        rule = space.origins[table].constraint
-        cache = rule.cache_params if rule is not None else None
-        if not requested:
-            if cache is None:
-                raise BadRecord(f"table {tables[table].name} has no cache parameters")
-            cache = replace(cache, load_factor=None if factor == NO_LOAD_FACTOR else factor)
         choices.append(Choice(table, sharding_type, kernel, cache))
     return space.narrowed(choices)
+
+
+def _resized(name: str, kernel: str, factor: float, cache: Any) -> Any:
+    """The cache parameters that the scale-up proposer leaves; raises BadRecord for any other."""
+    if cache is None:
+        raise BadRecord(f"table {name} has another cache, and nothing here resizes caches")
+    if kernel == "fused" and factor == NO_LOAD_FACTOR:
+        return replace(cache, load_factor=None)
+    if kernel == _CACHED and 0 < factor < 1:
+        return replace(cache, load_factor=factor)
+    raise BadRecord(f"table {name} may not be {kernel} with a cache load factor of {factor:g}")
+
+
+def stock_search(planner: Any, ranks: int) -> Search:
+    """The search as far as its proposers are stock. Raises NotNative where a custom part decides
+    what a proposal is worth, or can't be fingerprinted."""
+    components.read_partitioner(planner._partitioner)
+    components.read_objective(planner._perf_model, ranks)
+    search, _ = _describe_search(planner, ranks)
+    return search
 
 
 def _describe_search(planner: Any, ranks: int) -> tuple[Search, list[Any]]:

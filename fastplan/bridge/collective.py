@@ -69,7 +69,7 @@ def start(
     run.reason = "planned by rank 0 of the group"
     with run.phase("build"), collector.paused():
         record = PlanRecord.unpack(message.record)
-        chosen = rebuild(space.unpriced(), record)
+        chosen = rebuild(space.unpriced(), record, resizes=True)
         numbers = np.arange(len(record.table), dtype=np.int32)
         plan = chosen.sharding_plan(numbers, record.ranks, planner._topology)
     run.rating = record.rating

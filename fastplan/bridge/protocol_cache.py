@@ -16,7 +16,7 @@ from typing import Any
 
 from torchrec.distributed.types import ShardingPlan
 
-from fastplan.bridge.plan_files import MOST_BYTES, PlanFileError, parse_plan_text, plan_text
+from fastplan.bridge.plan_files import MOST_BYTES, parse_plan_text, plan_text
 from fastplan.cache.entry import BadEntry, Entry, decode, encode
 from fastplan.cache.stores import GuardedStore, Store, StoreError, open_store
 
@@ -50,7 +50,7 @@ class ProtocolPlanCache:
             for _, data in self._store.read(_key(request_fingerprint)):
                 try:
                     return _read(decode(data), request_fingerprint)
-                except (BadEntry, PlanFileError, ValueError) as problem:
+                except Exception as problem:  # anybody may have written it
                     logger.warning("fastplan: a stored plan is not used: %s", problem)
         except StoreError as problem:
             logger.warning("fastplan: the plan cache failed: %s", problem)

@@ -10,7 +10,7 @@ from torchrec.distributed.planner.planners import EmbeddingShardingPlanner as To
 from torchrec.distributed.types import ShardingPlan
 
 from fastplan.bridge import components
-from fastplan.bridge.caching import CacheUse
+from fastplan.bridge.caching import CacheUse, stock_search
 from fastplan.bridge.fallback import NotNative
 from fastplan.bridge.native_search import NativeSearch
 from fastplan.bridge.outcome import Outcome
@@ -22,6 +22,7 @@ from fastplan.cache.nearest import nearest_plan
 from fastplan.cache.plan_cache import StoreError
 from fastplan.core.objectives import Objectives
 from fastplan.core.problem import Problem
+from fastplan.core.reachable import FOLLOWING_SLACK, reachable_rating
 from fastplan.core.record import PlanRecord
 from fastplan.core.solution import Options
 from fastplan.plans.file import read_plan
@@ -87,7 +88,8 @@ def _nearest(cache: CacheUse) -> Plan | None:
     if cache.plans is None or cache.report.status != "miss" or cache.report.request is None:
         return None
     try:
-        return nearest_plan(cache.plans, cache.report.request)
+        assert cache.deadline is not None
+        return nearest_plan(cache.plans, cache.report.request, cache.deadline)
     except StoreError:
         return None  # the lookup has told already
 
@@ -100,7 +102,11 @@ class Following:
         self._planner = planner
         self._run = run
         self._found = CacheUse(
-            planner, cache.plans, cache.space, {"replan": replanning.policy.describe()}
+            planner,
+            cache.plans,
+            cache.space,
+            {"replan": replanning.policy.describe()},
+            cache.deadline,
         )
         self._parity = cache
         self._replan: Replan | None = None
@@ -127,9 +133,20 @@ class Following:
             if previous is None:
                 self._run.not_followed = self._nothing_near()
                 return None
-            policy = self._replanning.policy
+            return self._begin(previous, space, cluster)
+
+    def _begin(self, previous: Plan, space: EstimatedSpace, cluster: Cluster) -> Outcome | None:
+        policy = self._replanning.policy
+        try:
             self._replan = Replan(space.request, cluster, previous, policy)
             return self._quick(space, cluster)
+        except Exception as why:
+            if self._replanning.given:
+                raise
+            # Anybody may have written the plan that the cache has.
+            self._replan = None
+            self._run.not_followed = f"{previous.name} of the cache can't be followed: {why}"
+            return None
 
     def _nothing_near(self) -> str:
         report = self._parity.report
@@ -154,12 +171,26 @@ class Following:
         partial.columns = columns
         problem = Problem(columns, cluster)
         found = self._replan.quick(problem)
-        if found is None:
+        if found is None or not self._good_enough(found[0].rating, space, cluster):
             return None
         point, self._run.replan = found
         outcome = Outcome()
         outcome.take(partial, point.options, point.ranks, point.rating)
         return outcome
+
+    def _good_enough(self, rating: float, space: EstimatedSpace, cluster: Cluster) -> bool:
+        """Whether a plan may be used that was compared with none from scratch.
+
+        One that follows the user's own plan may; the cache's could be anybody's bad one.
+        """
+        if self._replanning.given:
+            return True
+        try:
+            search = stock_search(self._planner, len(cluster.rank_hbm))
+        except NotNative:
+            return False
+        reached = reachable_rating(Problem(space.columns, cluster), search)
+        return rating <= reached * (1 + FOLLOWING_SLACK)
 
     def follow(self, search: Any, outcome: Outcome) -> None:
         """Replaces the outcome's plan by one that follows the older; the run tells why not."""

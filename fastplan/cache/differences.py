@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from fastplan.cache.sketch import names_in
 from fastplan.spec.request import Table
 
 
@@ -23,7 +24,7 @@ class Difference(NamedTuple):
 def differences(old: bytes, new: bytes) -> list[Difference]:
     """All fields that differ between two canonical requests, tables compared by name."""
     before, after = _read(old), _read(new)
-    return [*_tables(before, after), *_compare("", before, after)]
+    return [*_compare_tables(_Tables(before), _Tables(after)), *_compare("", before, after)]
 
 
 def first_differences(old: bytes, new: bytes, most: int = 3) -> str:
@@ -40,40 +41,51 @@ def _read(canonical: bytes) -> dict[str, Any]:
     return document
 
 
-def _rows(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Tables by path and name, their columns as fields."""
-    columns = document.pop("tables", {})
-    count = document.pop("table_count", 0)
-    full = {
-        name: [column["all"]] * count if isinstance(column, dict) else column
-        for name, column in columns.items()
-    }
-    menus = document.pop("menus", [])
-    rows = {}
-    for i in range(count):
-        row = {name: full[name][i] for name in Table._fields if name in full}
-        row["options"] = menus[row.pop("menu")]
-        path = row.pop("path")
-        name = row.pop("name")
-        rows[f"{path}.{name}" if path else name] = row
-    return rows
+class _Tables:
+    """The tables of a document by path and name. Columns are looked into, not written out: a few
+    bytes may stand for many tables."""
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        self._columns = document.pop("tables", {})
+        self._menus = document.pop("menus", [])
+        count = document.pop("table_count", 0)
+        self.number: dict[str, int] = {}
+        if self._columns:
+            names_in({"tables": self._columns, "table_count": count})  # raises if it is none
+            ordered = (self._value(name, i) for i in range(count) for name in ("path", "name"))
+            pairs = zip(ordered, ordered, strict=True)
+            self.number = {
+                f"{path}.{name}" if path else name: i for i, (path, name) in enumerate(pairs)
+            }
+
+    def row(self, name: str) -> dict[str, Any]:
+        """A table's fields, and its options in place of the number of their menu."""
+        number = self.number[name]
+        left = [field for field in Table._fields if field not in ("path", "name", "menu")]
+        row = {field: self._value(field, number) for field in left if field in self._columns}
+        row["options"] = self._menus[self._value("menu", number)]
+        return row
+
+    def _value(self, field: str, number: int) -> Any:
+        column = self._columns[field]
+        return column["all"] if isinstance(column, dict) else column[number]
 
 
-def _tables(before: dict[str, Any], after: dict[str, Any]) -> Iterator[Difference]:
-    old, new = _rows(before), _rows(after)
-    for name in old:
-        if name not in new:
+def _compare_tables(old: _Tables, new: _Tables) -> Iterator[Difference]:
+    for name in old.number:
+        if name not in new.number:
             yield Difference(f"tables[{name}]", "present", "missing")
-    for name in new:
-        if name not in old:
+    for name in new.number:
+        if name not in old.number:
             yield Difference(f"tables[{name}]", "missing", "present")
-    common = [name for name in old if name in new]
-    if common != [name for name in new if name in old]:
+    common = [name for name in old.number if name in new.number]
+    if common != [name for name in new.number if name in old.number]:
         yield Difference("tables", "in one order", "in another order")
     for name in common:
-        for field in old[name]:
-            if old[name][field] != new[name].get(field):
-                yield Difference(f"tables[{name}].{field}", old[name][field], new[name].get(field))
+        before, after = old.row(name), new.row(name)
+        for field in before:
+            if before[field] != after.get(field):
+                yield Difference(f"tables[{name}].{field}", before[field], after.get(field))
 
 
 def _compare(path: str, old: Any, new: Any) -> Iterator[Difference]:

@@ -25,7 +25,7 @@ SCHEMA = 1
 
 MAX_HEADER = 1 << 20
 MAX_SECTION = 16 << 20
-MAX_REQUEST = 64 << 20  # unpacked
+MAX_REQUEST = 16 << 20  # unpacked
 MAX_CERTIFICATE = 64 << 10
 
 _SCHEMA = struct.Struct("<H")
@@ -37,6 +37,7 @@ MAX_ENTRY = (
 )
 
 _KEY = re.compile(r"[0-9a-f]{16,128}")
+_SIGNATURE = re.compile(r"[0-9a-f]{0,128}")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _INT64 = range(-(1 << 63), 1 << 63)
 
@@ -62,6 +63,7 @@ class Entry:
     request: bytes  # from `pack_request`; may be empty
     provenance: dict[str, str | int | float]  # versions, time, host, summary
     certificate: bytes = b""  # packed; what a bound on all plans is proven by
+    signature: str = ""  # by a key that the cache's owners share, in hex; see signing.py
 
     def __post_init__(self) -> None:
         if type(self.key) is not str or not is_key(self.key):
@@ -76,6 +78,8 @@ class Entry:
             raise ValueError("`provenance` must map text to text, 64-bit ints or finite floats")
         if type(self.certificate) is not bytes or len(self.certificate) > MAX_CERTIFICATE:
             raise ValueError(f"`certificate` must be at most {MAX_CERTIFICATE} bytes")
+        if type(self.signature) is not str or not _SIGNATURE.fullmatch(self.signature):
+            raise ValueError("`signature` must be up to 128 lower-case hex digits")
 
 
 def is_key(text: str) -> bool:
@@ -93,6 +97,8 @@ def encode(entry: Entry) -> bytes:
     }
     if entry.certificate:
         fields["certificate"] = certificate_text(entry.certificate)
+    if entry.signature:
+        fields["signature"] = entry.signature
     header = _canonical(fields)
     parts = [MAGIC, _SCHEMA.pack(SCHEMA)]
     for (name, limit), section in zip(
@@ -122,6 +128,7 @@ def decode(data: bytes) -> Entry:
             request=request,
             provenance=_facts(fields["provenance"]),
             certificate=certificate_bytes(fields.get("certificate")),
+            signature=fields.get("signature", ""),
         )
     except KeyError as error:
         raise BadEntry(f"header without {error.args[0]!r}") from None

@@ -1,79 +1,126 @@
-"""The stored plan whose model is nearest to a request that was not in the cache."""
+"""Stored plans whose models are nearest to a request that was not in the cache.
+
+What is read here was written by anybody. Every number is bounded by the request at hand before it
+is used, and an entry that fails in any way is no entry.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
-from fastplan.cache.audit import Unknown, cluster_of
-from fastplan.cache.entry import BadEntry, Entry, decode, request_bytes
+from fastplan.cache.audit import cluster_of
+from fastplan.cache.entry import BadEntry, Entry, request_bytes
 from fastplan.cache.fingerprint import fingerprint, parse_canonical
 from fastplan.cache.plan_cache import PlanCache
+from fastplan.cache.sketch import TableName, likeness, names_in, read_name, sketch_of
+from fastplan.cache.stores import Stored, StoreError
+from fastplan.cache.stores.guarded import Deadline
 from fastplan.core.record import BadRecord, PlanRecord
-from fastplan.core.solve import OutOfRange
 from fastplan.plans.plan import Basis, Plan
 from fastplan.plans.shards import layout_of
 
-# Comparing is cheap, but a store may hold a hundred thousand entries.
-MOST_KEYS = 5000
+# Entries that are listed, and those of them that are read.
+_MOST_LISTED = 20_000
+_MOST_READ = 8
 # Of the tables of both models together, this part must be in both.
 _LEAST_COMMON = 0.5
+# How much larger than the one at hand a request and its cluster may be: a model that shares half
+# of all tables has twice as many at most.
+_TIMES_BYTES = 4
+_TIMES_RANKS = 16
+_LEAST_BYTES = 1 << 16
 
 
-def stored_requests(plans: PlanCache, key: str) -> Iterator[tuple[Entry, bytes]]:
-    """A key's entries and their requests, as far as they can be read. Raises StoreError."""
-    for _, data in plans.store.read(key):
+class NearEntry(NamedTuple):
+    """An entry with a request that can be compared."""
+
+    entry: Entry
+    canonical: bytes
+    document: dict[str, Any]
+    names: frozenset[TableName]
+
+
+def near_entries(
+    plans: PlanCache, canonical: bytes, *, deadline: Deadline, most: int = _MOST_READ
+) -> Iterator[NearEntry]:
+    """Entries of other requests, those with most tables in common first, then the last used.
+
+    Ends when the time is up. Raises StoreError when the store can't be listed.
+    """
+    wanted = json.loads(canonical)
+    key = fingerprint(canonical)
+    listed = plans.store.entries(_MOST_LISTED, deadline)
+    ranked = _ranked((each for each in listed if each.key != key), wanted)
+    limit = _TIMES_BYTES * len(canonical) + _LEAST_BYTES
+    for stored in ranked[:most]:
+        if deadline.passed:
+            return
         try:
-            entry = decode(data)
-            yield entry, request_bytes(entry)
-        except BadEntry:
+            data = dict(plans.store.read(stored.key, deadline)).get(stored.name, b"")
+            near = _read(plans.decode(data), stored, limit)
+        except StoreError:
+            return
+        except Exception:  # somebody else's bytes
             continue
+        yield near
 
 
-def nearest_plan(plans: PlanCache, canonical: bytes) -> Plan | None:
+def _ranked(listed: Iterator[Stored], wanted: dict[str, Any]) -> list[Stored]:
+    ranks, sketch = wanted["ranks"] & 0xFFFF, sketch_of(names_in(wanted))
+
+    def rank(stored: Stored) -> tuple[float, bool, float]:
+        told = read_name(stored.name)
+        if told is None:
+            return _LEAST_COMMON, False, stored.used or 0.0
+        return likeness(sketch, told[1]), told[0] == ranks, stored.used or 0.0
+
+    return sorted(listed, key=rank, reverse=True)
+
+
+def _read(entry: Entry, stored: Stored, limit: int) -> NearEntry:
+    canonical = request_bytes(entry, limit)
+    if entry.key != stored.key or fingerprint(canonical) != entry.key:
+        raise BadEntry("its request has another key")
+    document = json.loads(canonical)
+    return NearEntry(entry, canonical, document, names_in(document))
+
+
+def nearest_plan(plans: PlanCache, canonical: bytes, deadline: Deadline) -> Plan | None:
     """The plan that shares most tables with a canonical request; None if none is close.
 
     Of plans that share as many, one for as many ranks comes first, then the newest. Raises
-    StoreError when the store does.
+    StoreError when the store can't be listed.
     """
     wanted = json.loads(canonical)
-    names = _names(wanted)
-    found: list[tuple[Any, Entry, bytes]] = []
-    for key in islice(plans.store.keys(), MOST_KEYS):
-        for entry, stored in stored_requests(plans, key):
-            try:
-                document = json.loads(stored)
-                theirs = _names(document)
-                ranks = document["ranks"]
-            except (ValueError, LookupError, TypeError, AttributeError):
-                continue  # it keeps something else than a request
-            common = len(names & theirs) / max(len(names | theirs), 1)
-            if common >= _LEAST_COMMON:
-                created = str(entry.provenance.get("created", ""))
-                found.append(((common, ranks == wanted["ranks"], created), entry, stored))
-    for _, entry, stored in sorted(found, key=lambda each: each[0], reverse=True):
+    names, ranks = names_in(wanted), wanted["ranks"]
+    found: list[tuple[Any, NearEntry]] = []
+    for near in near_entries(plans, canonical, deadline=deadline):
+        common = len(names & near.names) / len(names | near.names)
+        if common >= _LEAST_COMMON:
+            created = str(near.entry.provenance.get("created", ""))
+            found.append(((common, near.document.get("ranks") == ranks, created), near))
+    for _, near in sorted(found, key=lambda each: each[0], reverse=True):
+        if deadline.passed:
+            return None
         try:
-            return _plan(entry, stored)
-        except (ValueError, BadEntry, Unknown, OutOfRange):
+            return _plan(near, most_ranks=_TIMES_RANKS * ranks)
+        except Exception:  # it is no plan, or one too large to be of use
             continue
     return None
 
 
-def _names(document: dict[str, Any]) -> frozenset[tuple[str, str]]:
-    count = document["table_count"]
-    columns = [document["tables"][name] for name in ("path", "name")]
-    full = [[each["all"]] * count if isinstance(each, dict) else each for each in columns]
-    return frozenset(zip(*full, strict=True))
-
-
-def _plan(entry: Entry, canonical: bytes) -> Plan:
+def _plan(near: NearEntry, most_ranks: int) -> Plan:
+    entry, canonical = near.entry, near.canonical
+    ranks = sum(run[0] for run in entry.capacities)
+    if ranks > most_ranks:
+        raise BadEntry(f"it was solved for {ranks} ranks, over {most_ranks}")
     request, document = parse_canonical(canonical)
     record = PlanRecord.unpack(entry.payload)
-    if fingerprint(canonical) != entry.key:
-        raise BadRecord("its request has another key")
     cluster = cluster_of(entry, document)
+    if len(record.table) != len(request.tables):
+        raise BadRecord("it has other tables than its request")
     return Plan(
         name=f"entry {entry.key[:12]}",
         layout=layout_of(request, cluster, record),

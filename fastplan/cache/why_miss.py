@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 from fastplan.cache.differences import Difference, differences
-from fastplan.cache.entry import BadEntry, decode
+from fastplan.cache.entry import BadEntry, request_bytes
 from fastplan.cache.fingerprint import fingerprint
-from fastplan.cache.nearest import MOST_KEYS, stored_requests
+from fastplan.cache.nearest import near_entries
 from fastplan.cache.plan_cache import CacheReport, PlanCache, open_cache
+from fastplan.cache.stores.guarded import Deadline
+
+# Entries that are compared field by field.
+_MOST_COMPARED = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,27 +50,28 @@ def explain_miss(request: str | bytes | CacheReport, cache: Any) -> MissExplanat
     plans = open_cache(cache, capacity_tolerance=0.01, timeout=30.0)
     if plans is None:
         raise ValueError("there is no cache to look into")
-    key, canonical = _read(request, plans)
+    deadline = Deadline(plans.timeout)
+    key, canonical = _read(request, plans, deadline)
+    same_key = _same_key(plans, key, deadline)
     found: tuple[int, str, list[Difference]] | None = None
-    for other in islice(plans.store.keys(), MOST_KEYS):
-        if other == key:
+    for near in near_entries(plans, canonical, deadline=deadline, most=_MOST_COMPARED):
+        try:
+            changed = differences(near.canonical, canonical)
+        except Exception:  # it keeps something else than a request
             continue
-        for _, stored in stored_requests(plans, other):
-            try:
-                changed = differences(stored, canonical)
-            except (ValueError, LookupError, TypeError, AttributeError):
-                continue  # it keeps something else than a request
-            if found is None or len(changed) < found[0]:
-                found = (len(changed), other, changed)
+        if found is None or len(changed) < found[0]:
+            found = (len(changed), near.entry.key, changed)
     return MissExplanation(
         key=key,
-        same_key=tuple(_same_key(plans, key)),
+        same_key=tuple(same_key),
         nearest=found[1] if found else None,
         changed=tuple(found[2]) if found else (),
     )
 
 
-def _read(request: str | bytes | CacheReport, plans: PlanCache) -> tuple[str, bytes]:
+def _read(
+    request: str | bytes | CacheReport, plans: PlanCache, deadline: Deadline
+) -> tuple[str, bytes]:
     if isinstance(request, CacheReport):
         if request.request is None:
             raise ValueError(f"the cache was {request.status}: {request.reason}")
@@ -79,16 +83,21 @@ def _read(request: str | bytes | CacheReport, plans: PlanCache) -> tuple[str, by
         )
     if isinstance(request, bytes):
         return fingerprint(request), request
-    for _, stored in stored_requests(plans, request):
-        return request, stored
+    for _, data in plans.store.read(request, deadline):
+        try:
+            stored = request_bytes(plans.decode(data))
+        except BadEntry:
+            continue
+        if fingerprint(stored) == request:
+            return request, stored
     raise ValueError(f"no entry has the key {request}; give the request itself")
 
 
-def _same_key(plans: PlanCache, key: str) -> list[str]:
+def _same_key(plans: PlanCache, key: str, deadline: Deadline) -> list[str]:
     reasons = []
-    for name, data in plans.store.read(key):
+    for name, data in plans.store.read(key, deadline):
         try:
-            entry = decode(data)
+            entry = plans.decode(data)
         except BadEntry as problem:
             reasons.append(f"entry {name} can't be read: {problem}")
             continue

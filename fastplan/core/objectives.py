@@ -60,6 +60,13 @@ class Objectives:
         """Whether some plans are not allowed."""
         return bool(self.pins or self.together)
 
+    @property
+    def slack(self) -> float:
+        """How far, as a part, a plan's rating may be above TorchRec's; infinite with rules."""
+        if self.rules:
+            return math.inf
+        return 0.0 if self.minimize == "rating" else self.within
+
     def describe(self) -> dict[str, Any]:
         """As a cache key has them, in JSON."""
         return {

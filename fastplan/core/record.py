@@ -18,8 +18,9 @@ _VERSION = 1
 _HEAD = struct.Struct("<BIId")
 # Per table: request table, sharding type, kernel, load factor.
 _ROW_BYTES = 4 + 1 + 1 + 8
-_MOST_TABLES = 1 << 22
-_MOST_SHARDS = 1 << 26
+# More than any plan has. They bound what a few bytes can make of memory.
+_MOST_TABLES = 1 << 20
+_MOST_SHARDS = 1 << 22
 
 AS_REQUESTED = math.nan  # the table's cache load factor is the request's
 NO_LOAD_FACTOR = -1.0  # it has none, though the request has
@@ -97,7 +98,7 @@ class PlanRecord:
 
     def _check(self) -> None:
         count = len(self.table)
-        if not count or sorted(self.table.tolist()) != list(range(count)):
+        if not count or not np.array_equal(np.sort(self.table), np.arange(count)):
             raise BadRecord("a plan must have every table once")
         if (self.sharding_type >= len(SHARDING_TYPES)).any() or (self.kernel >= len(KERNELS)).any():
             raise BadRecord("a sharding type or kernel is unknown")
@@ -105,9 +106,9 @@ class PlanRecord:
             raise BadRecord("a rank is negative")
         factor = self.load_factor
         if not (
-            np.isnan(factor) | (factor == NO_LOAD_FACTOR) | ((factor >= 0) & (factor <= 1))
+            np.isnan(factor) | (factor == NO_LOAD_FACTOR) | ((factor > 0) & (factor <= 1))
         ).all():
-            raise BadRecord("a cache load factor is not between 0 and 1")
+            raise BadRecord("a cache load factor is not above 0 and at most 1")
         if not math.isfinite(self.rating) or self.rating < 0:
             raise BadRecord(f"the rating {self.rating} is not a cost")
 

@@ -155,8 +155,8 @@ def solve(problem: Problem, search: Search, *, exhaustive: bool = False) -> Solu
     proposals that can't win are left out. Both give the same plan.
     """
     exhaustive = exhaustive or search.must_be_exhaustive
-    with _explained(search.objective):
-        result = _native.solve(problem.columns(), _settings(search, exhaustive))
+    with explained(search.objective):
+        result = _native.solve(problem.columns(), search_settings(search, exhaustive))
     return Solution(
         found=result["found"],
         rating=result["rating"],
@@ -177,10 +177,11 @@ def count_plans(problem: Problem, search: Search) -> tuple[int, ...]:
     Most are settled by their sums and largest shards; only the others are placed. Not for
     searches that must be exhaustive: those stop where ratings or the clock tell them to.
     """
-    return tuple(_native.count_plans(problem.columns(), _settings(search, False)))
+    return tuple(_native.count_plans(problem.columns(), search_settings(search)))
 
 
-def _settings(search: Search, exhaustive: bool) -> dict[str, Any]:
+def search_settings(search: Search, exhaustive: bool = False) -> dict[str, Any]:
+    """The search as the native core takes it."""
     return {
         "partitioner": asdict(search.partitioner),
         "proposers": [_proposer(proposer) for proposer in search.proposers],
@@ -195,7 +196,7 @@ def _address(objective: ObjectiveFunction | None) -> int:
 
 
 @contextmanager
-def _explained(objective: ObjectiveFunction | None) -> Iterator[None]:
+def explained(objective: ObjectiveFunction | None) -> Iterator[None]:
     """Says what an objective did that the core can't go on with."""
     try:
         yield
@@ -232,7 +233,7 @@ class Placer:
 
     def place(self, options: list[int]) -> tuple[list[int], float] | None:
         """Ranks and rating; None when some shard fits nowhere."""
-        with _explained(self._objective):
+        with explained(self._objective):
             return self._placer.place(options)
 
 
@@ -249,5 +250,5 @@ def verify_plan(
     objective: ObjectiveFunction | None = None,
 ) -> str:
     """The same of a plan from elsewhere. A rating of NaN is not checked."""
-    with _explained(objective):
+    with explained(objective):
         return _native.verify(problem.columns(), options, ranks, rating, _address(objective))

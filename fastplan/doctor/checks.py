@@ -37,6 +37,7 @@ _EXTRAS = {
 # At run time, when the core is built, and in tests.
 VARIABLES = (
     "FASTPLAN_CACHE",
+    "FASTPLAN_CACHE_KEY",
     "FASTPLAN_ETT",
     "FASTPLAN_ETT_LAUNCHED",
     "FASTPLAN_PATCH",

@@ -12,12 +12,13 @@ import numpy as np
 
 from fastplan import __version__
 from fastplan.cache.fingerprint import canonical_request, fingerprint
-from fastplan.cache.plan_cache import CacheReport, Candidate, PlanCache, StoreError
+from fastplan.cache.plan_cache import CacheReport, Candidate, PlanCache, StoreError, smaller
 from fastplan.core.narrow import narrowed
 from fastplan.core.objectives import RulesBroken
 from fastplan.core.optimize import Optimized, OptimizeSettings, no_plan, optimize
 from fastplan.core.packed_certificate import pack_certificate, proven_bound
 from fastplan.core.problem import Problem, SearchSpace
+from fastplan.core.reachable import check_reachable
 from fastplan.core.record import BadRecord, PlanRecord
 from fastplan.core.solution import Solution
 from fastplan.core.solve import OutOfRange, estimate, solve, verify_plan
@@ -180,7 +181,7 @@ def plan_job(
     key = fingerprint(canonical)
     report = CacheReport(status="off", fingerprint=key, request=canonical)
     laps.end("request")
-    known = _cached(job, key, cache, report)
+    known = _cached(job, key, cache, report, optimization)
     bound = None if known is None else _bound_of(known, job, optimization)
     laps.end("cache")
     if known is not None:
@@ -274,36 +275,38 @@ def _improved(job: Job, problem: Problem, start: Solution, settings: OptimizeSet
     return found
 
 
-def _cached(job: Job, key: str, cache: PlanCache | None, report: CacheReport) -> Candidate | None:
+def _cached(
+    job: Job,
+    key: str,
+    cache: PlanCache | None,
+    report: CacheReport,
+    optimization: OptimizeSettings | None,
+) -> Candidate | None:
     """The stored plan, verified; what came of it is told in the report."""
     if cache is None or job.uncacheable is not None:
         report.reason = job.uncacheable or "no cache is configured"
         return None
+
+    def accept(candidate: Candidate) -> Candidate:
+        record = candidate.record
+        space = estimate(narrowed(job.request, record))
+        numbers = np.arange(len(record.table), dtype=np.int32)
+        problem, objective = Problem(space, job.cluster), job.search.objective
+        if complaint := verify_plan(problem, numbers, record.ranks, record.rating, objective):
+            raise BadRecord(complaint)
+        slack = 0.0 if optimization is None else optimization.objectives.slack
+        if not candidate.signed and math.isfinite(slack):
+            solved = Problem(estimate(job.request), smaller(job.cluster, candidate.capacities))
+            check_reachable(record, solved, job.search, slack=slack)
+        return candidate
+
     try:
-        candidates, reason = cache.find(key, job.cluster)
+        known, reason = cache.find(key, job.cluster, accept)
     except StoreError as problem:
         report.status, report.reason = "failed", str(problem)
         return None
-    for candidate in candidates:
-        record = candidate.record
-        try:
-            space = estimate(narrowed(job.request, record))
-            numbers = np.arange(len(record.table), dtype=np.int32)
-            complaint = verify_plan(
-                Problem(space, job.cluster),
-                numbers,
-                record.ranks,
-                record.rating,
-                job.search.objective,
-            )
-        except (BadRecord, OutOfRange) as problem:
-            complaint = str(problem)
-        if not complaint:
-            report.status, report.reason = "hit", None
-            return candidate
-        reason = f"entry {candidate.name}: {complaint}"
-    report.status, report.reason = "miss", reason
-    return None
+    report.status, report.reason = ("miss", reason) if known is None else ("hit", None)
+    return known
 
 
 def _bound_of(known: Candidate, job: Job, optimization: OptimizeSettings | None) -> float | None:

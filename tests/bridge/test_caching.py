@@ -142,7 +142,8 @@ def test_a_plan_that_does_not_fit_the_devices_at_hand_is_a_miss():
 def test_a_stored_plan_of_another_request_is_not_used(cache):
     _, own = planned(cache)
     _, other = planned(cache, model(names="xyz"))
-    (name, data), *_ = cache.store.read(other.fingerprint)
+    ((name, _),) = cache.store.read(own.fingerprint)
+    ((_, data),) = cache.store.read(other.fingerprint)
     cache.store.write(own.fingerprint, name, data)
     _, report = planned(cache)
     assert report.status == "miss"

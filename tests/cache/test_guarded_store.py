@@ -8,6 +8,7 @@ import time
 import pytest
 
 from fastplan.cache.stores import GuardedStore, MemoryStore, StoreError
+from fastplan.cache.stores.base import MAX_READ
 from tests.cache.samples import key
 
 
@@ -78,6 +79,25 @@ def test_any_error_of_the_store_becomes_a_store_error():
     store = GuardedStore(Broken(lambda: fail(ZeroDivisionError("zero"))), timeout=60.0)
     with pytest.raises(StoreError, match="memory:: reading failed: ZeroDivisionError: zero"):
         store.read(key(1))
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()], ids=repr)
+def test_a_store_that_leaves_does_not_take_its_user_along(error):
+    store = GuardedStore(Broken(lambda: fail(error)), timeout=60.0)
+    with pytest.raises(StoreError, match=f"reading failed: {type(error).__name__}"):
+        store.read(key(1))
+
+
+@pytest.mark.parametrize("answer", [None, 3, [1], [("a", "text")], [(1, b"")], "ab"], ids=repr)
+def test_a_store_that_answers_nonsense_has_failed(answer):
+    with pytest.raises(StoreError, match="reading failed"):
+        GuardedStore(Broken(lambda: answer), timeout=60.0).read(key(1))
+
+
+def test_a_store_can_not_hand_out_more_than_fits_into_memory():
+    many = [(f"{i:04d}", bytes(1 << 20)) for i in range(1000)]
+    found = GuardedStore(Broken(lambda: many), timeout=60.0).read(key(1))
+    assert sum(len(data) for _, data in found) <= MAX_READ
 
 
 def test_listing_is_guarded_to_its_last_key(hanging):

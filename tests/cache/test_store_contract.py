@@ -143,3 +143,12 @@ def test_importing_the_stores_loads_nothing_heavy():
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert ended.stdout.strip() == "set()"
+
+
+def test_of_a_flooded_key_the_small_entries_are_read(store):
+    store.write(key(1), "zz", data(1))
+    for number in range(100):
+        store.write(key(1), f"{number:03d}", bytes(2000 + number))
+    names = [name for name, _ in store.read(key(1))]
+    assert len(names) <= 100
+    assert "zz" in names

@@ -35,7 +35,7 @@ def test_packing_and_unpacking_gives_the_same_record_and_the_same_bytes():
 
 
 def test_load_factors_travel_exactly():
-    factors = np.array([np.nan, NO_LOAD_FACTOR, 0.0, 1.0, 0.1, 1 / 3])
+    factors = np.array([np.nan, NO_LOAD_FACTOR, 1e-9, 1.0, 0.1, 1 / 3])
     changed = PlanRecord.unpack(
         PlanRecord(
             table=RECORD.table,
@@ -69,6 +69,7 @@ def changed(**columns: object) -> bytes:
         (changed(sharding_type=np.full(6, 7, np.uint8)), "unknown"),
         (changed(ranks=RECORD.ranks - 9), "negative"),
         (changed(load_factor=np.full(6, 1.5)), "load factor"),
+        (changed(load_factor=np.zeros(6)), "load factor"),
         (changed(rating=float("nan")), "rating"),
         (changed(rating=-1.0), "rating"),
     ],

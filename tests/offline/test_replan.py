@@ -61,7 +61,7 @@ def test_a_plan_that_follows_is_kept_and_never_taken_from_the_cache():
         planned = replan_job(job(), old(ranks=8), FREE, BETTER, cache)
         assert (planned.cache.status, planned.cache.reason) == ("miss", "it was not looked up")
     assert [stored.key for stored in store.entries()] == [planned.key]
-    [candidate], _ = cache.find(planned.key, job().cluster)
+    candidate, _ = cache.find(planned.key, job().cluster, lambda candidate: candidate)
     assert candidate.record.rating == planned.rating
     assert candidate.certificate == planned.certificate
     problem = Problem(estimate(job().request), job().cluster)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from fastplan.cache.entry import is_key
+from fastplan.cache.entry import MAX_ENTRY, is_key
 
 SUFFIX = ".plan"
+# What is read of one key at most. A key has an entry per class of devices, of some kB each.
+MOST_NAMES = 64
+MAX_READ = 48 << 20
 
 _NAME = re.compile(r"[0-9a-z-]{1,64}")
 
@@ -38,7 +41,10 @@ class Store(Protocol):
     """
 
     def read(self, key: str) -> list[tuple[str, bytes]]:
-        """All entries under the key as (name, data), by name; none is a miss."""
+        """The entries under the key as (name, data), by name; none is a miss.
+
+        Of more than `readable` allows, only those.
+        """
 
     def write(self, key: str, name: str, data: bytes) -> None:
         """Keeps the entry, in place of one of the same name. Readers see the old or the new one."""
@@ -78,3 +84,17 @@ def name_of_file(file_name: str) -> str | None:
     """The entry's name in that file's name; None for a file that is no entry."""
     name = file_name.removesuffix(SUFFIX)
     return name if name != file_name and _NAME.fullmatch(name) else None
+
+
+def readable(sizes: Iterable[tuple[str, int]]) -> list[str]:
+    """Which of a key's entries are read, given their sizes in bytes; sorted.
+
+    Small ones come first: whoever floods a key with large files does not hide its plans.
+    """
+    chosen, left = [], MAX_READ
+    for size, name in sorted((size, name) for name, size in sizes)[:MOST_NAMES]:
+        left -= size
+        if size > MAX_ENTRY or left < 0:
+            break
+        chosen.append(name)
+    return sorted(chosen)

@@ -29,6 +29,7 @@ from fastplan.cache.stores.base import (
     check_name,
     check_size,
     name_of_file,
+    readable,
 )
 from fastplan.cache.stores.folder import Folder
 
@@ -89,7 +90,7 @@ class DirectoryStore:
         with self._reported("reading"):
             try:
                 with self._folder(key) as folder:
-                    for name in _names(folder):
+                    for name in _readable(folder):
                         try:
                             data = folder.read(name + SUFFIX, MAX_ENTRY)
                         except OSError as error:
@@ -280,6 +281,15 @@ class DirectoryStore:
             raise StoreError(
                 f"{self._root}: {doing} failed: {error.strerror or error}{where}{advice}"
             ) from error
+
+
+def _readable(folder: Folder) -> list[str]:
+    """Of the entries in a key's folder, those that may be read whole."""
+    sizes = []
+    for name in _names(folder):
+        with suppress(FileNotFoundError):
+            sizes.append((name, folder.stat(name + SUFFIX).st_size))
+    return readable(sizes)
 
 
 def _names(folder: Folder) -> list[str]:

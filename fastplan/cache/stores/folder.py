@@ -89,7 +89,7 @@ class Folder:
             info = os.fstat(fd)
             if not stat.S_ISREG(info.st_mode) or info.st_size > limit:
                 return None
-            return file.read()
+            return file.read(info.st_size)  # it may be growing
 
     def create(self, name: str) -> int:
         """A descriptor of a new file, for writing."""

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from threading import Lock
 
-from fastplan.cache.stores.base import Stored, check_key, check_name, check_size
+from fastplan.cache.stores.base import Stored, check_key, check_name, check_size, readable
 
 
 class MemoryStore:
@@ -26,7 +26,8 @@ class MemoryStore:
     def read(self, key: str) -> list[tuple[str, bytes]]:
         check_key(key)
         with self._lock:
-            return [(name, self._entries[key, name]) for name in sorted(self._names.get(key, ()))]
+            found = {name: self._entries[key, name] for name in self._names.get(key, ())}
+        return [(name, found[name]) for name in readable((n, len(found[n])) for n in found)]
 
     def write(self, key: str, name: str, data: bytes) -> None:
         check_key(key)

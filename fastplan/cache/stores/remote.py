@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from importlib import import_module
 from typing import Any
 
-from fastplan.cache.entry import MAX_ENTRY, is_key
+from fastplan.cache.entry import is_key
 from fastplan.cache.stores.base import (
     SUFFIX,
     Stored,
@@ -17,6 +17,7 @@ from fastplan.cache.stores.base import (
     check_key,
     check_name,
     name_of_file,
+    readable,
 )
 
 
@@ -45,15 +46,17 @@ class RemoteStore:
                 listed = fs.ls(folder, detail=True)
             except FileNotFoundError:
                 return []
+            paths, sizes = {}, {}
             for info in listed:
                 name = name_of_file(info["name"].rpartition("/")[2])
-                if name is None or info["type"] != "file" or (info["size"] or 0) > MAX_ENTRY:
-                    continue
-                try:
-                    found.append((name, bytes(fs.cat_file(info["name"]))))
-                except FileNotFoundError:
-                    continue  # deleted since
-        return sorted(found)
+                if name is not None and info["type"] == "file":
+                    paths[name], sizes[name] = info["name"], info["size"] or 0
+            for name in readable(sizes.items()):
+                with suppress(FileNotFoundError):  # deleted since
+                    # Not more than was listed, if somebody replaces it; an empty one has no range.
+                    end = sizes[name] or None
+                    found.append((name, bytes(fs.cat_file(paths[name], end=end))))
+        return found
 
     def write(self, key: str, name: str, data: bytes) -> None:
         check_key(key)
