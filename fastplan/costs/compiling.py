@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from types import FunctionType
@@ -9,9 +10,13 @@ from typing import Any, NamedTuple
 
 from fastplan.core import _native
 from fastplan.costs import loops
-from fastplan.costs.disk import disk_cache
+from fastplan.costs.disk import NotPrivate, disk_cache
 from fastplan.costs.errors import CostError
+from fastplan.costs.extensions import EXTENSIONS
+from fastplan.costs.identity import Frozen
 from fastplan.costs.reasons import reason_of
+
+_log = logging.getLogger(__name__)
 
 # Python's semantics, to the bit: a division by zero or an index out of bounds raises, and no
 # product and sum is contracted.
@@ -25,31 +30,34 @@ class Compiled(NamedTuple):
     seconds: float  # that compiling or loading took
     from_disk: bool
     owner: Any
+    not_kept: str | None = None  # why it is not on disk for the next process
 
 
-def compile_cost(function: FunctionType, digest: str | None) -> Compiled:
-    """A cost function; without a digest nothing is kept on disk. Raises CostError."""
+def compile_cost(frozen: Frozen) -> Compiled:
+    """A cost function. Raises CostError."""
     numba = load_numba()
     shard, cost = (numba.from_dtype(d) for d in (_native.SHARD_DTYPE, _native.COST_DTYPE))
     pointers = (numba.types.CPointer(shard), numba.types.CPointer(cost), numba.types.int64)
-    return _compile(function, (shard, cost), loops.price_all, pointers, digest)
+    return _compile(frozen, (shard, cost), loops.price_all, pointers)
 
 
-def compile_objective(function: FunctionType, digest: str | None) -> Compiled:
+def compile_objective(frozen: Frozen) -> Compiled:
     """An objective. Raises CostError."""
     numba = load_numba()
     rank = numba.from_dtype(_native.RANK_DTYPE)
     rating = numba.from_dtype(loops.RATING_DTYPE)
     ranks = numba.types.Array(rank, 1, "C")
     pointers = (numba.types.CPointer(rank), numba.types.int64, numba.types.CPointer(rating))
-    return _compile(function, (ranks, rating), loops.rate_plan, pointers, digest)
+    return _compile(frozen, (ranks, rating), loops.rate_plan, pointers)
 
 
-def _compile(
-    function: FunctionType, types: Any, loop: Callable[..., int], pointers: Any, digest: str | None
-) -> Compiled:
-    """Compiles the function and a loop of ours around it into one library."""
+def _compile(frozen: Frozen, types: Any, loop: Callable[..., int], pointers: Any) -> Compiled:
+    """Compiles the function and a loop of ours around it into one library.
+
+    One that reads what can't be followed is not kept on disk.
+    """
     numba = load_numba()
+    function: Any = frozen.function  # mypy takes it for a method
     from numba.core.ccallback import CFunc
 
     base: Any = CFunc  # whose inner life mypy does not know
@@ -57,6 +65,10 @@ def _compile(
     class Callback(base):
         def _compile_uncached(self) -> Any:
             # The function alone first, so that an error is about it and not about our loop.
+            for helper, signatures in frozen.declared:
+                for signature in signatures:
+                    helper.compile(signature)
+                helper.disable_compile()
             inner.compile(types)
             _check_result(function, inner)
             return super()._compile_uncached()
@@ -67,8 +79,7 @@ def _compile(
     names = {**loop.__globals__, "carray": numba.carray, "call": inner}
     outer = FunctionType(loop.__code__, names, function.__name__)
     callback = Callback(outer, (pointers, numba.types.int64), locals={}, options=_OPTIONS)
-    if digest is not None:
-        callback._cache = disk_cache(outer, digest)
+    not_kept = _keep_on_disk(callback, outer, frozen)
     try:
         callback.compile()
     except CostError:
@@ -76,7 +87,20 @@ def _compile(
     except Exception as error:
         raise CostError(reason_of(error, function)) from error
     took = time.perf_counter() - start
-    return Compiled(callback.address, took, callback.cache_hits > 0, callback)
+    return Compiled(callback.address, took, callback.cache_hits > 0, callback, not_kept)
+
+
+def _keep_on_disk(callback: Any, outer: FunctionType, frozen: Frozen) -> str | None:
+    """Gives the function its place on disk, or says why it gets none."""
+    if frozen.unknown:
+        EXTENSIONS.forget_compiled()
+        return f"it can't be fingerprinted: {frozen.unknown[0]}"
+    try:
+        callback._cache = disk_cache(outer, frozen.digest)
+    except (NotPrivate, OSError) as why:
+        _log.info("fastplan: %s is not kept on disk: %s", outer.__name__, why)
+        return str(why)
+    return None
 
 
 def _check_result(function: FunctionType, inner: Any) -> None:

@@ -1,17 +1,23 @@
 """Compiled functions on disk, so that the next process need not compile.
 
 They lie under the function's digest, which covers more than numba's own cache looks at: globals,
-and functions in other files.
+and functions in other files. They are pickles with machine code: whoever can write one runs code
+as the user who loads it, so only a directory that nobody else can write to is used.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 import warnings
 from contextlib import suppress
 from pathlib import Path
 from types import FunctionType
 from typing import Any
+
+
+class NotPrivate(Exception):
+    """A directory that code can't be loaded from; says why, and the way out."""
 
 
 def directory() -> Path:
@@ -24,11 +30,43 @@ def directory() -> Path:
     return default_directory().with_name("compiled")
 
 
+def private_directory() -> Path:
+    """The directory, made if need be. Raises NotPrivate and OSError."""
+    from fastplan.cache.stores import StoreError
+
+    try:
+        place = directory()
+    except StoreError as error:
+        raise NotPrivate(str(error)) from error
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        place.mkdir(mode=0o700)
+    if hasattr(os, "geteuid"):  # elsewhere the user's own folders are private
+        _check_private(place)
+    return place
+
+
+def _check_private(place: Path) -> None:
+    """Nobody else may write into the directory, or put another one in its place."""
+    found = place.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise NotPrivate(f"{place} is no directory")
+    if found.st_uid != os.geteuid():
+        raise NotPrivate(f"{place} belongs to user {found.st_uid}: set NUMBA_CACHE_DIR")
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise NotPrivate(f"others can write to {place}: `chmod 700` it, or set NUMBA_CACHE_DIR")
+    for above in place.resolve().parents:
+        mode = above.stat().st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            raise NotPrivate(f"everybody can write to {above}, above {place}: `chmod o-w` it")
+
+
 def disk_cache(function: FunctionType, digest: str) -> Any:
-    """A cache for numba. Whatever is wrong with the disk costs a compilation, nothing else."""
+    """A cache for numba. Raises NotPrivate and OSError; whatever is wrong with the disk later
+    costs a compilation, nothing else."""
     from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 
-    place = str(directory())
+    place = str(private_directory())
 
     class Locator(_CacheLocator):
         _py_file = function.__code__.co_filename

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from types import FunctionType, SimpleNamespace
 from typing import Any, ClassVar
 
@@ -14,12 +14,15 @@ import numpy as np
 from fastplan.costs import compiling, identity, loops
 from fastplan.costs.compiling import Compiled
 from fastplan.costs.errors import CannotTell, CostError
+from fastplan.costs.identity import Frozen
 from fastplan.spec.vocabulary import KERNELS, SHARDING_TYPES
+
+_PASSING = 8
 
 
 class CustomFunction:
-    """A Python function that is compiled when it is first needed, and again when a global that it
-    reads has changed. Called from Python, it is the function itself."""
+    """A Python function that is compiled when it is first needed, and again when a value that
+    it reads has changed. Called from Python, it is the function itself."""
 
     _parameters: ClassVar[tuple[str, str]]
     _decorator: ClassVar[str]
@@ -40,7 +43,9 @@ class CustomFunction:
             )
         functools.update_wrapper(self, plain)
         self._function = plain
-        self._compiled: dict[str | None, Compiled] = {}
+        self._compiled: dict[str, Compiled] = {}
+        # Of a function that can't be followed. Several, since threads may still be calling them.
+        self._passing: deque[tuple[Frozen, Compiled]] = deque(maxlen=_PASSING)
 
     def __call__(self, record: Any, out: Any) -> None:
         self._function(record, out)
@@ -64,20 +69,37 @@ class CustomFunction:
             raise CannotTell(f"{self.name} can't be fingerprinted: {why}") from None
 
     def compiled(self) -> Compiled:
-        """The machine code for the globals as they are now. Raises CostError."""
-        digest: str | None = None
-        with suppress(CannotTell):
-            digest = identity.digest(self._function)
-        known = self._compiled.get(digest)
-        if known is None:
-            known = self._compiled[digest] = self._compile(digest)
-        return known
+        """The machine code for all that the function reads, as it is now. Raises CostError.
+
+        Where some of that can't be followed, nobody knows whether it has changed: the function is
+        compiled for every call, and the code is kept neither here nor on disk.
+        """
+        seen = identity.look(self._function)
+        known = None if seen.unknown else self._compiled.get(seen.digest)
+        return known or self._compile_now()
 
     def address(self) -> int:
         """Where the core finds the function."""
         return self.compiled().address
 
-    def _compile(self, digest: str | None) -> Compiled:
+    def _address_for_python(self) -> int:
+        """The same for Python, which asks for every option or plan: a function that can't be
+        followed is compiled again when a value that can be seen has changed."""
+        seen = identity.look(self._function)
+        if self._passing and seen.looks_like(self._passing[-1][0]):
+            return self._passing[-1][1].address
+        return self.address()
+
+    def _compile_now(self) -> Compiled:
+        frozen = identity.freeze(self._function)
+        made = self._compile(frozen)
+        if frozen.unknown:
+            self._passing.append((frozen, made))
+        else:
+            self._compiled[frozen.digest] = made
+        return made
+
+    def _compile(self, frozen: Frozen) -> Compiled:
         raise NotImplementedError
 
     def _raised(self, record: Any, out: Any) -> str:
@@ -105,7 +127,7 @@ class ShardCost(CustomFunction):
 
     def price(self, shards: Any, costs: Any) -> int:
         """Prices records in place, as the core does; returns how many before one raised."""
-        return _call(self.address(), shards.ctypes.data, costs.ctypes.data, len(shards))
+        return _call(self._address_for_python(), shards.ctypes.data, costs.ctypes.data, len(shards))
 
     def failure(self, facts: dict[str, Any], table: str) -> CostError:
         """What went wrong with a shard of a table: `facts` are those of the core."""
@@ -121,8 +143,8 @@ class ShardCost(CustomFunction):
             f"{record['shards']}, {record['rows']} x {record['dim']}"
         )
 
-    def _compile(self, digest: str | None) -> Compiled:
-        return compiling.compile_cost(self._function, digest)
+    def _compile(self, frozen: Frozen) -> Compiled:
+        return compiling.compile_cost(frozen)
 
 
 class PlanObjective(CustomFunction):
@@ -134,7 +156,7 @@ class PlanObjective(CustomFunction):
     def rate(self, ranks: Any) -> float:
         """The rating of rank records, as the core takes it. Raises CostError."""
         out = np.full(1, np.nan, loops.RATING_DTYPE)
-        done = _call(self.address(), ranks.ctypes.data, len(ranks), out.ctypes.data)
+        done = _call(self._address_for_python(), ranks.ctypes.data, len(ranks), out.ctypes.data)
         rating = float(out["rating"][0])
         if not done or not 0 <= rating < 2.0**63:
             raise self.failure({"raised": not done, "rating": rating, "ranks": ranks})
@@ -155,8 +177,8 @@ class PlanObjective(CustomFunction):
             f"{ranks['total'][worst]:.6g}"
         )
 
-    def _compile(self, digest: str | None) -> Compiled:
-        return compiling.compile_objective(self._function, digest)
+    def _compile(self, frozen: Frozen) -> Compiled:
+        return compiling.compile_objective(frozen)
 
 
 def _plain(record: Any) -> SimpleNamespace:

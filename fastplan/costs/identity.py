@@ -1,156 +1,291 @@
 """What a function computes, as a hash: its code, and every value it reads from outside.
 
 The code is what Python has compiled, and not the source file, which may have been edited since.
+What is hashed can also be copied, helpers and modules included: numba compiles the copy, and so
+reads no value that the hash does not know, and no helper's code that was compiled for older values.
 """
 
 from __future__ import annotations
 
-import dis
+import builtins
 import enum
 import hashlib
-from functools import lru_cache
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
-from typing import Any
+import struct
+import sys
+from types import CellType, FunctionType, ModuleType
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from fastplan.costs.bytecode import CodeFacts, read_code
 from fastplan.costs.errors import CannotTell
+from fastplan.costs.extensions import EXTENSIONS
 
 _DIGEST_BYTES = 16
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...))
 # Modules whose functions do the same whenever they have the same name.
-_STEADY = frozenset({"builtins", "math", "cmath", "operator", "numpy", "numba", "fastplan"})
+_STEADY = frozenset({"builtins", "math", "cmath", "operator", "_operator", "numpy", "numba"})
+# But for these.
+_UNSTEADY = {
+    "random": "gives other numbers every time",
+    "objmode": "runs Python, which can't be followed",
+}
+_MISSING = object()
+
+
+class Frozen(NamedTuple):
+    """A function as it is now."""
+
+    function: FunctionType  # a copy, with copies of all that it reads
+    declared: list[tuple[Any, list[Any]]]  # its numba functions with signatures of their own
+    digest: str
+    unknown: tuple[str, ...]  # what could not be followed: then the digest tells too little
+    opaque: tuple[Any, ...]  # these very objects
+
+    def looks_like(self, other: Frozen) -> bool:
+        """Whether the two differ in nothing that can be seen from outside."""
+        return (
+            self.digest == other.digest
+            and len(self.opaque) == len(other.opaque)
+            and all(a is b for a, b in zip(self.opaque, other.opaque, strict=True))
+        )
 
 
 def digest(function: FunctionType) -> str:
     """Equal for functions that compute the same. Raises CannotTell."""
-    walk = _Walk()
-    walk.function(function)
-    return walk.hash.hexdigest()
+    found = look(function)
+    if found.unknown:
+        raise CannotTell(found.unknown[0])
+    return found.digest
+
+
+def look(function: FunctionType) -> Frozen:
+    """The function as it is now, not to be compiled: helpers and arrays are not copied."""
+    return _Walk(copying=False).frozen(function)
+
+
+def freeze(function: FunctionType) -> Frozen:
+    """The function as it is now, to be compiled."""
+    return _Walk(copying=True).frozen(function)
 
 
 class _Walk:
-    """Feeds a function, and all that it reads, to a hash."""
+    """Says a function, and all that it reads, for a hash, and returns each value as its copy."""
 
-    def __init__(self) -> None:
-        self.hash = hashlib.blake2b(digest_size=_DIGEST_BYTES)
-        self._seen: dict[int, int] = {}
+    def __init__(self, *, copying: bool) -> None:
+        self._words: list[str | bytes] = []
+        self._copying = copying
+        # By id, with the objects themselves: what a module makes on demand would be gone, and
+        # its id another object's.
+        self._seen: dict[tuple[int, Any], tuple[int, Any, Any]] = {}
+        self._declared: list[tuple[Any, list[Any]]] = []
+        self._unknown: list[str] = []
+        self._opaque: list[Any] = []
 
-    def function(self, function: FunctionType) -> None:
-        if self._met(function):
-            return
-        static, names, attributes = _read(function.__code__)
-        self._say("function", static)
-        self._say("defaults")
-        self._value("default", tuple(function.__defaults__ or ()))
-        for name, cell in zip(
-            function.__code__.co_freevars, function.__closure__ or (), strict=True
-        ):
+    def frozen(self, function: FunctionType) -> Frozen:
+        EXTENSIONS.refresh()
+        copy = self._new_function(function)
+        try:
+            self._fill(function, copy)
+        except RecursionError:
+            self._unknown.append("its values are nested too deeply")
+        if EXTENSIONS.operators is not None:
+            self._not_followed("an operator", _taught(EXTENSIONS.operators))
+        found = tuple(self._unknown), tuple(self._opaque)
+        return Frozen(copy, self._declared, self._digest(), *found)
+
+    def _new_function(self, function: FunctionType) -> FunctionType:
+        """A copy that has its defaults, and waits for its names."""
+        names = {"__builtins__": builtins, "__name__": function.__globals__.get("__name__")}
+        cells = tuple(CellType() for _ in function.__closure__ or ())
+        copy = FunctionType(function.__code__, names, function.__name__, None, cells)
+        copy.__qualname__, copy.__module__ = function.__qualname__, function.__module__
+        self._keep(function, copy)
+        facts = read_code(function.__code__)
+        self._say("function", facts.static, "defaults")
+        copy.__defaults__ = self._value("default", tuple(function.__defaults__ or ()), facts)
+        named = sorted((function.__kwdefaults__ or {}).items())
+        copy.__kwdefaults__ = {name: self._value(name, value, facts) for name, value in named}
+        return copy
+
+    def _fill(self, function: FunctionType, copy: FunctionType) -> None:
+        facts = read_code(function.__code__)
+        cells = zip(function.__closure__ or (), copy.__closure__ or (), strict=True)
+        for name, (cell, own) in zip(function.__code__.co_freevars, cells, strict=True):
             self._say("closure", name)
             try:
-                self._value(name, cell.cell_contents)
+                value = cell.cell_contents
             except ValueError:
-                raise CannotTell(f"`{name}` has no value yet") from None
-        for name in names:
-            if name in function.__globals__:
+                self._not_followed(f"`{name}`", "has no value yet")
+            else:
+                own.cell_contents = self._value(name, value, facts)
+        for name in facts.globals:
+            found = function.__globals__
+            if name in found or hasattr(builtins, name):
                 self._say("global", name)
-                self._global(name, function.__globals__[name], attributes)
+                value = found[name] if name in found else getattr(builtins, name)
+                copy.__globals__[name] = self._value(name, value, facts)
+        for name in facts.attributes if EXTENSIONS.names else ():
+            if name in EXTENSIONS.names:
+                self._not_followed(f"`{name}`", _taught(EXTENSIONS.names[name]))
 
-    def _global(self, name: str, value: Any, attributes: tuple[str, ...]) -> None:
-        if not isinstance(value, ModuleType):
-            self._value(name, value)
-            return
-        self._say("module", value.__name__)
-        if _home(value.__name__) in _STEADY or self._met(value):
-            return
-        # Which attribute belongs to which module is for the compiler to find out.
-        for attribute in attributes:
-            if hasattr(value, attribute):
-                self._say("attribute", attribute)
-                own = f"{name}.{attribute}"
-                self._global(own, getattr(value, attribute), attributes)
-
-    def _value(self, name: str, value: Any) -> None:
+    def _value(self, name: str, value: Any, facts: CodeFacts) -> Any:
+        kind = type(value)
+        if isinstance(value, ModuleType):
+            return self._module(name, value, facts)
         if isinstance(value, enum.Enum):
-            self._say("member", type(value).__qualname__, value.name)
-            self._value(name, value.value)
-        elif isinstance(value, _PLAIN):
-            self._say(type(value).__name__, repr(value))
-        elif isinstance(value, tuple):
-            self._say(type(value).__name__, str(len(value)))
-            for item in value:
-                self._value(name, item)
-        elif isinstance(value, np.ndarray | np.generic) and not value.dtype.hasobject:
-            self._say("array", repr(value.dtype.descr), repr(value.shape), value.tobytes())
+            self._say("member", kind.__qualname__, value.name)
+            self._value(name, value.value, facts)
+        elif kind in _PLAIN:
+            self._say(kind.__name__, _bits(value))
+        elif kind is tuple or (isinstance(value, tuple) and hasattr(kind, "_fields")):
+            self._say(kind.__name__, repr(getattr(kind, "_fields", "")), str(len(value)))
+            items = [self._value(name, item, facts) for item in value]
+            return tuple(items) if kind is tuple else kind(*items)
+        elif kind in (np.ndarray, np.recarray) or isinstance(value, np.generic):
+            return self._array(name, value)
         elif isinstance(value, type) and issubclass(value, enum.Enum):
-            self._say("enum", value.__qualname__)
-            for member in value:
-                self._value(name, member)
-        elif (function := _python_function(value)) is not None:
-            options = getattr(value, "targetoptions", {})  # of a numba function: fastmath and such
-            self._say("options", repr(sorted(options.items(), key=str)))
-            self.function(function)
-        elif _is_steady(value):
-            self._say("steady", getattr(value, "__module__", None) or "", value.__name__)
+            self._members(value, facts)
+        elif _is_compiled_by_numba(value):
+            return self._numba_function(name, value, facts)
         else:
-            raise CannotTell(f"`{name}` is a {type(value).__name__}")
+            self._function_of_name(name, value)
+        return value
 
-    def _met(self, value: Any) -> bool:
+    def _members(self, value: type[enum.Enum], facts: CodeFacts) -> None:
+        """An enumeration; its members have all the names that lead to them."""
+        if self._is_known(value):
+            return
+        self._keep(value, value)
+        self._say("enum", value.__qualname__)
+        for name, member in value.__members__.items():
+            self._say(name)
+            self._value(name, member, facts)
+
+    def _function_of_name(self, name: str, value: Any) -> None:
+        """A function that numba knows by itself, or that it was taught."""
+        module = EXTENSIONS.of_value(value) if callable(value) else None
+        if module is not None:
+            self._not_followed(f"`{name}`", _taught(module), value)
+        elif _is_steady(value):
+            self._say("steady", value.__module__, value.__name__)
+        elif isinstance(value, FunctionType):
+            if not self._is_known(value):
+                self._fill(value, self._new_function(value))
+        else:
+            self._not_followed(f"`{name}`", f"is a {type(value).__name__}", value)
+
+    def _module(self, name: str, value: ModuleType, facts: CodeFacts) -> ModuleType:
+        """A module that has nothing but what the code may ask for: which attribute belongs to
+        which module is for the compiler to find out."""
+        self._say("module", value.__name__)
+        if _home(value.__name__) in _STEADY:
+            for attribute, why in _UNSTEADY.items():
+                if attribute in facts.attributes and hasattr(value, attribute):
+                    self._not_followed(f"`{name}.{attribute}`", why)
+            return value
+        if self._is_known(value, facts.attributes):
+            known: ModuleType = self._copy_of(value, facts.attributes)
+            return known
+        copy = ModuleType(value.__name__)
+        self._keep(value, copy, facts.attributes)
+        for attribute in facts.attributes:
+            found = getattr(value, attribute, _MISSING)  # once: it may be made on demand
+            if found is not _MISSING:
+                self._say("attribute", attribute)
+                setattr(copy, attribute, self._value(f"{name}.{attribute}", found, facts))
+        return copy
+
+    def _numba_function(self, name: str, value: Any, facts: CodeFacts) -> Any:
+        """A helper: its options, the signatures it was declared with, and its Python function."""
+        if self._is_known(value):
+            return self._copy_of(value)
+        signatures = [] if value._can_compile else [c.signature for c in value.overloads.values()]
+        self._say("options", *map(str, signatures))
+        for option, setting in sorted(value.targetoptions.items()):
+            if isinstance(setting, set):  # of fastmath
+                setting = tuple(sorted(setting))
+            self._say(option)
+            self._value(f"{name}, {option}", setting, facts)
+        for local, kind in sorted(value.locals.items()):
+            self._say(local, str(kind))
+        function = self._new_function(value.py_func)
+        copy = value
+        if self._copying:
+            copy = type(value)(function, dict(value.locals), dict(value.targetoptions))
+            if signatures:
+                self._declared.append((copy, signatures))
+        self._keep(value, copy)
+        self._fill(value.py_func, function)
+        return copy
+
+    def _array(self, name: str, value: Any) -> Any:
+        if value.dtype.hasobject:
+            self._not_followed(f"`{name}`", f"is a {type(value).__name__} of objects", value)
+            return value
+        self._say(type(value).__name__, repr(value.dtype.descr), repr(value.shape))
+        self._say(value.tobytes())
+        return value.copy() if self._copying else value
+
+    def _not_followed(self, name: str, why: str, *values: Any) -> None:
+        self._say("unknown", name, why)
+        self._unknown.append(f"{name} {why}")
+        self._opaque.extend(values)
+
+    def _is_known(self, value: Any, more: Any = None) -> bool:
         """Whether it has been walked before; then its number stands for it."""
-        if id(value) in self._seen:
-            self._say("again", str(self._seen[id(value)]))
-            return True
-        self._seen[id(value)] = len(self._seen)
-        return False
+        known = self._seen.get((id(value), more))
+        if known is not None:
+            self._say("again", str(known[0]))
+        return known is not None
+
+    def _keep(self, value: Any, copy: Any, more: Any = None) -> None:
+        self._seen[id(value), more] = len(self._seen), value, copy
+
+    def _copy_of(self, value: Any, more: Any = None) -> Any:
+        return self._seen[id(value), more][2]
 
     def _say(self, *words: str | bytes) -> None:
-        for word in words:
-            data = word.encode() if isinstance(word, str) else word
-            self.hash.update(len(data).to_bytes(8, "little"))
-            self.hash.update(data)
+        self._words += words
+
+    def _digest(self) -> str:
+        found = [word.encode() if isinstance(word, str) else word for word in self._words]
+        lengths = np.array([*map(len, found)], "<u8").tobytes()
+        return hashlib.blake2b(lengths + b"".join(found), digest_size=_DIGEST_BYTES).hexdigest()
 
 
-def _python_function(value: Any) -> FunctionType | None:
-    """The Python function in a numba function or in one of ours."""
-    for name in ("py_func", "__wrapped__"):
-        inner = getattr(value, name, None)
-        if isinstance(inner, FunctionType):
-            return inner
-    return value if isinstance(value, FunctionType) else None
+def _bits(value: Any) -> bytes:
+    if isinstance(value, float):
+        return struct.pack("<d", value)
+    if isinstance(value, complex):
+        return struct.pack("<2d", value.real, value.imag)
+    return repr(value).encode()
+
+
+def _is_compiled_by_numba(value: Any) -> bool:
+    """Whether it is what @njit makes. Others hold code that was compiled when they were made, or
+    that a custom pipeline or Python makes while compiling."""
+    if "numba" not in sys.modules or not hasattr(value, "py_func"):
+        return False
+    from numba.core.compiler import Compiler
+    from numba.core.registry import CPUDispatcher
+
+    return type(value) is CPUDispatcher and value._compiler.pipeline_class is Compiler
 
 
 def _is_steady(value: Any) -> bool:
+    """Whether it is a function or type that can be found by its name in a steady module."""
+    home, name = getattr(value, "__module__", None), getattr(value, "__name__", None)
     if isinstance(value, np.ufunc):
-        return True
-    if not isinstance(value, type | BuiltinFunctionType):
+        home = "numpy"  # old ones have no module
+    if not isinstance(home, str) or not isinstance(name, str) or _home(home) not in _STEADY:
         return False
-    return _home(value.__module__ or "builtins") in _STEADY
+    return getattr(sys.modules.get(home), name, None) is value
+
+
+def _taught(module: str) -> str:
+    return f"is taught to numba with numba.extending in {module}"
 
 
 def _home(module: str) -> str:
     return module.partition(".")[0]
-
-
-@lru_cache(maxsize=256)
-def _read(code: CodeType) -> tuple[bytes, tuple[str, ...], tuple[str, ...]]:
-    """A code object as bytes, the global names it reads, and the attributes it asks for."""
-    parts: list[bytes] = [code.co_code, repr(code.co_varnames).encode()]
-    parts += [repr((code.co_names, code.co_freevars, code.co_cellvars)).encode()]
-    names = {
-        step.argval: None
-        for step in dis.get_instructions(code)
-        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")
-    }
-    attributes = dict.fromkeys(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            inner, inner_names, inner_attributes = _read(constant)
-            parts.append(inner)
-            names.update(dict.fromkeys(inner_names))
-            attributes.update(dict.fromkeys(inner_attributes))
-        else:
-            if isinstance(constant, frozenset):  # of `in {...}`: its order changes
-                constant = tuple(sorted(map(repr, constant)))
-            parts.append(repr(constant).encode())
-    static = b"".join(len(part).to_bytes(8, "little") + part for part in parts)
-    return static, tuple(sorted(names)), tuple(sorted(attributes))

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CODE = """
 from tests.costs import samples
 made = samples.critical_path.compiled()
-print(made.from_disk)
+print(made.from_disk, *([made.not_kept] if made.not_kept else []))
 """
 
 
@@ -40,7 +40,49 @@ def test_a_second_process_does_not_compile_and_a_damaged_file_is_no_error(tmp_pa
 
 def test_a_directory_that_is_none_is_no_error(tmp_path):
     (tmp_path / "file").touch()
-    assert compile_in_a_new_process(tmp_path / "file") == "False"
+    assert compile_in_a_new_process(tmp_path / "file").startswith("False [Errno ")
+
+
+def test_only_the_user_can_write_where_code_is_loaded_from(tmp_path):
+    place = tmp_path / "fastplan"
+    assert compile_in_a_new_process(tmp_path) == "False"
+    assert place.stat().st_mode & 0o777 == 0o700
+    place.chmod(0o770)
+    told = compile_in_a_new_process(tmp_path)
+    assert told.startswith("False others can write to") and "chmod 700" in told
+    place.chmod(0o755)
+    assert compile_in_a_new_process(tmp_path) == "True"
+    tmp_path.chmod(0o777)
+    assert "False everybody can write to" in compile_in_a_new_process(tmp_path)
+    tmp_path.chmod(0o1777)
+    assert compile_in_a_new_process(tmp_path) == "True"
+
+
+def test_a_directory_of_somebody_else_and_a_link_are_refused(tmp_path, monkeypatch):
+    from fastplan.costs import disk
+
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    assert disk.private_directory() == tmp_path / "fastplan"
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "geteuid", lambda: os.getuid() + 1)
+        with pytest.raises(disk.NotPrivate, match=f"belongs to user {os.getuid()}"):
+            disk.private_directory()
+    (tmp_path / "fastplan").rename(tmp_path / "other")
+    (tmp_path / "fastplan").symlink_to(tmp_path / "other")
+    with pytest.raises(disk.NotPrivate, match="is no directory"):
+        disk.private_directory()
+
+
+def test_a_user_without_a_home_compiles(monkeypatch):
+    from fastplan.cache.stores import StoreError
+    from fastplan.costs import disk
+
+    def nowhere():
+        raise StoreError("no home directory")
+
+    monkeypatch.setattr(disk, "directory", nowhere)
+    with pytest.raises(disk.NotPrivate, match="no home directory"):
+        disk.private_directory()
 
 
 def test_the_place_is_beside_the_plan_cache(monkeypatch, tmp_path):
