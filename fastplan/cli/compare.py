@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fastplan.cli.errors import NO, OK, CommandError, UsageError
 from fastplan.cli.outputs import check_outputs
 from fastplan.cli.plan_files import add_reading_arguments, read
+from fastplan.cli.targets import add_trust_argument
 
 if TYPE_CHECKING:
     from fastplan.cli.measurements import Measurements
@@ -44,6 +45,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="estimate all plans anew, as plans of this model on as many ranks as they are for",
     )
     parser.add_argument("--sku", metavar="NAME", help="with --model: on this hardware")
+    add_trust_argument(parser)
     parser.add_argument("--json", action="store_true", help="print it as JSON")
     parser.add_argument("--html", metavar="FILE", help="write a report to look at in a browser")
     add_reading_arguments(parser)
@@ -104,7 +106,8 @@ def _estimated_anew(plans: list[Plan], args: Namespace) -> list[Plan]:
     for path, plan in zip(args.plans, plans, strict=True):
         ranks, local = shape = _shape(path, plan, plans, spec, args.model)
         if shape not in jobs:
-            jobs[shape] = lower(on_cluster(spec, world_size=ranks, local_world_size=local))
+            cluster = on_cluster(spec, world_size=ranks, local_world_size=local)
+            jobs[shape] = lower(cluster, trust=args.trust_code)
         try:
             found.append(rerated(plan, jobs[shape]))
         except NoEstimate as problem:

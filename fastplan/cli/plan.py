@@ -10,7 +10,7 @@ from fastplan.cli.amounts import part
 from fastplan.cli.errors import INTERRUPTED, NO, OK, CommandError, UsageError
 from fastplan.cli.outputs import check_outputs
 from fastplan.cli.parser import add_cache_choice
-from fastplan.cli.targets import add_cluster_arguments, load_target
+from fastplan.cli.targets import add_cluster_arguments, add_trust_argument, load_target
 
 if TYPE_CHECKING:
     from fastplan.cache.plan_cache import PlanCache
@@ -48,6 +48,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     own.add_argument(
         "--objective", metavar="NAME", help="package.module:function with @fastplan.plan_objective"
     )
+    add_trust_argument(own)
     output = parser.add_argument_group("output")
     output.add_argument("-o", "--output", metavar="FILE", help="write the plan as JSON")
     output.add_argument("--html", metavar="FILE", help="write a report to look at in a browser")
@@ -84,7 +85,7 @@ def run(args: Namespace) -> int:
     where = False if args.no_cache else args.cache
     cache = open_cache(where, capacity_tolerance=0.01, timeout=30.0)
     try:
-        job = lower(spec)
+        job = lower(spec, trust=args.trust_code)
     except DoesNotFit as why:
         _say(args, spec.name, {"fits": False, "model": spec.name, "reason": str(why)}, str(why))
         return NO
@@ -170,17 +171,23 @@ def _plan(
 
 
 def _with_functions(spec: ModelSpec, args: Namespace) -> ModelSpec:
+    """The spec with the functions of the command line, which are the user's own words."""
     from dataclasses import replace
 
     from fastplan.spec.references import is_reference
 
-    for option, field in (("cost", "shard_cost"), ("objective", "objective")):
+    for option in ("cost", "objective"):
         name = getattr(args, option)
-        if name is None:
-            continue
-        if not is_reference(name):
+        if name is not None and not is_reference(name):
             raise CommandError(f"--{option} must be package.module:function, not {name!r}")
-        spec = replace(spec, **{field: name})
+    if args.cost is not None:
+        from fastplan.costs.named import find_cost
+
+        spec = replace(spec, shard_cost=find_cost(args.cost))
+    if args.objective is not None:
+        from fastplan.costs.named import find_objective
+
+        spec = replace(spec, objective=find_objective(args.objective))
     return spec
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from fastplan.cli import optimizing
 from fastplan.cli.errors import FAILED, INTERRUPTED, OK, CommandError, UsageError
 from fastplan.cli.outputs import check_outputs
 from fastplan.cli.parser import add_cache_choice
+from fastplan.cli.targets import add_trust_argument
 
 if TYPE_CHECKING:
     from fastplan.offline.sweep import Cell, Sweep
@@ -45,6 +47,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--shard", type=_shard, default=(0, 1), metavar="I/N", help="just this part: 0/N to N-1/N"
     )
     parser.add_argument("--dry-run", action="store_true", help="list the cells and plan nothing")
+    add_trust_argument(parser)
     optimizing.add_arguments(parser, rules=False)
     answers = parser.add_argument_group("answers")
     output = answers.add_mutually_exclusive_group()
@@ -82,7 +85,7 @@ def run(args: Namespace) -> int:
     from fastplan.offline.sweep_file import read_sweep
     from fastplan.report.terminal import Style
 
-    sweep = replace(read_sweep(args.sweep, _export), optimization=optimization)
+    sweep = replace(read_sweep(args.sweep, _loader(args)), optimization=optimization)
     asked = cells(sweep, args.shard)
     prices = _prices(args, sweep, asked)
     style = Style.of(sys.stdout)
@@ -119,6 +122,7 @@ def _run(args: Namespace, sweep: Sweep, asked: list[Cell]) -> SweepResult | None
                 executor=args.jobs,
                 shard=args.shard,
                 progress=count,
+                trust=args.trust_code,
             )
     except KeyboardInterrupt:
         kept = " and ".join(place for place in (args.results, where) if place)
@@ -189,10 +193,19 @@ def _verdict(result: SweepResult) -> int:
     return FAILED if unstored or result.failed else OK
 
 
-def _export(target: str) -> ModelSpec:
-    from fastplan.bridge.models import export_model
+def _loader(args: Namespace) -> Callable[[str], ModelSpec]:
+    """What makes specs of the models that a sweep names as package.module:function."""
 
-    return export_model(target)
+    def export(target: str) -> ModelSpec:
+        if not args.trust_code:
+            from fastplan.spec.references import CodeNotTrusted
+
+            raise CodeNotTrusted(target)
+        from fastplan.bridge.models import export_model
+
+        return export_model(target)
+
+    return export
 
 
 def _prices(args: Namespace, sweep: Sweep, asked: list[Cell]) -> dict[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, Namespace, _ActionsContainer
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -38,6 +38,15 @@ def add_cluster_arguments(parser: ArgumentParser) -> None:
     )
     group.add_argument(
         "--torchrec", metavar="VERSION", help="whose planner to match; default: the installed one's"
+    )
+
+
+def add_trust_argument(parser: _ActionsContainer) -> None:
+    """The option without which no code runs that a file names."""
+    parser.add_argument(
+        "--trust-code",
+        action="store_true",
+        help="import code that a file names, such as a cost",
     )
 
 

@@ -16,6 +16,7 @@ from fastplan.spec.limits import MOST_BATCH, MOST_RANKS
 from fastplan.spec.model import ModelSpec
 from fastplan.spec.nodes import Node, SpecError, below
 from fastplan.spec.read import read_spec
+from fastplan.spec.references import CodeNotTrusted, is_reference
 from fastplan.spec.units import shown
 
 SWEEP_FIELDS = (
@@ -32,7 +33,6 @@ MODEL_FIELDS = ("spec", "name")
 
 LoadModel = Callable[[str], ModelSpec]
 
-_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _SKU_FILE = re.compile(r"(.+\.(?:ya?ml|json))(:[^:/\\]+)?", re.IGNORECASE | re.DOTALL)
 
 
@@ -40,7 +40,8 @@ def read_sweep(path: str | os.PathLike[str], load_model: LoadModel | None = None
     """The sweep in a YAML or JSON file. Files that it names are relative to its own place.
 
     `load_model` gets what is named as `package.module:function`, a real model, and returns its
-    spec; without it, models are spec files only. Raises SpecError with file, line and field.
+    spec; without it, models are spec files only. Give one that imports what it gets only for files
+    whose writer you trust. Raises SpecError with file, line and field.
     """
     document = read_document(path)
     root = Fields(document, document.root, "", known=SWEEP_FIELDS)
@@ -90,7 +91,7 @@ def _model(
     root: Fields, place: str, node: Node, target: str, folder: Path, load_model: LoadModel | None
 ) -> ModelSpec:
     file = folder / target
-    if _FUNCTION.fullmatch(target) is None or file.exists():
+    if not is_reference(target) or file.exists():
         try:
             return read_spec(file)
         except SpecError as error:
@@ -99,7 +100,10 @@ def _model(
             raise
     if load_model is None:
         raise _error(root, place, node, f"{target} is no spec file; export it to one first")
-    return load_model(target)
+    try:
+        return load_model(target)
+    except CodeNotTrusted as error:
+        raise _error(root, place, node, str(error)) from error
 
 
 def _skus(root: Fields, folder: Path) -> Iterator[Hardware]:

@@ -16,6 +16,8 @@ from fastplan.offline.sweep import Cell, Sweep, SweepError, cells
 from fastplan.offline.sweep_pool import Given, Processes, Workers, usable_cores
 from fastplan.offline.sweep_rows import ResultsFile, Row, SweepResult, row_of
 from fastplan.offline.sweep_work import Task, pack_model, reason
+from fastplan.spec.lower import check_trusted
+from fastplan.spec.references import check_trust
 
 _log = logging.getLogger(__name__)
 
@@ -35,6 +37,7 @@ def run_sweep(
     executor: Executor | int | None = None,
     shard: tuple[int, int] = (0, 1),
     progress: Callable[[Row], None] | None = None,
+    trust: bool = False,
 ) -> SweepResult:
     """Answers every cell; one that fails is a row with an `error`.
 
@@ -46,21 +49,32 @@ def run_sweep(
             processes to start, and None is one per core.
         shard: i of n, counted from 0, to do just every n-th cell.
         progress: called with each row as it comes.
+        trust: whether workers import the costs and objectives that specs name, see `lower`.
 
-    Raises SweepError when the executor gives up, and OSError when rows can't be kept. When it is
-    interrupted, it keeps what is under way and then raises KeyboardInterrupt.
+    Raises CodeNotTrusted for specs that need `trust`, SweepError when the executor gives up, and
+    OSError when rows can't be kept. When it is interrupted, it keeps what is under way and then
+    raises KeyboardInterrupt.
     """
     begin = time.perf_counter()
+    check_trust(trust)
+    for model in sweep.models if not trust else ():
+        check_trusted(model)
     asked = cells(sweep, shard)
     keeper = _Keeper(results, progress)
-    left = [cell for cell in asked if not keeper.knows(cell, cached=cache is not None)]
+    # What their functions compute is not in the results, and may have changed.
+    custom = {m.name for m in sweep.models if m.shard_cost is not None or m.objective is not None}
+    left = [
+        cell
+        for cell in asked
+        if cell.model in custom or not keeper.knows(cell, cached=cache is not None)
+    ]
     count = len(left)
     if left:
         if isinstance(executor, Executor):
             workers: Workers = Given(executor)
         else:
             workers = Processes(min(executor or usable_cores(), count))
-        tasks = _tasks(sweep, left, _where(cache), workers.count)
+        tasks = _tasks(sweep, left, _where(cache), workers.count, trust)
         with workers:
             _Runner(tasks, workers, keeper).run()
     return SweepResult(
@@ -207,7 +221,7 @@ class _Runner:
 
 
 def _tasks(
-    sweep: Sweep, left: list[Cell], cache: str | None, workers: int | None
+    sweep: Sweep, left: list[Cell], cache: str | None, workers: int | None, trust: bool = False
 ) -> Iterator[Task]:
     models = {model.name: model for model in sweep.models}
     run = os.urandom(8).hex()
@@ -217,7 +231,7 @@ def _tasks(
         packed = pack_model(models[name])
         of_model = tuple(group)
         for i in range(0, len(of_model), size):
-            yield Task(packed, of_model[i : i + size], cache, sweep.optimization, run)
+            yield Task(packed, of_model[i : i + size], cache, sweep.optimization, run, trust)
 
 
 def _alone(task: Task) -> list[Task]:

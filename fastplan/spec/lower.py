@@ -15,6 +15,7 @@ from fastplan.spec.hardware import Hardware, find_hardware, for_job
 from fastplan.spec.job import CannotPlan, Job
 from fastplan.spec.menus import MenuRules
 from fastplan.spec.model import CacheSpec, ModelSpec, ModuleSpec, TableSpec
+from fastplan.spec.references import CodeNotTrusted, check_trust, is_own
 from fastplan.spec.request import (
     Cluster,
     Coefficients,
@@ -33,12 +34,27 @@ _MOST_MEMORY = 2**61  # of a kind, on all ranks together; cpp/problem.cpp has th
 _STOCK_COEFFICIENTS = Coefficients((1.0, 1.0, 1.0, 0.0), None)
 
 
-def lower(spec: ModelSpec) -> Job:
-    """The job of a spec whose cluster is known. Raises CannotPlan and HardwareError."""
+def lower(spec: ModelSpec, *, trust: bool = False) -> Job:
+    """The job of a spec whose cluster is known.
+
+    Args:
+        trust: whether to import the `cost` and the `objective` that the spec names. That runs their
+            modules, so say it of files whose writer you trust. Functions themselves in the fields
+            `shard_cost` and `objective`, and costs that come with fastplan, need no trust.
+
+    Raises:
+        CannotPlan: the spec can't be planned; CodeNotTrusted is the one for names without `trust`.
+        HardwareError: the ranks don't fill the hardware's hosts.
+        CostError: a name leads to nothing, or to something else.
+    """
+    check_trust(trust)
+    if not trust:
+        check_trusted(spec)
+    pricing, objective = _pricing(spec), _objective(spec)
     version = torchrec_version(spec)
     hardware, shape = _cluster(spec)
     memory = _Memory.of(spec, hardware, shape.world_size)
-    request = _Lowering(spec, version, hardware, shape, memory).request()
+    request = _Lowering(spec, version, hardware, shape, memory).request(pricing)
     inputs = reservation.input_bytes(spec.reservation, spec.tables, spec.batch_size)
     hbm, ddr = reservation.reserve(
         spec.reservation, hardware.device, inputs, memory.hbm, memory.ddr
@@ -47,7 +63,7 @@ def lower(spec: ModelSpec) -> Job:
         proposers=spec.search.proposers,
         partitioner=spec.search.partitioner,
         timeout_seconds=spec.search.timeout_seconds,
-        objective=_objective(spec),
+        objective=objective,
     )
     custom, uncacheable = _custom_parts(request, search)
     return Job(
@@ -75,17 +91,25 @@ def lower(spec: ModelSpec) -> Job:
     )
 
 
-def _pricing(spec: ModelSpec) -> Pricing | None:
-    if spec.shard_cost is None:
-        return None
-    from fastplan.costs.named import find_cost
+def check_trusted(spec: ModelSpec) -> None:
+    """Raises CodeNotTrusted for a spec that can't be planned without trust in what it names."""
+    for field, function in (("cost", spec.shard_cost), ("objective", spec.objective)):
+        if isinstance(function, str) and not is_own(function):
+            raise CodeNotTrusted(function, spec.source, field)
 
-    return Pricing(function=find_cost(spec.shard_cost), batch_size=spec.batch_size)
+
+def _pricing(spec: ModelSpec) -> Pricing | None:
+    function = spec.shard_cost
+    if isinstance(function, str):
+        from fastplan.costs.named import find_cost
+
+        function = find_cost(function)
+    return None if function is None else Pricing(function=function, batch_size=spec.batch_size)
 
 
 def _objective(spec: ModelSpec) -> ObjectiveFunction | None:
-    if spec.objective is None:
-        return None
+    if not isinstance(spec.objective, str):
+        return spec.objective
     from fastplan.costs.named import find_objective
 
     return find_objective(spec.objective)
@@ -197,14 +221,13 @@ class _Lowering:
         self._items: list[tuple[MenuItem, ...]] = []
         self._coefficients: dict[Coefficients, int] = {}
 
-    def request(self) -> Request:
+    def request(self, pricing: Pricing | None) -> Request:
         if self._hardware.device not in stock.DEVICES:
             raise CannotPlan(
                 f"device {self._hardware.device!r} is none of {', '.join(stock.DEVICES)}"
             )
         tables = tuple(self._table(table) for table in self._spec.tables)
         types = frozenset(item.sharding_type for menu in self._items for item in menu)
-        pricing = _pricing(self._spec)
         if pricing is not None:
             types = frozenset(SHARDING_TYPES)  # a custom cost may read every bandwidth
         return Request(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from fastplan.spec.hardware import Hardware
-from fastplan.spec.request import Partitioner, Proposer
+from fastplan.spec.request import CostFunction, ObjectiveFunction, Partitioner, Proposer
 
 DEFAULT_MODULE = "ebc"
 DEFAULT_PARTITIONER = Partitioner()
@@ -134,6 +134,7 @@ class ModelSpec:
     reservation: ReservationSpec = ReservationSpec()
     search: SearchSpec = SearchSpec()
     cost: dict[str, Any] = field(default_factory=dict)  # numbers of request.CostModel, as they are
-    shard_cost: str | None = None  # package.module:function, with @fastplan.shard_cost
-    objective: str | None = None  # the same, with @fastplan.plan_objective
+    # With @fastplan.shard_cost and @fastplan.plan_objective: package.module:function, or itself.
+    shard_cost: str | CostFunction | None = None
+    objective: str | ObjectiveFunction | None = None
     source: str = ""  # the file, for messages

@@ -10,16 +10,48 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
+from fastplan.spec.job import CannotPlan
+
 _REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+_OWN = re.compile(r"fastplan\.costs\.[a-z]+:[a-z_]+")
 
 
 class BadReference(ValueError):
     """A name that leads to nothing; says how far it leads."""
 
 
+class CodeNotTrusted(CannotPlan):
+    """A file names code, and nobody has said that it may run."""
+
+    def __init__(self, name: str, file: str = "", field: str = "") -> None:
+        super().__init__(name, file, field)
+        self.name = name
+        self.file = file
+        self.field = field
+
+    def __str__(self) -> str:
+        where = f"{self.file}: " if self.file else ""
+        names = f"`{self.field}` names {self.name}: that" if self.field else self.name
+        return (
+            f"{where}{names} is code, and to import it is to run it. If you trust the "
+            "file, give `--trust-code` on a command line, `trust=True` in Python"
+        )
+
+
+def check_trust(trust: bool) -> None:
+    """Raises TypeError for anything but True and False: a text such as "no" is no trust."""
+    if type(trust) is not bool:
+        raise TypeError(f"`trust` must be True or False, not {trust!r}")
+
+
 def is_reference(text: str) -> bool:
     """Whether a text has the form of a name."""
     return _REFERENCE.fullmatch(text) is not None
+
+
+def is_own(name: str) -> bool:
+    """Whether it is the name of a cost that comes with fastplan."""
+    return _OWN.fullmatch(name) is not None
 
 
 @contextmanager
@@ -30,10 +62,13 @@ def others_code() -> Iterator[None]:
 
 
 def find(target: str) -> Any:
-    """The object of that name. Modules are looked for in the current directory too, and what they
-    print goes to stderr."""
+    """The object of that name, whose module is run. Callers ask for trust first where a file gave
+    the name.
+
+    Modules are looked for in the current directory too, and what they print goes to stderr.
+    """
     home, _, name = target.partition(":")
-    if os.getcwd() not in sys.path:
+    if not is_own(target) and os.getcwd() not in sys.path:
         # As `python -m` has it; the command's own script would be there instead.
         sys.path.insert(0, os.getcwd())
     try:

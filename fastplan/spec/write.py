@@ -14,6 +14,7 @@ from fastplan.files import replace_file
 from fastplan.spec import spec_fields
 from fastplan.spec.hardware import Hardware, find_hardware
 from fastplan.spec.model import ModelSpec, TableSpec, TopologySpec
+from fastplan.spec.request import CompiledFunction
 
 # Texts that YAML reads as texts without quotes.
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
@@ -44,7 +45,7 @@ def to_plain(spec: ModelSpec) -> dict[str, Any]:
         "reservation": _given(spec.reservation),
         "search": _given(spec.search),
         "cost": _cost(spec),
-        "objective": spec.objective,
+        "objective": _name(spec.objective),
         "modules": {path: _given(module) for path, module in spec.modules.items()},
         "menus": {
             name: [_value(entry._asdict()) for entry in menu] for name, menu in spec.menus.items()
@@ -60,7 +61,12 @@ def _cost(spec: ModelSpec) -> Any:
     numbers = {name: _value(value) for name, value in spec.cost.items()}
     if spec.shard_cost is None:
         return numbers
-    return {"function": spec.shard_cost, **numbers} if numbers else spec.shard_cost
+    name = _name(spec.shard_cost)
+    return {"function": name, **numbers} if numbers else name
+
+
+def _name(function: str | CompiledFunction | None) -> str | None:
+    return function if function is None or isinstance(function, str) else function.name
 
 
 def _table(table: TableSpec, one_module: str | None) -> dict[str, Any]:

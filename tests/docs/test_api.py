@@ -110,6 +110,7 @@ NAMES = {
         "class fastplan.spec.model.ModelSpec",
         "fastplan.spec.variants.on_cluster",
         "fastplan.spec.lower.lower",
+        "fastplan.spec.references.CodeNotTrusted",
         "class fastplan.spec.job.Job",
         "fastplan.offline.plan.plan_job",
         "class fastplan.offline.plan.Planned",
