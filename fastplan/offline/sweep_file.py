@@ -11,8 +11,7 @@ from pathlib import Path
 from fastplan.offline.sweep import PRECISIONS, Sweep, SweepError
 from fastplan.spec.document import read_document
 from fastplan.spec.fields import Fields
-from fastplan.spec.hardware import Hardware, HardwareError, find_hardware
-from fastplan.spec.limits import MOST_BATCH, MOST_RANKS
+from fastplan.spec.hardware import Hardware, HardwareError, hardware_of_file
 from fastplan.spec.model import ModelSpec
 from fastplan.spec.nodes import Node, SpecError, below
 from fastplan.spec.read import read_spec
@@ -55,10 +54,10 @@ def read_sweep(path: str | os.PathLike[str], load_model: LoadModel | None = None
         return Sweep(
             models=models,
             skus=tuple(_skus(root, folder)),
-            world_sizes=root.wholes("world_sizes", (), least=1, most=MOST_RANKS),
-            hosts=root.wholes("hosts", (), least=1, most=MOST_RANKS),
-            local_world_size=root.whole("local_world_size", None, least=1, most=MOST_RANKS),
-            batch_sizes=root.wholes("batch_sizes", (), least=1, most=MOST_BATCH),
+            world_sizes=root.wholes("world_sizes", (), least=1),
+            hosts=root.wholes("hosts", (), least=1),
+            local_world_size=root.whole("local_world_size", None, least=1),
+            batch_sizes=root.wholes("batch_sizes", (), least=1),
             global_batch=root.flag("global_batch", False),
             precisions=root.texts("precisions", (), choices=PRECISIONS),
         )
@@ -112,7 +111,7 @@ def _skus(root: Fields, folder: Path) -> Iterator[Hardware]:
         in_file = _SKU_FILE.fullmatch(name)
         where = f"{folder / in_file[1]}{in_file[2] or ''}" if in_file else name
         try:
-            yield find_hardware(where)
+            yield hardware_of_file(where)
         except HardwareError as error:
             raise _error(root, place, node, str(error)) from error
 

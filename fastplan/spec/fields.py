@@ -11,6 +11,7 @@ from types import EllipsisType
 from typing import Any, TypeVar
 
 from fastplan.spec.document import Document
+from fastplan.spec.limits import FASTEST, MOST, MOST_NUMBER, MOST_TEXT, SLOWEST
 from fastplan.spec.nodes import Node, SpecError, below
 from fastplan.spec.units import LARGEST, parse_bandwidth, parse_count, parse_size, shown
 
@@ -87,10 +88,10 @@ class Fields:
         default: D | EllipsisType = ...,
         *,
         least: int = 0,
-        most: int = LARGEST,
+        most: int | None = None,
     ) -> int | D:
-        """A whole number, also as `40M` or `1e6`."""
-        return self._one(name, default, partial(_whole, least=least, most=most))
+        """A whole number, also as `40M` or `1e6`; at most what `limits` says."""
+        return self._one(name, default, _counting(name, least, most))
 
     def wholes(
         self,
@@ -98,10 +99,10 @@ class Fields:
         default: D | EllipsisType = ...,
         *,
         least: int = 0,
-        most: int = LARGEST,
+        most: int | None = None,
     ) -> tuple[int, ...] | D:
         """A list of whole numbers; a single one counts as a list of one."""
-        return self._many(name, default, partial(_whole, least=least, most=most))
+        return self._many(name, default, _counting(name, least, most))
 
     def number(
         self,
@@ -112,9 +113,9 @@ class Fields:
         most: float | None = None,
         allow_nonfinite: bool = False,
     ) -> float | D:
-        """A number; infinities and NaN only with `allow_nonfinite`, in JSON as texts."""
-        read = partial(_number, least=least, most=most, allow_nonfinite=allow_nonfinite)
-        return self._one(name, default, read)
+        """A number, at most what `limits` says; infinities and NaN only with `allow_nonfinite`, in
+        JSON as texts."""
+        return self._one(name, default, _measuring(name, least, most, allow_nonfinite))
 
     def numbers(
         self,
@@ -126,8 +127,7 @@ class Fields:
         allow_nonfinite: bool = False,
     ) -> tuple[float, ...] | D:
         """A list of numbers; a single one counts as a list of one."""
-        read = partial(_number, least=least, most=most, allow_nonfinite=allow_nonfinite)
-        return self._many(name, default, read)
+        return self._many(name, default, _measuring(name, least, most, allow_nonfinite))
 
     def flag(self, name: str, default: D | EllipsisType = ...) -> bool | D:
         return self._one(name, default, _flag)
@@ -142,7 +142,7 @@ class Fields:
 
     def bandwidth(self, name: str, default: D | EllipsisType = ...) -> float | D:
         """Bytes per millisecond of a bandwidth such as `600GiB/s`, or plain ones."""
-        return self._one(name, default, parse_bandwidth)
+        return self._one(name, default, _bandwidth)
 
     def nested(self, name: str, known: Iterable[str]) -> Fields | None:
         """The fields of a mapping in this one; None if it is left out."""
@@ -171,7 +171,16 @@ class Fields:
             return []
         if not isinstance(node.value, dict):
             raise self.error(name, f"must be a mapping, not {shown(node.value)}")
+        for key in node.value:
+            self.check_text(name, key)
         return [*node.value.items()]
+
+    def check_text(self, name: str, text: str) -> None:
+        """Raises SpecError at the field for a text that is too long, wherever it stands below."""
+        try:
+            _check_length(text)
+        except ValueError as error:
+            raise self.error(name, str(error)) from error
 
     def _one(self, name: str, default: D | EllipsisType, read: Callable[[Any], T]) -> T | D:
         node = self.node(name)
@@ -227,7 +236,24 @@ def _text(value: Any, choices: tuple[str, ...] | None) -> str:
     if not isinstance(value, str):
         advice = "; put it in quotes" if isinstance(value, (bool, int, float)) else ""
         raise ValueError(f"must be a text, not {shown(value)}{advice}")
+    _check_length(value)
     return value
+
+
+def _check_length(text: str) -> None:
+    if len(text) > MOST_TEXT:
+        raise ValueError(f"must be at most {MOST_TEXT} characters, not {shown(text)}")
+
+
+def _counting(name: str, least: int, most: int | None) -> Callable[[Any], int]:
+    return partial(_whole, least=least, most=int(MOST.get(name, LARGEST)) if most is None else most)
+
+
+def _measuring(
+    name: str, least: float | None, most: float | None, allow_nonfinite: bool
+) -> Callable[[Any], float]:
+    most = MOST.get(name) if most is None else most
+    return partial(_number, least=least, most=most, allow_nonfinite=allow_nonfinite)
 
 
 def _whole(value: Any, least: int, most: int) -> int:
@@ -249,11 +275,22 @@ def _number(value: Any, least: float | None, most: float | None, allow_nonfinite
         number = float(value)
     if number is None or not (allow_nonfinite or math.isfinite(number)):
         raise ValueError(f"must be a number, not {shown(value)}")
+    if math.isfinite(number):
+        least = -MOST_NUMBER if least is None else least
+        most = MOST_NUMBER if most is None else most
     if least is not None and number < least:
         raise ValueError(f"must be at least {least}, not {shown(value)}")
     if most is not None and number > most:
         raise ValueError(f"must be at most {most}, not {shown(value)}")
     return number
+
+
+def _bandwidth(value: Any) -> float:
+    found = parse_bandwidth(value)
+    if not SLOWEST <= found <= FASTEST:
+        bounds = f"from {SLOWEST} to {FASTEST} bytes per millisecond"
+        raise ValueError(f"must be {bounds}, not {shown(value)}")
+    return found
 
 
 def _flag(value: Any) -> bool:

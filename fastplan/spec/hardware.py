@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 from fastplan.spec.document import Document, read_document
 from fastplan.spec.fields import Fields
-from fastplan.spec.limits import MOST_RANKS
 from fastplan.spec.nodes import SpecError, below
 from fastplan.spec.stock import DEVICES
 from fastplan.spec.units import shown
@@ -109,6 +108,23 @@ def find_hardware(name_or_path: str, *, extra: Sequence[PathLike] = ()) -> Hardw
     if sku is None:
         raise HardwareError(f"{path}: {_unknown(name, own)}")
     return sku.build()
+
+
+def hardware_of_file(name_or_path: str) -> Hardware:
+    """The hardware that a spec or a sweep names, as `find_hardware` finds it.
+
+    Whoever wrote the file may have named any other. What is wrong in that one is therefore told
+    without a word of what it holds. Raises HardwareError.
+    """
+    try:
+        return find_hardware(name_or_path)
+    except SpecError as error:
+        if isinstance(error.__cause__, OSError):
+            raise HardwareError(str(error)) from error
+        raise HardwareError(
+            f"{error.file} is no file of hardware that can be used; `fastplan skus FILE` tells "
+            "what is wrong there"
+        ) from error
 
 
 def known_hardware(extra: Sequence[PathLike] = ()) -> list[Hardware]:
@@ -361,9 +377,9 @@ def _figures(fields: Fields) -> dict[str, Any]:
                 raise fields.error(host, f"is of a host and `{name}` of a rank: give one of them")
             figures[name] = _Share(fields.size(host) if name in _SIZES else fields.bandwidth(host))
     if "ranks_per_host" in fields:
-        figures["ranks_per_host"] = fields.whole("ranks_per_host", least=1, most=MOST_RANKS)
+        figures["ranks_per_host"] = fields.whole("ranks_per_host", least=1)
     if "pod_size" in fields:
-        figures["pod_size"] = fields.whole("pod_size", None, least=1, most=MOST_RANKS)
+        figures["pod_size"] = fields.whole("pod_size", None, least=1)
     for name in (*_MULTIPLIERS, "price"):
         if name in fields:
             figures[name] = fields.number(name, least=0)

@@ -9,6 +9,7 @@ from fastplan.spec.units import Scalar
 
 MOST_NODES = 2_000_000  # with every alias written out
 MOST_LEVELS = 100
+_SHOWN = 80  # characters of either end of a long place
 
 TOO_DEEP = f"is nested more than {MOST_LEVELS} levels deep"
 TOO_MANY = f"has more than {MOST_NODES:,} values, with every alias written out"
@@ -27,7 +28,10 @@ class SpecError(ValueError):
 
     def __str__(self) -> str:
         where = self.file if self.line is None else f"{self.file}:{self.line}"
-        return ": ".join(part for part in (where, self.place, self.problem) if part)
+        place = self.place
+        if len(place) > 2 * _SHOWN:
+            place = f"{place[:_SHOWN]}...{place[-_SHOWN:]}"
+        return ": ".join(part for part in (where, place, self.problem) if part)
 
 
 @dataclass(frozen=True, slots=True)

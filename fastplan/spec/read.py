@@ -10,8 +10,8 @@ from fastplan.spec import stock
 from fastplan.spec.cost_model import COST_FIELDS
 from fastplan.spec.document import Document, read_document
 from fastplan.spec.fields import Fields
-from fastplan.spec.hardware import find_hardware
-from fastplan.spec.limits import MOST_BATCH, MOST_RANKS
+from fastplan.spec.hardware import hardware_of_file
+from fastplan.spec.limits import MOST_RANKS
 from fastplan.spec.model import (
     DEFAULT_MODULE,
     CacheSpec,
@@ -43,6 +43,7 @@ from fastplan.spec.spec_fields import (
     TABLE_FIELDS,
     TOPOLOGY_FIELDS,
 )
+from fastplan.spec.units import shown
 from fastplan.spec.vocabulary import FIELD_CHOICES, KERNELS, PROPOSERS, SHARDING_TYPES, SIZE_FIELDS
 
 _MOST_BYTES = 1 << 63
@@ -65,7 +66,7 @@ def spec_of(document: Document) -> ModelSpec:
     tables = _tables(root, modules, menus)
     return ModelSpec(
         name=root.text("model"),
-        batch_size=root.whole("batch_size", 512, least=1, most=MOST_BATCH),
+        batch_size=root.whole("batch_size", 512, least=1),
         torchrec=root.text("torchrec", None, choices=stock.VERSIONS),
         modules=modules,
         tables=tuple(tables.values()),
@@ -96,7 +97,7 @@ def _modules(root: Fields) -> dict[str, ModuleSpec]:
         modules[path] = ModuleSpec(
             kind=fields.text("kind", ModuleSpec().kind, choices=stock.KINDS),
             weighted=fields.flag("weighted", False),
-            cache_load_factor=fields.number("cache_load_factor", None, least=0, most=1),
+            cache_load_factor=fields.number("cache_load_factor", None, least=0),
             prefetch=fields.flag("prefetch", False),
             passes=fields.whole("passes", 0),
             wire=wire,
@@ -120,7 +121,8 @@ def _tables(
     for fields in root.each("tables", TABLE_FIELDS):
         table = _table(fields, modules, menus)
         if (table.module, table.name) in tables:
-            raise fields.error("name", f"two tables of module {table.module!r} are {table.name!r}")
+            names = f"module {shown(table.module)} are {shown(table.name)}"
+            raise fields.error("name", f"two tables of {names}")
         tables[table.module, table.name] = table
     if not tables:
         raise root.error("tables", "must have at least one table")
@@ -134,7 +136,7 @@ def _table(
     default = next(iter(modules)) if len(modules) == 1 else DEFAULT_MODULE
     module = fields.text("module", default, choices=modules if len(modules) > 1 else None)
     if modules and module not in modules:
-        raise fields.error("module", f"{module!r} is none of `modules`: {', '.join(modules)}")
+        raise fields.error("module", f"{shown(module)} is none of `modules`: {', '.join(modules)}")
     pooling = fields.numbers("pooling", (stock.POOLING_FACTOR,), least=0)
     features = fields.texts("features", ())
     poolings = fields.numbers("poolings", None, least=0)
@@ -151,7 +153,7 @@ def _table(
     virtual = fields.flag("virtual", False)
     if not (exact or virtual) and rows * dim * stock.DTYPE_SIZES[dtype] >= _MOST_BYTES:
         problem = f"{rows} x {dim} of {dtype} are more bytes than 64 bits can count"
-        raise fields.error("rows", f"table {name!r} is too large: {problem}")
+        raise fields.error("rows", f"table {shown(name)} is too large: {problem}")
     return TableSpec(
         name=name,
         rows=rows,
@@ -186,7 +188,7 @@ def _cache(fields: Fields | None) -> CacheSpec | None:
     if (lookups is None) != (misses is None):
         raise fields.error(None, "needs both `expected_lookups` and `miss_rate`, or none")
     return CacheSpec(
-        load_factor=fields.number("load_factor", None, least=0, most=1),
+        load_factor=fields.number("load_factor", None, least=0),
         prefetch=fields.flag("prefetch", None),
         passes=fields.whole("passes", None),
         expected_lookups=lookups,
@@ -236,17 +238,17 @@ def _topology(fields: Fields | None) -> TopologySpec:
     hardware = None
     if sku is not None or given:
         try:
-            hardware = find_hardware(_beside(fields.document.file, sku or "torchrec"))
+            hardware = hardware_of_file(_beside(fields.document.file, sku or "torchrec"))
         except ValueError as error:
             raise fields.error("sku", str(error)) from error
         hardware = replace(hardware, **given)
-    world = fields.whole("world_size", None, least=1, most=MOST_RANKS)
-    local = fields.whole("local_world_size", None, least=1, most=MOST_RANKS)
+    world = fields.whole("world_size", None, least=1)
+    local = fields.whole("local_world_size", None, least=1)
     return TopologySpec(
         hardware=hardware,
         world_size=world,
         local_world_size=local,
-        pod_size=fields.whole("pod_size", None, least=1, most=MOST_RANKS),
+        pod_size=fields.whole("pod_size", None, least=1),
         rank_hbm=fields.sizes("rank_hbm", None),
         rank_ddr=fields.sizes("rank_ddr", None),
         rank_ssd=fields.sizes("rank_ssd", None),
@@ -265,7 +267,7 @@ def _reservation(fields: Fields | None) -> ReservationSpec:
         return ReservationSpec()
     return ReservationSpec(
         policy=fields.text("policy", "heuristical", choices=POLICIES),
-        percentage=fields.number("percentage", 0.15, least=0, most=1),
+        percentage=fields.number("percentage", 0.15, least=0),
         reserved=fields.size("reserved", 0),
         dense=fields.size("dense", 0),
         kjt=fields.size("kjt", None),
@@ -290,7 +292,7 @@ def _search(fields: Fields | None) -> SearchSpec:
             memory_balanced=own.flag("memory_balanced", False),
             sort_by_perf=own.flag("sort_by_perf", False),
             balance_modules=own.flag("balance_modules", False),
-            max_search_count=own.whole("max_search_count", 10, most=1 << 30),
+            max_search_count=own.whole("max_search_count", 10),
             tolerance=own.number("tolerance", 0.02, least=0),
         )
     return SearchSpec(
@@ -305,9 +307,9 @@ def _proposer(fields: Fields) -> Proposer:
     return Proposer(
         kind=fields.text("kind", choices=PROPOSERS),
         use_depth=fields.flag("use_depth", True),
-        threshold=fields.whole("threshold", 0, most=1 << 30),
-        max_proposals=fields.whole("max_proposals", 10_000, most=1 << 30),
-        bins_per_device=fields.whole("bins_per_device", 100, least=1, most=1 << 20),
+        threshold=fields.whole("threshold", 0),
+        max_proposals=fields.whole("max_proposals", 10_000),
+        bins_per_device=fields.whole("bins_per_device", 100, least=1),
     )
 
 
@@ -327,7 +329,7 @@ def _shard_cost(root: Fields) -> str | None:
 def _reference(fields: Fields, name: str) -> str | None:
     found = fields.text(name, None)
     if found is not None and not is_reference(found):
-        raise fields.error(name, f"must be package.module:function, not {found!r}")
+        raise fields.error(name, f"must be package.module:function, not {shown(found)}")
     return found
 
 
@@ -365,12 +367,16 @@ def _plain_settings(fields: Fields) -> dict[str, Any]:
         return {}
     if not isinstance(node.value, dict):
         raise fields.error("settings", "must be an object, as a plan file has it")
-    return {name: _plain(each) for name, each in node.value.items()}
+    return {name: _plain(each, fields) for name, each in fields.mapping("settings")}
 
 
-def _plain(node: Node) -> Any:
+def _plain(node: Node, fields: Fields) -> Any:
     if isinstance(node.value, dict):
-        return {name: _plain(each) for name, each in node.value.items()}
+        for name in node.value:
+            fields.check_text("settings", name)
+        return {name: _plain(each, fields) for name, each in node.value.items()}
     if isinstance(node.value, list):
-        return [_plain(each) for each in node.value]
+        return [_plain(each, fields) for each in node.value]
+    if isinstance(node.value, str):
+        fields.check_text("settings", node.value)
     return node.value
