@@ -15,6 +15,8 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
+_SETTINGS = ("BOUNDSCHECK", "OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "DEBUGINFO_DEFAULT")
+
 
 class NotPrivate(Exception):
     """A directory that code can't be loaded from; says why, and the way out."""
@@ -61,12 +63,20 @@ def _check_private(place: Path) -> None:
             raise NotPrivate(f"everybody can write to {above}, above {place}: `chmod o-w` it")
 
 
+def _settings() -> str:
+    """Numba's settings that change what it compiles, and that its own cache does not look at."""
+    from numba.core import config
+
+    return " ".join(f"{name}={getattr(config, name, None)}" for name in _SETTINGS)
+
+
 def disk_cache(function: FunctionType, digest: str) -> Any:
     """A cache for numba. Raises NotPrivate and OSError; whatever is wrong with the disk later
     costs a compilation, nothing else."""
     from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 
     place = str(private_directory())
+    stamp = f"{digest} {_settings()}"
 
     class Locator(_CacheLocator):
         _py_file = function.__code__.co_filename
@@ -75,7 +85,7 @@ def disk_cache(function: FunctionType, digest: str) -> Any:
             return place
 
         def get_source_stamp(self) -> str:
-            return digest
+            return stamp
 
         def get_disambiguator(self) -> str:
             return digest

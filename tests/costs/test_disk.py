@@ -33,6 +33,9 @@ def test_a_second_process_does_not_compile_and_a_damaged_file_is_no_error(tmp_pa
     assert compile_in_a_new_process(tmp_path) == "False"
     # The digest must not depend on the seed of string hashes.
     assert compile_in_a_new_process(tmp_path, PYTHONHASHSEED="7") == "True"
+    # Indices must be checked by whoever asks for it, whatever another process has compiled.
+    assert compile_in_a_new_process(tmp_path, NUMBA_BOUNDSCHECK="0") == "False"
+    assert compile_in_a_new_process(tmp_path) == "False"
     for file in (tmp_path / "fastplan").iterdir():
         file.write_bytes(b"damaged")
     assert compile_in_a_new_process(tmp_path) == "False"
