@@ -283,7 +283,7 @@ def test_a_real_model_is_exported_once(
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     text = "models: ['sweep_models:build']\nskus: [h100]\nworld_sizes: [2, 16]\n"
-    code, out, _ = precompute(text)
+    code, out, _ = precompute(text, "--trust-code")
     assert (code, out.startswith("2 cells: 2 fit")) == (0, True)
 
 
