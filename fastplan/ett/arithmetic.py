@@ -268,9 +268,10 @@ def _plan(attempt: Attempt) -> Planning | None:
     took, rank_number, told = max(found, key=lambda entry: entry[0])
     parts: dict[str, float] = {}
     for phase in told:
-        for name, seconds in dict(phase.more.get("parts") or {}).items():
-            if isinstance(seconds, int | float):
-                parts[str(name)] = parts.get(str(name), 0.0) + seconds
+        told_parts = phase.more.get("parts")
+        for name, seconds in told_parts.items() if isinstance(told_parts, dict) else ():
+            if type(seconds) in (int, float):
+                parts[name] = parts.get(name, 0.0) + seconds
     more = told[-1].more
     return Planning(
         rank=rank_number,

@@ -32,9 +32,11 @@ def _around_start(hooks: Hooks, init: Any) -> Any:
 
     @functools.wraps(init)
     def call(start: Any, *args: Any, **kwargs: Any) -> None:
-        with hooks.phase("bundle") as (_, frame):
+        with hooks.phase("bundle") as (recorder, frame):
             init(start, *args, **kwargs)
-            taken = ("plans", "artifacts", "kernels")
-            frame.more = {name: getattr(start, name) for name in taken}
+            if recorder is not None:
+                taken = ("plans", "artifacts", "kernels")
+                with recorder.guard():  # a subclass may have none of them
+                    frame.more = {name: getattr(start, name) for name in taken}
 
     return call

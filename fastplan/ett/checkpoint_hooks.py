@@ -57,7 +57,8 @@ def _around_async_save(hooks: Hooks, save: Any) -> Any:
         step = recorder.last_step
         with hooks.phase("checkpoint_stage"):
             result = save(*args, **kwargs)
-        _follow(recorder, getattr(result, "upload_completion", result), step)
+        with recorder.guard():
+            _follow(recorder, getattr(result, "upload_completion", result), step)
         return result
 
     return call

@@ -9,38 +9,45 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from fastplan.ett import bundle_hooks, checkpoint_hooks, planner_hooks, recording
+from fastplan.ett.frames import Frame
 from fastplan.ett.patching import Hook, ImportWatch, Patches
-from fastplan.ett.recorder import Frame, Recorder
+from fastplan.ett.recorder import Recorder
+from fastplan.ett.values import shown
 
 _installed: Hooks | None = None
+_lock = threading.RLock()  # installing may import what installs
 
 
 def install(directory: str | os.PathLike[str] | None = None) -> bool:
     """From now on records the stock phases; False if recording is off.
 
-    The directory is FASTPLAN_ETT unless it is given. The earlier the call, the better imports are
+    The directory is FASTPLAN_ETT unless it is given; one that can't be written to costs a warning,
+    and is as good as none. The earlier the call, the better imports are
     told apart from what follows; before anything else is imported, it costs nothing. The phases
     are those of `fastplan.ett.names`. Calling it again changes nothing.
     """
     global _installed
     if not recording.watch(directory):
         return False
-    if _installed is None:
-        _installed = Hooks()
+    with _lock:
+        if _installed is None:
+            _installed = Hooks()
     return True
 
 
 def uninstall() -> None:
     """Puts back everything that `install()` has replaced. The record itself goes on."""
     global _installed
-    if _installed is not None:
-        _installed.undo()
-        _installed = None
+    with _lock:
+        if _installed is not None:
+            _installed.undo()
+            _installed = None
 
 
 class Hooks:
@@ -99,7 +106,8 @@ class Hooks:
                 with self.phase(name) as (recorder, _):
                     result = function(*args, **kwargs)
                 if recorder is not None and after is not None:
-                    after(recorder)
+                    with recorder.guard():
+                        after(recorder)
                 return result
 
             return call
@@ -110,7 +118,7 @@ class Hooks:
         @functools.wraps(before)
         def hook(kind: type[BaseException], error: BaseException, traceback: Any) -> None:
             if self.patches.on and not issubclass(kind, KeyboardInterrupt):
-                recording.failure(f"{kind.__name__}: {error}")
+                recording.failure(f"{kind.__name__}: {shown(error)}")
             before(kind, error, traceback)
 
         return hook
@@ -160,7 +168,7 @@ class Hooks:
         def begin(about: Any = None) -> None:
             recorder = self.recorder()
             if recorder is not None:
-                told = str(getattr(about, "compile_id", ""))
+                told = shown(getattr(about, "compile_id", ""))
                 frame = Frame("recompile" if is_recompile(told) else "compile", {"id": told})
                 compilations.append((recorder, frame))
                 recorder.begin(frame, announce=True)

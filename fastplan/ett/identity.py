@@ -7,6 +7,8 @@ import socket
 import time
 from dataclasses import dataclass
 
+from fastplan.ett.values import whole
+
 # Unix seconds at which the launcher, or the scheduler's prologue, began. A job that is launched
 # without it counts from the start of its first process.
 LAUNCHED = "FASTPLAN_ETT_LAUNCHED"
@@ -30,12 +32,15 @@ class Identity:
 def identify(
     *, rank: int | None = None, world: int | None = None, attempt: int | None = None
 ) -> Identity:
-    """This process as torchrun's environment names it; arguments overrule it."""
+    """This process as torchrun's environment names it; arguments overrule it.
+
+    Raises ValueError for arguments that are no numbers.
+    """
     return Identity(
         run=os.environ.get("TORCHELASTIC_RUN_ID", "none"),
-        attempt=_number("TORCHELASTIC_RESTART_COUNT", 0) if attempt is None else attempt,
-        rank=_number("RANK", 0) if rank is None else rank,
-        world=_number("WORLD_SIZE", 1) if world is None else world,
+        attempt=_number("TORCHELASTIC_RESTART_COUNT", 0) if attempt is None else whole(attempt),
+        rank=_number("RANK", 0) if rank is None else whole(rank),
+        world=_number("WORLD_SIZE", 1) if world is None else whole(world),
         host=socket.gethostname(),
         boot=_boot(),
         pid=os.getpid(),
@@ -46,7 +51,7 @@ def identify(
 
 def _number(variable: str, default: int) -> int:
     try:
-        return int(os.environ[variable])
+        return whole(int(os.environ[variable]))
     except (KeyError, ValueError):
         return default
 

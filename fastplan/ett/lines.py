@@ -39,7 +39,7 @@ def begin(name: str, t: int, background: bool) -> str:
 def phase(
     name: str, t: int, d: int, background: bool, sums: Sums | None, more: dict[str, Any] | None
 ) -> str:
-    told = f',"more":{json.dumps(more, default=str)}' if more else ""
+    told = f',"more":{json.dumps(more)}' if more else ""
     return (
         f'{{"e":"phase","name":{quoted(name)},"t":{t},"d":{d}'
         f"{_background(background)}{_sums('in', sums)}{told}}}\n"

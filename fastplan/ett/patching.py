@@ -95,6 +95,8 @@ class ImportWatch(MetaPathFinder):
                 self._run(name, sys.modules[name])
 
     def stop(self) -> None:
+        """Hooks nothing more, not even a module that is being imported right now."""
+        self._hooks.clear()
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 

@@ -69,8 +69,9 @@ def _around_plan(hooks: Hooks, planning: _Planning) -> Callable[[Any], Any]:
                 try:
                     return plan(planner, *args, **kwargs)
                 finally:
-                    frame.more = _told(planner, planning.seconds)
-                    planning.seconds = None
+                    seconds, planning.seconds = planning.seconds, None
+                    with recorder.guard():
+                        frame.more = _told(planner, seconds or {})
 
         return call
 
@@ -83,11 +84,12 @@ def _around_collective_plan(hooks: Hooks, planning: _Planning) -> Callable[[Any]
     def replace(collective_plan: Any) -> Any:
         @functools.wraps(collective_plan)
         def call(planner: Any, *args: Any, **kwargs: Any) -> Any:
-            with hooks.phase("broadcast") as (_, frame):
+            with hooks.phase("broadcast") as (recorder, frame):
                 planning.planned = False
                 result = collective_plan(planner, *args, **kwargs)
-                if not planning.planned:
-                    frame.more = _told(planner, {})
+                if recorder is not None and not planning.planned:
+                    with recorder.guard():
+                        frame.more = _told(planner, {})
             return result
 
         return call

@@ -264,7 +264,8 @@ def _take(record: Record, entry: dict[str, Any], open_phases: dict[tuple[str, in
         record.rank, record.world = _whole(entry["rank"]), _whole(entry["world"])
     elif kind == "lost":
         record.problems.append(
-            f"{record.path.name}: {_whole(entry['lines'])} lines were lost while the disk was full"
+            f"{record.path.name}: {_whole(entry['lines'])} lines were lost: the disk was full, or "
+            "something could not be recorded, which the job's log tells"
         )
     elif kind == "end":
         record.end = t

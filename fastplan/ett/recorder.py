@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from operator import index
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from fastplan.ett import lines
+from fastplan.ett.frames import Frame, Stack, add, merge
 from fastplan.ett.identity import Identity
 from fastplan.ett.journal import Journal
 from fastplan.ett.lines import Sums
+from fastplan.ett.values import plain, shown, warn, whole
 
 _SECOND = 1_000_000_000
 _LONGEST_WAIT = 60 * _SECOND
@@ -25,59 +27,13 @@ _SHORT_AT_START = _SECOND // 1000
 _SHORT_IN_TRAINING = _SECOND
 _FULL = 1 << 16  # characters of lines that are written without waiting any longer
 _MARK_MASK = 255  # steps whose end is kept, so that clocks of hosts can be compared
-_MOST_NAMES = 1000  # of short phases in a line
-_OTHER_NAMES = "(other names)"
-_LONGEST_CAUSE = 2000
-
-
-class Stack(list["Frame"]):
-    """The open phases of a thread, and the sums of its short ones that had no other around them."""
-
-    __slots__ = ("background", "late", "since", "sums")
-
-    def __init__(self, background: bool) -> None:
-        self.background = background
-        self.sums: Sums = {}
-        self.late: Sums = {}  # of those that began after the step at `since`
-        self.since = 0
-
-    def add(self, frame: Frame, took: int, since: int) -> None:
-        """Adds a short phase; `since` is when the last step ended."""
-        if frame.begin < since:
-            _add(self.sums, frame, took)
-        else:
-            if self.since != since:
-                self.catch_up(since)
-            _add(self.late, frame, took)
-
-    def catch_up(self, since: int) -> None:
-        """What began after a step is in the next one's line as soon as that has ended."""
-        if self.since != since:
-            self.since = since
-            if self.late:
-                _merge(self.sums, self.late)
-                self.late = {}
-
-
-class Frame:
-    """A phase while it is open."""
-
-    __slots__ = ("announced", "begin", "inner", "more", "name", "recorder", "stack", "sums")
-
-    recorder: Recorder | None
-    stack: Stack
-    begin: int
-    inner: int  # nanoseconds in phases within this one
-    sums: Sums | None  # short phases within this one
-    announced: bool
-
-    def __init__(self, name: str, more: dict[str, Any] | None = None) -> None:
-        self.name = name
-        self.more = more
 
 
 class Recorder:
-    """Records one process. Safe to call from any thread; never raises over its file."""
+    """Records one process. Safe to call from any thread; never raises, whatever it is told.
+
+    An event that can't be recorded is counted as a lost line, and the first one is logged.
+    """
 
     def __init__(
         self,
@@ -107,6 +63,7 @@ class Recorder:
         self._last: int | None = None
         self._first = self._first_begin = self._due = 0
         self._mark: list[int] = []
+        self._told = False  # that something is not recorded
         self._trainer = self._stack()
         self._aside: Sums = {}  # short phases in the background
         self._emit(lines.start(identity, self._begun, wall(), watched))
@@ -131,6 +88,12 @@ class Recorder:
     def end(self, frame: Frame) -> None:
         """Closes a phase, in whatever order."""
         now = self._now()
+        try:
+            self._close(frame, now)
+        except Exception as error:  # another thread has closed it, too
+            self._lose(error)
+
+    def _close(self, frame: Frame, now: int) -> None:
         stack = frame.stack
         took = now - frame.begin
         if stack and stack[-1] is frame:
@@ -140,14 +103,16 @@ class Recorder:
         if stack:
             stack[-1].inner += took
         if frame.announced or frame.more or took >= self._short:
+            # Before all is locked: it may run code of the job's.
+            frame.more = plain(frame.more) if frame.more else None
             self._do(lambda: self._add_phase(frame, took, now))
         elif stack:
             parent = stack[-1]
             if parent.sums is None:
                 parent.sums = {}
-            _add(parent.sums, frame, took)
+            add(parent.sums, frame, took)
         elif stack.background:
-            self._do(lambda: _add(self._aside, frame, took))
+            self._do(lambda: add(self._aside, frame, took))
         else:
             stack.add(frame, took, self._since)
 
@@ -170,17 +135,21 @@ class Recorder:
         now = self._now()
         with self._lock:  # written out, not `_do`: this is what training pays for
             if self._busy:
-                self._waiting.append(lambda: self._add_step(index(number), now))
+                self._waiting.append(lambda: self._add_step(whole(number), now))
                 return
             self._busy = True
             try:
+                if type(number) is not int:
+                    number = whole(number)
                 if number == self._next and now < self._due:
                     self._next = number + 1
                     self._since = now
                     if not number & _MARK_MASK:
                         self._mark = [number, now]
                 else:
-                    self._add_step(index(number), now)
+                    self._add_step(whole(number), now)
+            except Exception as error:
+                self._lose(error)
             finally:
                 self._busy = False
             if self._waiting:
@@ -201,15 +170,24 @@ class Recorder:
 
     def checkpoint(self, step: int) -> None:
         """All steps up to this one are on disk, and a restart would not lose them."""
-        self._do(lambda: self._mark_end("checkpoint", step=index(step)))
+        self._do(lambda: self._mark_end("checkpoint", step=whole(step)))
 
     def failure(self, cause: str) -> None:
         """Training has failed."""
-        self._do(lambda: self._mark_end("failure", cause=str(cause)[:_LONGEST_CAUSE]))
+        told = shown(cause)
+        self._do(lambda: self._mark_end("failure", cause=told))
 
     def identify(self, rank: int, world: int) -> None:
         """The rank turned out after the file was named."""
-        self._do(lambda: self._event("rank", self._now(), rank=rank, world=world))
+        self._do(lambda: self._event("rank", self._now(), rank=whole(rank), world=whole(world)))
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """For hooks: what goes wrong in the block is lost and told, and the job goes on."""
+        try:
+            yield
+        except Exception as error:
+            self._lose(error)
 
     @property
     def last_step(self) -> int | None:
@@ -245,11 +223,23 @@ class Recorder:
                 return
             self._busy = True
             try:
-                action()
+                self._attempt(action)
                 while self._waiting:
-                    self._waiting.pop(0)()
+                    self._attempt(self._waiting.pop(0))
             finally:
                 self._busy = False
+
+    def _attempt(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except Exception as error:
+            self._lose(error)
+
+    def _lose(self, error: Exception) -> None:
+        self._journal.lost += 1
+        if not self._told:
+            self._told = True
+            warn("%s lacks an event: %s: %s", self.path, type(error).__name__, error)
 
     def _announce(self, frame: Frame, now: int) -> None:
         self._write_steps()  # so that they end where something else begins
@@ -333,7 +323,7 @@ class Recorder:
         """Turns the short phases after the last step into a line; a step that follows has them."""
         if stack is not self._trainer:
             return
-        _merge(stack.sums, stack.late)
+        merge(stack.sums, stack.late)
         if stack.sums or self._aside:
             self._emit(lines.rest(self._since, now - self._since, stack.sums, self._aside))
             stack.sums, stack.late, self._aside = {}, {}, {}
@@ -367,26 +357,3 @@ class Recorder:
 
 def _nothing() -> None:
     pass
-
-
-def _add(sums: Sums, frame: Frame, took: int) -> None:
-    """Adds a short phase, and the still shorter ones within it."""
-    entry = sums.get(frame.name)
-    if entry is None:
-        entry = _entry(sums, frame.name)
-    entry[0] += 1
-    entry[1] += took - frame.inner
-    if frame.sums is not None:
-        _merge(sums, frame.sums)
-
-
-def _merge(sums: Sums, more: Sums) -> None:
-    for name, (count, own) in more.items():
-        entry = sums.get(name) or _entry(sums, name)
-        entry[0] += count
-        entry[1] += own
-
-
-def _entry(sums: Sums, name: str) -> list[int]:
-    """A new entry; once there are too many, one for all others."""
-    return sums.setdefault(name if len(sums) < _MOST_NAMES else _OTHER_NAMES, [0, 0])

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import threading
 import time
 from types import TracebackType
 from typing import Any
 
+from fastplan.ett.frames import Frame
 from fastplan.ett.identity import identify
-from fastplan.ett.journal import Journal
-from fastplan.ett.recorder import Frame, Recorder
+from fastplan.ett.journal import Journal, obstacle
+from fastplan.ett.recorder import Recorder
+from fastplan.ett.values import shown, warn
 
 # Set to a directory, it turns recording on.
 DIRECTORY = "FASTPLAN_ETT"
 _MOST_IMPORTS = 1000
 _SHORT_IMPORT = 1_000_000  # nanoseconds
 _LONG_IMPORT = 10_000_000  # which is told apart from the phase that happened to need it first
-
-logger = logging.getLogger(__name__)
+_LONGEST_NAME = 200
 
 _active: Recorder | None = None
 _off = False  # found to be off, and not to be asked again
@@ -47,15 +47,15 @@ def start(
     """
     global _active, _off, _imports
     stop()
-    where = _where() if directory is None else os.fspath(directory)
-    _off = where is None
-    if where is None:
-        return None
-    identity = identify(rank=rank, world=world, attempt=attempt)
     try:
+        where = _where() if directory is None else os.fsdecode(directory)
+        _off = where is None
+        if where is None:
+            return None
+        identity = identify(rank=rank, world=world, attempt=attempt)
         journal = Journal(where, identity)
-    except OSError as error:
-        logger.warning("fastplan.ett: nothing is recorded: %s", error)
+    except (OSError, TypeError, ValueError) as error:
+        warn("nothing is recorded: %s", error)
         _off = True
         return None
     _tend()
@@ -91,12 +91,24 @@ def current() -> Recorder | None:
 
 
 def watch(directory: str | os.PathLike[str] | None) -> bool:
-    """Tells where to record, before there is anything to record. False if nowhere."""
+    """Tells where to record, before there is anything to record.
+
+    False if nowhere, with a warning if that is not what was asked for.
+    """
     global _directory, _watched, _off
+    problem = None
     if directory is not None:
-        _directory = os.fspath(directory)
+        try:
+            _directory = os.fsdecode(directory)
+        except TypeError as error:
+            problem = str(error)
     if _active is None:
-        _off = _where() is None
+        where = _where()
+        if where is not None and problem is None:
+            problem = obstacle(where)
+        if problem is not None:
+            warn("nothing is recorded: %s", problem)
+        _off = where is None or problem is not None
         _watched = time.monotonic_ns()
     return not _off
 
@@ -117,14 +129,19 @@ class phase(Frame):
 
     Phases nest, and a phase's own time is what those within it leave. Known names are listed by
     `fastplan.ett.names`; others are shown as they are. A phase of another thread than the main one
-    and the one that trains is in the background: it is shown, and holds nothing up.
+    and the one that trains is in the background: it is shown, and holds nothing up. Whatever is
+    told never raises: what can't be written as JSON is written as text, and cut off if it is long.
     """
 
     __slots__ = ()
 
-    def __init__(self, name: str, **more: Any) -> None:
-        self.name = name
+    def __init__(self, name: str | None = None, /, **more: Any) -> None:
+        # A detail may be called `name`, too; where it is the only one, it is the phase's.
+        told = more.pop("name", "") if name is None else name
+        plain = type(told) is str and len(told) <= _LONGEST_NAME
+        self.name = told if plain else shown(told, _LONGEST_NAME)
         self.more = more or None
+        self.recorder = None
 
     def __enter__(self) -> None:
         recorder = _active or current()

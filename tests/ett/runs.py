@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from fastplan.ett.frames import Frame
 from fastplan.ett.identity import Identity
 from fastplan.ett.journal import Journal
-from fastplan.ett.recorder import Frame, Recorder
+from fastplan.ett.recorder import Recorder
 
 EPOCH = 1_700_000_000  # seconds
 SECOND = 1_000_000_000

@@ -3,7 +3,7 @@
 import pytest
 
 from fastplan.ett.arithmetic import report_on
-from fastplan.ett.recorder import Frame
+from fastplan.ett.frames import Frame
 from tests.ett.runs import Rank, ns
 
 

@@ -133,6 +133,35 @@ def test_fastplans_planner_is_recorded_and_stays_native(recorded):
     assert with_hooks == without
 
 
+def test_a_planner_with_an_account_of_another_kind_plans_as_ever(recorded, caplog):
+    planner = planners.EmbeddingShardingPlanner(topology=topology())
+    planner.last_run = "yesterday"
+    assert planner.plan(model(), SHARDERS).plan
+    assert names(recorded()).count("plan") == 1
+    assert "lacks an event" in caplog.text
+
+
+def test_an_asynchronous_save_that_returns_something_else_returns_it(recorded, monkeypatch):
+    saver = sys.modules["torch.distributed.checkpoint.state_dict_saver"]
+    ett.uninstall()
+    monkeypatch.setattr(saver, "async_save", lambda: "nothing to wait for")
+    ett.install()
+    ett.step(0)
+    assert saver.async_save() == "nothing to wait for"
+    assert "checkpoint_stage" in names(recorded())
+
+
+def test_an_exception_without_text_is_a_failure_and_reaches_the_hook_before(recorded, capsys):
+    class Odd(Exception):
+        def __str__(self):
+            raise ValueError("no text")
+
+    sys.excepthook(Odd, Odd(), None)
+    assert "Odd" in capsys.readouterr().err
+    ((cause, _),) = recorded().failures
+    assert cause.startswith("Odd: ")
+
+
 def test_a_plan_that_falls_back_is_one_phase_with_torchrecs_inside(recorded, monkeypatch):
     def refuse(self):
         raise NotNative("for this test")

@@ -1,6 +1,7 @@
 """Replacing functions when their module is imported, and putting them back."""
 
 import importlib
+import importlib.util
 import sys
 import types
 
@@ -154,3 +155,14 @@ def test_a_watch_that_has_stopped_sees_nothing(package, watching):
     importlib.import_module("inner_module")
     assert seen == []
     assert watch not in sys.meta_path
+
+
+def test_a_module_whose_import_was_under_way_is_not_hooked_after_the_end(tmp_path, watching):
+    seen = []
+    watch = watching({"inner_module": seen.append})
+    (tmp_path / "inner_module.py").write_text("")
+    spec = importlib.util.spec_from_file_location("inner_module", tmp_path / "inner_module.py")
+    watch._follow("inner_module", spec.loader)
+    watch.stop()
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    assert seen == []
