@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType, TracebackType
+from types import TracebackType
 
 from torchrec.distributed.planner import planners
 
 from fastplan.bridge.planner import EmbeddingShardingPlanner
-from fastplan.bridge.replacement import Replacement, put_back, replace_all
+from fastplan.bridge.replacement import Replacement, replace_all
+from fastplan.bridge.stand_in import StandIn, lock
 
-_NAME = "EmbeddingShardingPlanner"
 # Where TorchRec makes a planner of its own when it is given none, and where others import it from.
 _DEFAULTS = (
     "torchrec.distributed.planner",
@@ -20,27 +19,25 @@ _DEFAULTS = (
 )
 
 
+_planner: StandIn | None = None
+
+
 class Patch:
     """A patch in place. Leaving its `with` block, or `undo()`, takes it back."""
 
     def __init__(self, *, init: bool = False) -> None:
-        self._changed: list[ModuleType] = []
-        self._replaced = replace_all(_start_functions()) if init else []
-        stock = planners.EmbeddingShardingPlanner
-        for name, module in list(sys.modules.items()):
-            if name == planners.__name__ or name.partition(".")[0] != "torchrec":
-                continue
-            if vars(module).get(_NAME) is stock:
-                setattr(module, _NAME, EmbeddingShardingPlanner)
-                self._changed.append(module)
+        self._wants = replace_all(_start_functions()) if init else []
+        with lock:
+            planner = _planner_stand_in()
+            planner.take()
+        self._wants.append(planner)
 
     def undo(self) -> None:
-        """Gives TorchRec back what this patch replaced."""
-        for module in self._changed:
-            setattr(module, _NAME, planners.EmbeddingShardingPlanner)
-        self._changed.clear()
-        put_back(self._replaced)
-        self._replaced.clear()
+        """Gives TorchRec back what this patch replaced, unless another patch still wants it."""
+        with lock:
+            wants, self._wants = self._wants, []
+            for stand_in in wants:
+                stand_in.release()
 
     def __enter__(self) -> Patch:
         return self
@@ -52,6 +49,15 @@ class Patch:
         traceback: TracebackType | None,
     ) -> None:
         self.undo()
+
+
+def _planner_stand_in() -> StandIn:
+    global _planner
+    if _planner is None or _planner.patches == 0:
+        stock = planners.EmbeddingShardingPlanner
+        _planner = StandIn("EmbeddingShardingPlanner", stock, "torchrec", without=planners)
+        _planner.ours = EmbeddingShardingPlanner
+    return _planner
 
 
 def _start_functions() -> tuple[Replacement, ...]:
@@ -66,7 +72,8 @@ def patch(*, init: bool = False) -> Patch:
 
     So does code that imports EmbeddingShardingPlanner from `torchrec.distributed.planner` after
     this call. Works as a context manager too: `with fastplan.patch(): ...`. Set FASTPLAN_PATCH=1
-    to have `import fastplan` do it.
+    to have `import fastplan` do it. Patches may overlap, in threads too: the last one to be undone
+    gives TorchRec its own back. What somebody else has replaced since stays.
 
     With `init` (FASTPLAN_PATCH=init), the functions that docs/initialisation.md lists are replaced
     too, and DistributedModelParallel starts faster with the same result. Raises PatchRefused, with

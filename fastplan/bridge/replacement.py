@@ -8,27 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
-# Where a replacement keeps the function that it stands for.
-_STOCK = "_fastplan_stock"
+from fastplan.bridge.stand_in import StandIn, faster_function, is_below, lock
+
+_stand_ins: dict[str, StandIn] = {}  # by the name of what they replace, or did once
 
 
 class PatchRefused(RuntimeError):
     """A function to be replaced is not the one its replacement was written for."""
-
-
-class Change(NamedTuple):
-    """A function replaced in one place."""
-
-    holder: Any
-    name: str
-    stock: Any
-    faster: Any
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,26 +50,17 @@ class Replacement:
             "docs/initialisation.md names."
         )
 
-    def apply(self) -> list[Change]:
-        """Replaces the function wherever it is held."""
+    def stand_in(self) -> StandIn:
+        """What stands for the function, or is to be put there."""
         holder, name = self._holder(self.function)
-        stock = getattr(holder, name)
-        if hasattr(stock, _STOCK):
-            return []
-        faster = self.make(stock)
-        setattr(faster, _STOCK, stock)
-        package = self.module.partition(".")[0]
-        others = [
-            module
-            for key, module in list(sys.modules.items())
-            if module is not holder
-            and key.partition(".")[0] == package
-            and vars(module).get(name) is stock
-        ]
-        changes = [Change(place, name, stock, faster) for place in (holder, *others)]
-        for change in changes:
-            setattr(change.holder, name, faster)
-        return changes
+        found = getattr(holder, name)
+        known = _stand_ins.get(self.name)
+        if known is not None and (found is known.stock or is_below(known.ours, found)):
+            return known
+        made = StandIn(name, found, self.module.partition(".")[0], owner=holder)
+        made.ours = faster_function(made, self.make(found))
+        _stand_ins[self.name] = made
+        return made
 
     def _holder(self, function: str) -> tuple[Any, str]:
         holder: Any = import_module(self.module)
@@ -90,12 +73,15 @@ class Replacement:
         digest = hashlib.blake2b(digest_size=8)
         for function in (self.function, *self.relies_on):
             try:
-                found = getattr(*self._holder(function))
-                source = self._source(getattr(found, _STOCK, found))
+                source = self._source(self._stock(getattr(*self._holder(function))))
             except (AttributeError, ImportError, OSError, TypeError):
                 return None
             digest.update(source.encode())
         return digest.hexdigest()
+
+    def _stock(self, found: Any) -> Any:
+        known = _stand_ins.get(self.name)
+        return known.stock if known is not None and found is known.ours else found
 
     def _source(self, found: Any) -> str:
         # Of a function that wraps another, `inspect` gives the source of the other one.
@@ -104,15 +90,15 @@ class Replacement:
         )
 
 
-def replace_all(replacements: tuple[Replacement, ...]) -> list[Change]:
-    """Applies all of them, or raises PatchRefused before any."""
-    for replacement in replacements:
-        replacement.check()
-    return [change for replacement in replacements for change in replacement.apply()]
-
-
-def put_back(changes: list[Change]) -> None:
-    """Gives the stock functions back, but for those that somebody else has replaced since."""
-    for holder, name, stock, faster in changes:
-        if vars(holder).get(name) is faster:
-            setattr(holder, name, stock)
+def replace_all(replacements: tuple[Replacement, ...]) -> list[StandIn]:
+    """Applies all of them, or raises PatchRefused before any. Each is to be released once."""
+    for replacement in replacements:  # before all is locked: what is imported may patch, too
+        with suppress(ImportError):
+            import_module(replacement.module)
+    with lock:
+        for replacement in replacements:
+            replacement.check()
+        found = [replacement.stand_in() for replacement in replacements]
+        for stand_in in found:
+            stand_in.take()
+        return found
