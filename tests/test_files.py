@@ -73,3 +73,73 @@ def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path):
     finally:
         os.close(reader)
     assert stat.S_ISFIFO(path.stat().st_mode)
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o644, 0o664, 0o400])
+def test_a_file_keeps_its_permissions(tmp_path, mode):
+    path = tmp_path / "report"
+    path.write_bytes(b"old")
+    path.chmod(mode)
+    replace_file(path, [b"new"])
+    assert path.read_bytes() == b"new"
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+
+
+def test_a_draft_is_never_open_to_more_than_the_file(tmp_path):
+    path = tmp_path / "report"
+    path.write_bytes(b"old")
+    path.chmod(0o600)
+
+    def pieces():
+        (draft,) = (file for file in tmp_path.iterdir() if file != path)
+        assert stat.S_IMODE(draft.stat().st_mode) == 0o600
+        yield b"new"
+
+    replace_file(path, pieces())
+
+
+def test_a_new_file_has_the_permissions_that_the_process_gives(tmp_path):
+    before = os.umask(0o027)
+    try:
+        replace_file(tmp_path / "report", [b"new"])
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "report").stat().st_mode) == 0o640
+
+
+def test_a_file_may_be_closed_to_writers(tmp_path):
+    path = tmp_path / "bundle"
+    before = os.umask(0o002)
+    try:
+        replace_file(path, [b"new"], others_write=False)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o644
+        path.chmod(0o660)
+        replace_file(path, [b"newer"], others_write=False)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+def test_a_file_keeps_its_owner_where_that_is_allowed(tmp_path):
+    path = tmp_path / "report"
+    path.write_bytes(b"old")
+    os.chown(path, 1234, 5678)
+    replace_file(path, [b"new"])
+    assert (path.stat().st_uid, path.stat().st_gid) == (1234, 5678)
+
+
+def test_a_group_that_cannot_be_kept_gets_no_more_than_all_others(tmp_path, monkeypatch):
+    path = tmp_path / "report"
+    path.write_bytes(b"old")
+    path.chmod(0o664)
+
+    def refuse(*_):
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "fchown", refuse)
+    replace_file(path, [b"new"])
+    assert stat.S_IMODE(path.stat().st_mode) == 0o664  # the group is the same
+    os.chown(path, -1, os.getgid() + 1) if os.geteuid() == 0 else pytest.skip("needs a group")
+    replace_file(path, [b"newer"])
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644

@@ -33,7 +33,8 @@ class BundleMismatch(Exception):
 
 
 class NotTrusted(Exception):
-    """Compiled code was asked for without saying that it is trusted."""
+    """Compiled code was asked for without saying that it is trusted, or others may have written
+    it."""
 
 
 class StoredPlan(NamedTuple):
@@ -54,11 +55,18 @@ class Loaded:
 
 
 class Bundle:
-    """A bundle whose header is right. Parts are read, and checked, when they are asked for."""
+    """A bundle whose header is right. Parts are read, and checked, when they are asked for.
 
-    def __init__(self, name: str, header: Header, read: Read) -> None:
+    `other_writers` tells who else may have written its code: None for nobody but this user, or
+    root.
+    """
+
+    def __init__(
+        self, name: str, header: Header, read: Read, other_writers: str | None = None
+    ) -> None:
         self.name = name
         self.header = header
+        self.other_writers = other_writers
         self._read = read
 
     @property
@@ -109,9 +117,10 @@ class Bundle:
         """Gives the compiled code to this process's torch.
 
         It is code: whoever wrote the file can make this process do anything. `trust` says that
-        this is all right. `model` is compared with the bundle's; `slot` is the local rank, since
-        code for GPUs is made for one of a host's devices. A bundle without code has nothing to
-        trust, and gives nothing.
+        this is all right, and the file must belong to this user or root, with nobody else able to
+        write to it. `model` is compared with the bundle's; `slot` is the local rank, since code for
+        GPUs is made for one of a host's devices. A bundle without code has nothing to trust, and
+        gives nothing.
 
         Raises NotTrusted, BundleMismatch when it was made with something else than there is here,
         BadBundle when it is damaged, and whatever torch raises.
@@ -120,6 +129,8 @@ class Bundle:
             return Loaded(0, 0)
         if trust is not True:
             raise NotTrusted(f"{self.name} holds compiled code: only `trust=True` loads it")
+        if self.other_writers is not None:
+            raise NotTrusted(f"{self.name} holds compiled code, and {self.other_writers}")
         from fastplan.bundle import compiled
 
         facts = installed_facts(compiled.device_name(slot))
@@ -196,17 +207,44 @@ def open_bundle(path: str | os.PathLike[str]) -> Bundle:
     name = os.fspath(path)
 
     def read(at: int, length: int) -> bytes:
-        with open(name, "rb") as stream:
+        with open(name, "rb", opener=_open_at_once) as stream:
             stream.seek(at)
             return stream.read(length)
 
-    told = os.stat(name)
-    if not stat.S_ISREG(told.st_mode):  # opening a pipe would wait for a writer
+    if os.path.isdir(name):
         raise BadBundle("not a file", name)
-    try:
-        return Bundle(name, read_header(read, told.st_size), read)
-    except BadBundle as problem:
-        raise BadBundle(problem.reason, name) from None
+    # From one open file, so that what is known of its owner holds for this header; and parts must
+    # have the checksums that the header tells.
+    with open(name, "rb", opener=_open_at_once) as stream:
+        told = os.fstat(stream.fileno())
+        if not stat.S_ISREG(told.st_mode):
+            raise BadBundle("not a file", name)
+
+        def read_now(at: int, length: int) -> bytes:
+            stream.seek(at)
+            return stream.read(length)
+
+        try:
+            header = read_header(read_now, told.st_size)
+        except BadBundle as problem:
+            raise BadBundle(problem.reason, name) from None
+    return Bundle(name, header, read, _other_writers(told))
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Opens without waiting for somebody to write into a pipe."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _other_writers(told: os.stat_result) -> str | None:
+    """Who may write to a file beside this user and root; None for nobody."""
+    if not hasattr(os, "geteuid"):
+        return None
+    if told.st_uid not in (os.geteuid(), 0):
+        return f"belongs to user {told.st_uid}; `chown` it if it is to be trusted"
+    if told.st_mode & 0o022:
+        return f"others can write to it (mode {stat.S_IMODE(told.st_mode):o}); `chmod go-w` it"
+    return None
 
 
 def parse_bundle(data: bytes, name: str = "bundle") -> Bundle:

@@ -59,9 +59,10 @@ class Content:
 def write_content(content: Content, path: str | os.PathLike[str]) -> None:
     """Writes the bundle, all at once: readers see the old file or the whole new one.
 
-    Raises OSError, and ValueError for more than a header can describe.
+    Only its owner can write to it: its code is not trusted otherwise. Raises OSError, and
+    ValueError for more than a header can describe.
     """
-    replace_file(path, _pieces(content))
+    replace_file(path, _pieces(content), others_write=False)
 
 
 def content_bytes(content: Content) -> bytes:

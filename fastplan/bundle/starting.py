@@ -136,7 +136,8 @@ class Start:
         made = Content(model=self._model, facts=installed_facts(device))
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with _one_writer(self.path):
-            content = merged(_present(self.path), fresh, code, slot, made)
+            old = _present(self.path)
+            content = merged(old, present if old is None else fresh, code, slot, made)
             if content is not None:
                 try:
                     write_content(content, self.path)
@@ -195,11 +196,20 @@ def _number(variable: str) -> int | None:
 
 
 def _present(path: Path) -> Bundle | None:
-    """The bundle as it is now; None when there is none that can be added to."""
+    """The bundle as it is now; None when there is none that can be added to.
+
+    Code that others may have written must not get into a file that only this user can write.
+    """
     try:
-        return open_bundle(path)
+        bundle = open_bundle(path)
     except (FileNotFoundError, BadBundle):
         return None
+    return None if bundle.has_code and bundle.other_writers else bundle
+
+
+def _open_no_link(path: str, flags: int) -> int:
+    """Whoever can put a link there must not have files made, or locked, elsewhere."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
 
 
 @contextmanager
@@ -211,7 +221,7 @@ def _one_writer(path: Path) -> Iterator[None]:
     except ImportError:
         yield
         return
-    with open(path.with_name(f".{path.name}.lock"), "ab") as stream:
+    with open(path.with_name(f".{path.name}.lock"), "ab", opener=_open_no_link) as stream:
         end = time.monotonic() + _PATIENCE
         while True:
             try:

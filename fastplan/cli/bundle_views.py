@@ -124,6 +124,8 @@ def _code(seen: Seen) -> Iterator[str]:
         size = of_bytes(sum(part.span.size for part in header.kernels))
         processor = visible(header.facts.get("cpu", "?"))
         yield f"           {of_count(len(header.kernels), 'CPU kernel')}, {size}, for {processor}"
+    if seen.bundle.other_writers is not None:
+        yield f"           never loaded: {seen.bundle.other_writers}"
     if seen.code_mismatches:
         yield "           not for this installation:"
         yield from (f"             {visible(found)}" for found in seen.code_mismatches)

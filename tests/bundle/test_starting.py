@@ -26,6 +26,7 @@ def path(tmp_path):
 def there(path):
     path.parent.mkdir()
     path.write_bytes(data())
+    path.chmod(0o644)
     return path
 
 
@@ -283,3 +284,69 @@ def test_where_files_cannot_be_locked_they_are_written_all_the_same(path, torch,
     begun = start(path, trust=True)
     keep(begun.cache.store)
     assert begun.save()
+
+
+OTHERS = pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+WRITERS = [
+    pytest.param(lambda path: path.chmod(0o664), "mode 664", id="its group's"),
+    pytest.param(lambda path: path.chmod(0o646), "mode 646", id="everybody's"),
+    pytest.param(lambda path: os.chown(path, 1234, -1), "user 1234", marks=OTHERS, id="another's"),
+]
+
+
+@pytest.mark.parametrize(("change", "told"), WRITERS)
+def test_code_that_others_may_have_written_is_never_loaded(there, torch, change, told):
+    change(there)
+    begun = start(there, trust=True, model="ranker")
+    assert (begun.plans, begun.artifacts, torch["loaded"]) == (2, 0, [])
+    assert len(begun.notes) == 1
+    assert told in begun.notes[0]
+
+
+@pytest.mark.parametrize("trust", [True, False])
+@pytest.mark.parametrize(("change", "told"), WRITERS)
+def test_nor_is_it_written_to_a_file_of_ones_own(there, torch, change, told, trust):
+    torch["compiled"] = Code({"inductor": ("own",)}, b"own code", {}) if trust else None
+    change(there)
+    begun = start(there, trust=trust)
+    keep(begun.cache.store, rows=30_000)
+    assert begun.save()
+    found = open_bundle(there)
+    assert len(found.header.plans) == 3
+    assert [part.names for part in found.header.artifacts] == [{"inductor": ("own",)}] * trust
+    assert found.header.kernels == ()
+
+
+def test_a_bundle_that_others_could_write_to_is_closed_to_them_and_trusted_again(there, torch):
+    there.chmod(0o664)
+    begun = start(there, trust=True)
+    assert begun.save()
+    assert there.stat().st_mode & 0o777 == 0o644
+    assert start(there, trust=True).artifacts == 3
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+def test_root_is_trusted_by_all(there, torch, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1234)
+    assert start(there, trust=True).artifacts == 3
+
+
+def test_a_link_in_place_of_the_lock_is_not_followed(path, torch, tmp_path):
+    path.parent.mkdir()
+    elsewhere = tmp_path / "elsewhere"
+    path.with_name(f".{path.name}.lock").symlink_to(elsewhere)
+    begun = start(path, trust=True)
+    assert not begun.save()
+    assert "can't be written" in begun.notes[0]
+    assert not elsewhere.exists()
+
+
+def test_a_pipe_in_place_of_the_bundle_or_its_lock_is_not_waited_for(path, torch):
+    path.parent.mkdir()
+    os.mkfifo(path)
+    begun = start(path, trust=True)
+    assert "not a file" in begun.notes[0]
+    path.unlink()
+    os.mkfifo(path.with_name(f".{path.name}.lock"))
+    begun = start(path, trust=True)
+    begun.save()

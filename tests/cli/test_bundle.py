@@ -319,3 +319,15 @@ print([name for name in ("torch", "torchrec", "triton", "numba") if name in sys.
     )
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.splitlines()[-1] == "[]"
+
+
+def test_code_that_others_may_have_written_is_shown_as_such_and_not_loaded(
+    capsys, path, tmp_path, torch
+):
+    path.chmod(0o666)
+    code, out, _ = call(capsys, "bundle", "show", str(path))
+    assert "never loaded: others can write to it (mode 666); `chmod go-w` it" in out
+    words = ["bundle", "load", str(path), "--cache", str(tmp_path / "plans"), "--trust-code"]
+    code, _, error = call(capsys, *words)
+    assert code == 1
+    assert "others can write to it" in error
