@@ -30,6 +30,7 @@ from fastplan.plans.file import (
     plan_of,
     read_bytes,
 )
+from fastplan.plans.legal import Ranks
 from fastplan.plans.plan import Basis, Plan
 
 __all__ = [
@@ -122,7 +123,8 @@ def load_plan(
     there are none. A data-parallel table has no shape in a plan, so any will do; a table that was
     not planned on purpose, such as one of another device group, counts as missing. With a
     topology, every rank must be one of its own, on the device that the topology gives it. A file
-    that is malformed, or does not suit the topology, raises PlanFileError.
+    that is malformed, does not suit the topology, or has a table on ranks that TorchRec can't run
+    it on, such as a row-wise one twice on a rank, raises PlanFileError.
     """
     found = read_plan_file(path, topology=topology)
     if module is not None:
@@ -139,7 +141,9 @@ def parse_plan_text(data: bytes, name: str, *, topology: Any = None) -> PlanFile
     """What `read_plan_file` reads. `name` stands for the file in errors."""
     try:
         with paused():
-            ranks = None if topology is None else topology.world_size
+            ranks = None
+            if topology is not None:
+                ranks = Ranks(topology.world_size, topology.intra_group_size)
             return _plan_file(parse_file(data, name, ranks=ranks), topology)
     except BadValue as error:
         raise PlanFileError(name, error.place, error.problem) from error

@@ -31,6 +31,7 @@ from fastplan.plans.checks import (
 from fastplan.plans.convert import MOST_RANKS, listed_shards
 from fastplan.plans.document import Document
 from fastplan.plans.entries import TableEntry
+from fastplan.plans.legal import Ranks, check_ranks
 from fastplan.plans.plan import Basis
 from fastplan.plans.shards import Cut, chosen_space, cut_of, cuts_of, merged, table_shards
 from fastplan.spec.request import Cluster, Request
@@ -105,6 +106,7 @@ def read_basis(document: Document) -> tuple[Basis, list[TableEntry]] | None:
         certificate=_certificate(fields.get("certificate")),
     )
     check_agreement(basis, entries)
+    check_ranks(entries, Ranks(len(cluster.rank_hbm), cluster.group_size))
     return basis, entries
 
 

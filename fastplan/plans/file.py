@@ -18,6 +18,7 @@ from fastplan.plans.checks import BadValue, PlanFileError, refuse
 from fastplan.plans.convert import table_entry, table_layout
 from fastplan.plans.document import Document, document_text, parse_json, read_document
 from fastplan.plans.entries import TableEntry
+from fastplan.plans.legal import Ranks, check_ranks
 from fastplan.plans.placement import PlacementRule
 from fastplan.plans.plan import Basis, Layout, Plan
 from fastplan.plans.shards import layout_of
@@ -60,10 +61,13 @@ def plan_text(plan: Plan) -> str:
     return _text(plan, plan.name)
 
 
-def parse_file(data: bytes, name: str, *, ranks: int | None = None) -> Document:
-    """A file taken apart; its ranks must be below those of a topology. Raises PlanFileError."""
+def parse_file(data: bytes, name: str, *, ranks: Ranks | None = None) -> Document:
+    """A file taken apart. Raises PlanFileError, also for ranks that TorchRec can't run a table on,
+    those of a topology if there is one."""
     try:
-        return read_document(parse_json(data), ranks=ranks)
+        document = read_document(parse_json(data), ranks=None if ranks is None else ranks.world)
+        check_ranks(document.entries, ranks)
+        return document
     except BadValue as error:
         raise PlanFileError(name, error.place, error.problem) from error
     except RecursionError as error:

@@ -10,6 +10,7 @@ from fastplan.files import replace_file
 from fastplan.plans.checks import BadValue, PlanFileError
 from fastplan.plans.document import FORMAT, Document, parse_json, read_document
 from fastplan.plans.file import plan_of, read_bytes, write_plan
+from fastplan.plans.legal import check_ranks
 from fastplan.plans.plan import Plan
 from fastplan.plans.printed import MODULE, read_printed
 from fastplan.plans.tables_json import read_serialized, read_tables, tables_text
@@ -51,7 +52,9 @@ def read_any(
 def parse_any(data: bytes, name: str, *, format: str | None = None) -> Plan:
     """What `read_any` reads, other than a pickle. `name` stands for the file in errors."""
     try:
-        return plan_of(_document(data, format), name)
+        document = _document(data, format)
+        check_ranks(document.entries)
+        return plan_of(document, name)
     except BadValue as error:
         raise PlanFileError(name, error.place, error.problem) from error
     except RecursionError as error:

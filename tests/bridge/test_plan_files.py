@@ -2,6 +2,7 @@
 
 import copy
 import io
+import json
 import os
 import pickle
 from pathlib import Path
@@ -183,7 +184,7 @@ def test_loaded_shards_share_no_lists(file: Path) -> None:
         ShardingPlan({"": EmbeddingModuleShardingPlan()}),
         one_table(ranks=None),
         one_table(sharding_type="table_wise"),
-        one_table(ranks=[5, 3, 3, 4, 5, 6, 0, 1]),
+        one_table(sharding_type="column_wise", ranks=[5, 3, 3, 4, 5, 6, 0, 1]),
         one_table(sharding_spec=spec(([0, 0], [4, 4], None))),
         one_table(sharding_spec=spec(([0, 0], [4, 4], "trainer0/cuda:1"))),
         one_table(sharding_spec=spec(([0, 0], [4, 4], "cpu"))),
@@ -355,3 +356,14 @@ def test_a_huge_file_is_refused_without_reading_it_all(
 def test_a_missing_file_is_an_error_of_its_own(file: Path) -> None:
     with pytest.raises(FileNotFoundError):
         load_plan(file)
+
+
+@pytest.mark.parametrize("ranks", [[0, 0, 0, 0], [0, 1, 2, 99]])
+def test_row_wise_ranks_that_torchrec_cannot_run_are_refused(ranks: list[int], file: Path) -> None:
+    save_plan(row_wise(1, 4), file)
+    content = json.loads(file.read_text())
+    content["modules"]["sparse"]["t0"]["ranks"] = ranks
+    file.write_text(json.dumps(content))
+    with pytest.raises(PlanFileError) as caught:
+        load_plan(file, topology=small_topology(ranks=4))
+    assert caught.value.place.startswith("modules.sparse.t0.ranks")

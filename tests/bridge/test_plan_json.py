@@ -38,7 +38,7 @@ RETYPED = [None, True, -1, 1.5, 10**30, "text", "0-99999999999999999999", [], [[
 def small_file() -> Any:
     """The content of a file with blocks, listed shards, a table without any, and settings."""
     placements = Placements(PlacementRule("cuda", 2))
-    plan = one_table(**every_setting())
+    plan = one_table(ranks=[0, 1, 2, 3], **every_setting())
     tables = plan.plan["sparse"]
     tables["grid"] = ParameterSharding(
         "grid_shard", "fused", [0, 1, 2, 3], placements.blocks([5, 4], [2, 2], [0, 1, 2, 3])

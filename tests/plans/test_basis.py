@@ -153,7 +153,7 @@ def test_the_error_says_where_and_what(change, place, text):
         ("table_wise", {"compute_kernel": "own"}, ".compute_kernel", "must be one of dense"),
         ("table_wise", {"sharding_type": "own"}, ".sharding_type", "must be one of data_parallel"),
         ("table_wise", {"shape": [7, 4]}, ".shape", "as `basis` says"),
-        ("table_wise", {"ranks": [8]}, ".ranks[0]", "must be below 8"),
+        ("table_wise", {"ranks": [8]}, ".ranks[0]", "where the module's row-wise tables are"),
         ("row_wise", {"ranks": [*range(7, -1, -1)]}, ".ranks", "must be 0-7, as `basis` says"),
         ("data_parallel", {"ranks": ["0-6"]}, ".ranks", "must be 0-7, as `basis` says"),
         ("data_parallel", {"ranks": None}, ".ranks", "must be 0-7, as `basis` says"),
