@@ -121,14 +121,17 @@ def _request_lines(entry: Entry) -> Iterator[str]:
     if isinstance(reserved, dict):
         yield f"reserved    {visible(json.dumps(reserved))}"
     proposers = ", ".join(proposer["kind"] for proposer in document["search"]["proposers"])
-    yield f"search      {proposers}"
+    yield f"search      {visible(proposers)}"
     if context.get("custom"):
         yield f"custom      {visible(json.dumps(context['custom']))}"
 
 
 def request_text(entry: Entry) -> str:
-    """The canonical request; raises BadEntry if it can't be unpacked."""
-    return request_bytes(entry).decode("ascii", "backslashreplace")
+    """The canonical request, which is visible ASCII in one line, whoever wrote the entry.
+
+    Raises BadEntry if it can't be unpacked.
+    """
+    return visible(request_bytes(entry).decode("ascii", "backslashreplace"))
 
 
 class _Facts(dict[str, str]):

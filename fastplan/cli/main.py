@@ -13,6 +13,7 @@ from fastplan import __version__
 from fastplan.cli.commands import COMMANDS, GROUPS
 from fastplan.cli.errors import FAILED, INTERRUPTED, OK, PIPE_CLOSED, UsageError, message
 from fastplan.cli.parser import Parser, add_common, command_parser, examples, unknown
+from fastplan.report.names import visible
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,9 +33,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except Exception as error:
         if "--debug" in words:
-            from traceback import print_exc
+            from traceback import format_exc
 
-            print_exc()
+            for line in format_exc().splitlines():
+                print(visible(line), file=sys.stderr)
         print(f"fastplan: error: {message(error)}", file=sys.stderr)
         return FAILED
 

@@ -11,6 +11,7 @@ from fastplan.cli.errors import INTERRUPTED, NO, OK, CommandError, UsageError
 from fastplan.cli.outputs import check_outputs
 from fastplan.cli.parser import add_cache_choice
 from fastplan.cli.targets import add_cluster_arguments, add_trust_argument, load_target
+from fastplan.report.names import visible
 
 if TYPE_CHECKING:
     from fastplan.cache.plan_cache import PlanCache
@@ -93,7 +94,8 @@ def run(args: Namespace) -> int:
     if planned.cache.status == "failed":
         from sys import stderr
 
-        print(f"fastplan: warning: the cache failed: {planned.cache.reason}", file=stderr)
+        reason = visible(str(planned.cache.reason))
+        print(f"fastplan: warning: the cache failed: {reason}", file=stderr)
     if planned.record is None:
         _say_infeasible(args, planned)
         return NO
@@ -225,7 +227,7 @@ def _say(args: Namespace, name: str, facts: dict[str, object], words: str) -> No
 
         print(dumps(facts, indent=2))
     elif not args.quiet:
-        print(f"{name}: {words}.")
+        print(visible(f"{name}: {words}."))
         print(
             "Try more ranks, a SKU with more memory, a smaller batch or `--precision fp16`; "
             "`fastplan precompute` finds the smallest cluster that fits."

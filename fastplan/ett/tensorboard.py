@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from fastplan.ett.arithmetic import Report
+from fastplan.report.names import visible
 
 
 class NoTensorBoard(ImportError):
@@ -28,7 +29,7 @@ def scalars(report: Report) -> list[tuple[str, float, int]]:
         found.append(("ett/lost_steps", attempt.lost_steps, number))
         found.append(("ett/failures", sum(a.failed for a in report.attempts[: number + 1]), number))
         found += [
-            (f"ett_phase_seconds/{name}", seconds, number)
+            (f"ett_phase_seconds/{visible(name)}", seconds, number)
             for name, seconds in attempt.phases.items()
         ]
     return found

@@ -7,6 +7,7 @@ from typing import Any
 
 from fastplan.replan.moves import Move
 from fastplan.replan.replan import ReplanReport
+from fastplan.report.names import table_name, visible
 from fastplan.report.units import of_bytes, of_count, of_seconds, of_share
 
 _MOST_LINES = 20
@@ -14,10 +15,10 @@ _MOST_LINES = 20
 
 def replan_lines(report: ReplanReport) -> Iterator[str]:
     """The report in a few lines, largest moves first."""
-    yield f"since the previous plan: {report.difference}"
+    yield f"since the previous plan: {visible(str(report.difference))}"
     moves = report.moves
     how = "follows the previous plan" if report.followed else "from scratch"
-    yield f"plan: {how}" + (f" ({report.reason})" if report.reason else "")
+    yield f"plan: {how}" + (f" ({visible(report.reason)})" if report.reason else "")
     yield (
         f"moves: {of_count(len(moves), 'move')}, {of_bytes(moves.bytes)} = "
         f"{of_share(report.moved_part)} of all; {of_bytes(report.least)} must move"
@@ -36,12 +37,12 @@ def replan_lines(report: ReplanReport) -> Iterator[str]:
     if len(moves) > _MOST_LINES:
         yield f"  and {len(moves) - _MOST_LINES} more"
     for name in moves.removed:
-        yield f"  - {name}"
+        yield f"  - {visible(name)}"
 
 
 def _words(move: Move) -> str:
     source = "storage" if move.source is None else f"rank {move.source}"
-    name = f"{move.path}.{move.table}" if move.path else move.table
+    name = visible(table_name(move.path, move.table))
     return f"{name}[{move.shard}]: {source} -> rank {move.target}, {of_bytes(move.bytes)}"
 
 

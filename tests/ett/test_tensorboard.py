@@ -61,3 +61,11 @@ def test_event_files_hold_them(report, tmp_path):
     read = EventAccumulator(str(tmp_path / "board"))
     read.Reload()
     assert [event.step for event in read.Scalars("ett/percent")] == [0, 1]
+
+
+def test_names_that_no_event_file_can_hold_are_written_as_escapes(tmp_path):
+    rank = Rank(tmp_path)
+    rank.do("odd \udc80", 5.0).steps(0, 3, 1.0)
+    rank.recorder.stop()
+    tags = {tag for tag, _, _ in scalars(report_on(tmp_path))}
+    assert r"ett_phase_seconds/odd \udc80" in tags

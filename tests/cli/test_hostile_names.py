@@ -1,0 +1,145 @@
+"""Names from files and models reach a terminal as text that can't move its cursor or hide."""
+
+import json
+import re
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fastplan.cache.entry import decode, encode
+from fastplan.cache.stores import DirectoryStore
+from fastplan.cli.main import main
+from tests.ett.runs import Rank
+
+EVIL = "t\x1b]0;owned\x07\x1b[2J\x1b[8m\r\u202e\x9b1m"
+# What a terminal obeys, or what turns text around.
+OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]")
+SPEC = {
+    "model": f"model {EVIL}",
+    "batch_size": 512,
+    "tables": [
+        {"name": f"{EVIL}{i}", "rows": 200_000 * (i + 1), "dim": 64, "pooling": 20}
+        for i in range(6)
+    ],
+}
+
+
+@pytest.fixture
+def spec(tmp_path):
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(SPEC))
+    return str(path)
+
+
+@pytest.fixture
+def say(capsys):
+    """Runs a command; its output must have the name, and nothing that a terminal obeys."""
+
+    def run(*words, code=0, named=True):
+        assert main(words) == code, capsys.readouterr().err
+        out, err = capsys.readouterr()
+        for text in (out, err):
+            assert not OBEYED.search(text), ascii(OBEYED.search(text)[0])
+        assert ("owned" in out + err) == named
+        return out, err
+
+    return run
+
+
+def made(spec, *words):
+    return ("plan", spec, "--sku", "h100", *words)
+
+
+def test_a_plan_that_fits_and_one_that_does_not(spec, say, tmp_path):
+    say(*made(spec, "--world-size", "8"))
+    big = json.loads(Path(spec).read_text())
+    for table in big["tables"]:
+        table["rows"] *= 100_000
+    (tmp_path / "big.json").write_text(json.dumps(big))
+    out, _ = say(*made(str(tmp_path / "big.json"), "--world-size", "8"), code=2)
+    assert "fits" in out
+
+
+def test_a_plan_that_follows_another(spec, say, tmp_path):
+    old = str(tmp_path / "old.json")
+    say(*made(spec, "--world-size", "8", "-o", old, "--quiet"), named=False)
+    grown = json.loads(Path(spec).read_text())
+    grown["tables"] = [*grown["tables"][1:], {**grown["tables"][0], "name": f"new {EVIL}"}]
+    grown["tables"][0]["rows"] *= 3
+    (tmp_path / "grown.json").write_text(json.dumps(grown))
+    out, _ = say(*made(str(tmp_path / "grown.json"), "--world-size", "16", "--previous", old))
+    assert "since the previous plan" in out
+
+
+def test_plans_that_are_looked_at(spec, say, tmp_path):
+    files = [str(tmp_path / f"{ranks}.json") for ranks in (8, 16)]
+    for ranks, file in zip((8, 16), files, strict=True):
+        say(*made(spec, "--world-size", str(ranks), "-o", file, "--quiet"), named=False)
+    say("inspect", files[0], "--tables")
+    say("compare", *files, "--tables", "--force", code=2)
+    say("compare", *files, "--json", "--force", code=2)
+
+
+def test_a_cache_that_is_looked_at(spec, say, tmp_path):
+    cache = tmp_path / "plans"
+    say(*made(spec, "--world-size", "8", "--cache", str(cache)))
+    out, _ = say("cache", "ls", "--cache", str(cache), "--json")
+    (key,) = {entry["key"] for entry in json.loads(out)["entries"]}
+    say("cache", "ls", "--cache", str(cache))
+    say("cache", "show", key, "--cache", str(cache))
+    out, _ = say("cache", "show", key, "--cache", str(cache), "--request")
+    assert json.loads(out)
+    say(*made(spec, "--world-size", "16", "--cache", str(cache)))
+    say("cache", "why-miss", key, "--cache", str(cache), named=False)
+
+
+def test_a_request_that_is_not_what_fastplan_writes(spec, say, tmp_path):
+    store = DirectoryStore(tmp_path / "plans")
+    say(*made(spec, "--world-size", "8", "--cache", str(tmp_path / "plans")))
+    (stored,) = store.entries()
+    ((name, data),) = store.read(stored.key)
+    entry = decode(data)
+    hostile = f'{{"ranks": "{EVIL}"}}'.encode()
+    store.write(stored.key, name, encode(replace(entry, request=zlib.compress(hostile))))
+    say("cache", "show", stored.key, "--cache", str(tmp_path / "plans"), "--request")
+
+
+def test_errors_and_where_they_come_from(spec, say, tmp_path):
+    wrong = json.loads(Path(spec).read_text())
+    wrong["tables"][0]["dim"] = EVIL
+    (tmp_path / "wrong.json").write_text(json.dumps(wrong))
+    words = made(str(tmp_path / "wrong.json"), "--world-size", "8")
+    say(*words, code=1)
+    _, err = say(*words, "--debug", code=1)
+    assert "Traceback" in err
+
+
+def test_a_plan_file_that_is_refused(spec, say, tmp_path):
+    file = tmp_path / "plan.json"
+    say(*made(spec, "--world-size", "8", "-o", str(file), "--quiet"), named=False)
+    content = json.loads(file.read_text())
+    content["modules"][EVIL] = content["modules"].pop("ebc")
+    file.write_text(json.dumps(content))
+    say("inspect", str(file), code=1)
+
+
+def test_a_sweep(spec, say, tmp_path):
+    sweep = {"models": [spec], "skus": ["h100"], "world_sizes": [8, 16]}
+    (tmp_path / "sweep.json").write_text(json.dumps(sweep))
+    command = ("precompute", str(tmp_path / "sweep.json"), "--no-cache", "--jobs", "1")
+    for words in ((), ("--json",), ("--csv",), ("--smallest",)):
+        say(*command, *words)
+    say(*command, "--dry-run", named=False)  # it is too long for the table
+
+
+def test_a_record_of_a_job(say, tmp_path):
+    rank = Rank(tmp_path / "runs")
+    rank.do(EVIL, 5.0, engine=EVIL).do("plan", 3.0, engine=EVIL, cache=EVIL, parts={EVIL: 1.0})
+    rank.steps(0, 5, 1.0).short(EVIL, 0.5).steps(6, 9, 1.0)
+    rank.recorder.failure(EVIL)
+    rank.recorder.stop()
+    say("ett", "report", str(tmp_path / "runs"))
+    say("ett", "report", str(tmp_path / "runs"), "--json")
+    say("ett", "diff", str(tmp_path / "runs"), str(tmp_path / "runs"))
