@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 TARGETS = {
     "certificates": "tests.core.fuzz_certificate",
     "entries": "tests.cache.fuzz_entry",
+    "nearest": "tests.cache.fuzz_nearest",
+    "records": "tests.core.fuzz_record",
     "bundles": "tests.bundle.fuzz_bundle",
     "specs": "tests.spec.fuzz_spec",
     "plans": "tests.plans.fuzz_plan",

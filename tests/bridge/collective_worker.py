@@ -13,13 +13,24 @@ from torchrec.distributed import DistributedModelParallel
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner import ParameterConstraints, Topology
 from torchrec.distributed.planner.types import PlannerError
-from torchrec.distributed.types import ShardingEnv
+from torchrec.distributed.types import BoundsCheckMode, CacheAlgorithm, CacheParams, ShardingEnv
+from torchrec.modules.embedding_configs import DataType
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from fastplan import EmbeddingShardingPlanner, shard_cost
+from fastplan.bridge import collective
 from fastplan.bridge.collective import ModelsDiffer
 
 ROWS = (1000, 50_000, 200)
+# What rank 0 has, and what the last rank has.
+SETTINGS = {
+    "bounds_check_mode": (BoundsCheckMode.FATAL, BoundsCheckMode.NONE),
+    "stochastic_rounding": (True, False),
+    "enforce_hbm": (True, False),
+    "output_dtype": (DataType.FP32, None),
+    "algorithm": (CacheAlgorithm.LFU, CacheAlgorithm.LRU),
+    "reserved_memory": (3.0, 1.0),
+}
 SHARDERS = [EmbeddingBagCollectionSharder()]
 
 
@@ -119,6 +130,36 @@ def differing(rank: int, world: int, folder: str) -> Any:
         return str(error)
 
 
+def other_settings(rank: int, world: int, folder: str) -> Any:
+    """Settings that cost nothing differ on the last rank, one after the other."""
+    told = []
+    for name, (ours, theirs) in SETTINGS.items():
+        value = theirs if rank == world - 1 else ours
+        of_cache = name in CacheParams.__dataclass_fields__
+        cache = CacheParams(**{name: value}) if of_cache else None
+        rule = ParameterConstraints(cache_params=cache, **({} if of_cache else {name: value}))
+        used = planner(world, constraints={f"t{i}": rule for i in range(len(ROWS))})
+        shown = used.collective_plan(model(), SHARDERS).plan[""]["t1"]
+        told.append([name, str(getattr(shown.cache_params if of_cache else shown, name))])
+    return told
+
+
+def breaks(rank: int, world: int, folder: str) -> Any:
+    """The last rank can't rebuild the plan."""
+    used = planner(world)
+    told = None
+    rebuild = collective.rebuild
+    if rank == world - 1:
+        collective.rebuild = lambda *args, **kwargs: 1 / 0
+    try:
+        used.collective_plan(model(), SHARDERS)
+    except (RuntimeError, ZeroDivisionError) as error:
+        told = f"{type(error).__name__}: {error}"
+    finally:
+        collective.rebuild = rebuild
+    return [told, str(planner(world).collective_plan(model(), SHARDERS))]
+
+
 def sub_group(rank: int, world: int, folder: str) -> Any:
     half = world // 2
     groups = [dist.new_group(range(half)), dist.new_group(range(half, world))]
@@ -169,7 +210,7 @@ def loaded(rank: int, world: int, folder: str) -> Any:
 
 
 CASES = (same_plan, cached, failing, unreadable, custom_cost, differing, sub_group, edited)
-CASES += (restricted, optimized, loaded)
+CASES += (restricted, optimized, loaded, other_settings, breaks)
 
 
 def main(rank: int, world: int, folder: str) -> None:

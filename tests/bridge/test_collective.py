@@ -8,6 +8,7 @@ from torchrec.distributed.planner import Topology
 
 from fastplan import EmbeddingShardingPlanner
 from fastplan.bridge import versions
+from tests.bridge.collective_worker import SETTINGS
 from tests.bridge.processes import run_ranks
 
 # Four ranks share two cores for long; beside one TorchRec is enough.
@@ -66,6 +67,23 @@ def test_ranks_with_another_model_are_named_on_every_rank(ranks):
     results = seen(ranks, "differing")
     assert results == [results[0]] * len(ranks)
     assert f"rank {len(ranks) - 1}: tables[t1].rows: 50000 -> 60000" in results[0]
+
+
+def test_settings_that_cost_nothing_are_rank_zeros_everywhere(ranks):
+    first, *others = seen(ranks, "other_settings")
+    assert [name for name, _ in first] == [*SETTINGS]
+    for name, shown in first:
+        assert str(SETTINGS[name][0]) in shown
+    assert others == [first] * len(others)
+
+
+def test_an_error_while_a_rank_rebuilds_the_plan_is_raised_on_every_rank(ranks):
+    *others, (own, _) = seen(ranks, "breaks")
+    assert own == "ZeroDivisionError: division by zero"
+    text = f"RuntimeError: rank {len(ranks) - 1} of the group: {own}"
+    assert [told for told, _ in others] == [text] * len(others)
+    # The group goes on to work.
+    assert len({plan for _, plan in seen(ranks, "breaks")}) == 1
 
 
 def test_a_sub_group_that_does_not_start_at_rank_zero_plans_for_itself(ranks):
