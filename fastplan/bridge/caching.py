@@ -119,6 +119,7 @@ class CacheUse:
             raise NotNative("the search space is enumerated in Python")
         if planner.plan_loader is not None:
             raise NotNative("a plan loader decides the plan")
+        space.check_cost()
         search, custom = _describe_search(planner, len(cluster.rank_hbm))
         custom += [_own_fingerprint(part) for part in space.extraction.estimators.custom]
         optimization = planner._fastplan.optimization

@@ -21,6 +21,7 @@ from fastplan.bridge.options import OptionBuilder
 from fastplan.bridge.plan import PlanBuilder
 from fastplan.core.problem import SearchSpace
 from fastplan.core.solve import estimate
+from fastplan.costs.errors import CannotTell
 from fastplan.spec.request import Request
 from fastplan.spec.vocabulary import (
     KERNEL_INDEX,
@@ -78,10 +79,27 @@ class EstimatedSpace:
         self.extraction = extraction
         self.enumerator = enumerator
         self.origins = tuple(extraction.origins) if origins is None else origins
+        self._priced_by: str | None = None  # fingerprint of the cost, once there are columns
 
     @cached_property
     def columns(self) -> SearchSpace:
+        self._priced_by = self._cost_now()
         return estimate(self.request)
+
+    def check_cost(self) -> None:
+        """Raises NotNative for estimates by a custom cost that reads other values by now.
+
+        A space is remembered by its enumerator, so a second plan may find it.
+        """
+        if "columns" in vars(self) and self._priced_by != self._cost_now():
+            raise NotNative("the options were estimated before the custom cost has changed")
+
+    def _cost_now(self) -> str | None:
+        pricing = self.request.pricing
+        try:
+            return None if pricing is None else pricing.function.fingerprint()
+        except CannotTell:
+            return None
 
     @cached_property
     def _builder(self) -> OptionBuilder:

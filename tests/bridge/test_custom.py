@@ -63,6 +63,22 @@ def test_a_plan_is_kept_under_the_functions_it_was_made_with(tmp_path, monkeypat
     assert planned(cache=tmp_path, **functions)[0].last_run.cache.status == "miss"
 
 
+def test_a_plan_by_costs_of_before_is_not_kept_under_the_cost_of_now(tmp_path, monkeypatch):
+    built = small(cache=tmp_path, shard_cost=slower)
+    planner = EmbeddingShardingPlanner(**built.planner_kwargs)
+    with quiet():
+        planner.plan(built.module, built.sharders)
+        before = planner.last_run.rating
+        monkeypatch.setitem(globals(), "FACTOR", 2.5)
+        planner.plan(built.module, built.sharders)
+    # TorchRec's enumerator remembers its search space, and so does this one.
+    assert planner.last_run.rating == before
+    assert planner.last_run.cache.status == "off"
+    assert "estimated before the custom cost has changed" in planner.last_run.cache.reason
+    other, _ = planned(cache=tmp_path, shard_cost=slower)
+    assert other.last_run.cache.reason == "no entry for this request"
+
+
 def test_a_stored_plan_is_verified_with_the_functions(tmp_path, monkeypatch):
     functions = {"shard_cost": slower, "objective": memory}
     planned(cache=tmp_path, **functions)
