@@ -36,39 +36,50 @@ Feasibility::Feasibility(const Problem& problem)
   largest_.resize(2 * leaves_);
 }
 
+Storage Feasibility::largest_shard(const Option& option) const {
+  Storage largest;
+  for (auto r = option.run_begin; r < option.run_end; ++r) {
+    largest = largest_of(largest, problem_.runs[r].storage);
+  }
+  return largest;
+}
+
 Feasibility::Need Feasibility::need_of(const Option& option) const {
   Need need;
   if (option.reach == Reach::uniform) return need;
-  for (auto r = option.run_begin; r < option.run_end; ++r) {
-    need.largest = largest_of(need.largest, problem_.runs[r].storage);
+  need.largest = largest_shard(option);
+  if (option.type == ShardingType::table_row_wise) {
+    need.by_rows = need.largest;
+  } else if (option.type == ShardingType::table_column_wise) {
+    // Column shards of one host may all end up on one of its ranks.
+    need.by_columns = option.storage_sum;
+  } else {
+    need.anywhere = need.largest;
   }
-  // Column shards of one host may all end up on one of its ranks.
-  need.asked = option.type == ShardingType::table_column_wise ? option.storage_sum : need.largest;
   return need;
 }
 
+void Feasibility::count(const Option& option, std::int64_t sign) {
+  const auto ranks = static_cast<std::int64_t>(problem_.ranks());
+  const bool by_rows = option.type == ShardingType::table_row_wise;
+  const bool unclear =
+      option.reach == Reach::multi_host ||
+      (option.reach == Reach::uniform && option.shards != ranks) ||
+      (by_rows && option.shards != problem_.group_size) ||
+      (option.kernel == Kernel::key_value && option.type == ShardingType::column_wise);
+  unclear_ += unclear ? sign : 0;
+  by_rows_ += by_rows ? sign : 0;
+  by_columns_ += option.type == ShardingType::table_column_wise ? sign : 0;
+  total_ += sign * option.storage_sum;
+  if (option.reach == Reach::uniform) {
+    uniform_ += sign * largest_shard(option);
+    return;
+  }
+  placed_ += sign * option.storage_sum;
+  stacked_ += sign * (by_rows ? largest_shard(option) : option.storage_sum);
+}
+
 void Feasibility::change(std::int32_t before, std::int32_t after) {
-  const auto count = [this](const Option& option, std::int64_t sign) {
-    const auto ranks = static_cast<std::int64_t>(problem_.ranks());
-    const bool by_rows = option.type == ShardingType::table_row_wise;
-    const bool unclear =
-        option.reach == Reach::multi_host ||
-        (option.reach == Reach::uniform && option.shards != ranks) ||
-        (by_rows && option.shards != problem_.group_size) ||
-        (option.kernel == Kernel::key_value && option.type == ShardingType::column_wise);
-    unclear_ += unclear ? sign : 0;
-    on_hosts_ += option.reach == Reach::host ? sign : 0;
-    total_ += sign * option.storage_sum;
-    if (option.reach != Reach::uniform) {
-      placed_total_ += sign * option.storage_sum;
-      return;
-    }
-    Storage each;
-    for (auto r = option.run_begin; r < option.run_end; ++r) {
-      each = largest_of(each, problem_.runs[r].storage);
-    }
-    uniform_ += sign * each;
-  };
   if (before >= 0) count(problem_.options[before], -1);
   const auto& option = problem_.options[after];
   count(option, 1);
@@ -77,7 +88,9 @@ void Feasibility::change(std::int32_t before, std::int32_t after) {
   for (node /= 2; node > 0; node /= 2) {
     const auto& left = largest_[2 * node];
     const auto& right = largest_[2 * node + 1];
-    largest_[node] = {largest_of(left.asked, right.asked), largest_of(left.largest, right.largest)};
+    largest_[node] = {
+        largest_of(left.largest, right.largest), largest_of(left.anywhere, right.anywhere),
+        largest_of(left.by_rows, right.by_rows), largest_of(left.by_columns, right.by_columns)};
   }
 }
 
@@ -88,25 +101,33 @@ std::optional<bool> Feasibility::answer() const {
   return std::nullopt;
 }
 
-// A rank refuses a shard only when it holds more than its capacity less that shard already. All
-// shards together can bring only so many ranks that far; while there are more ranks (or hosts,
-// where one refusing rank spoils the host), one is left that takes it, whatever the order.
+// A rank refuses a shard only when it holds more than its capacity less that shard already. What
+// there is to hold can bring only so many ranks that far.
+std::int64_t Feasibility::most_refusing(const Storage& shard, const Storage& held) const {
+  const auto in_tier = [](std::int64_t capacity, std::int64_t uniform, std::int64_t shard,
+                          std::int64_t held) -> std::int64_t {
+    constexpr std::int64_t kAll = std::int64_t{1} << 40;
+    const std::int64_t slack = capacity - uniform - shard;
+    if (slack < 0) return kAll;
+    return shard == 0 ? 0 : held / (slack + 1);
+  };
+  return in_tier(smallest_rank_.hbm, uniform_.hbm, shard.hbm, held.hbm) +
+         in_tier(smallest_rank_.ddr, uniform_.ddr, shard.ddr, held.ddr) +
+         in_tier(smallest_rank_.ssd, uniform_.ssd, shard.ssd, held.ssd);
+}
+
+// While some place is left that refuses nothing, every shard finds one, whatever the order. Shards
+// by row need a host where no rank refuses: one rank spoils a host, and a table that is itself cut
+// by row brings a rank no more than one of its shards. Shards by column need a host where some rank
+// does not refuse.
 bool Feasibility::surely_fits() const {
   if (unclear_ > 0 || towers_) return false;
-  const Storage asked = largest_[1].asked;
-  std::int64_t refusing = 0;
-  const auto most_refusing = [](std::int64_t capacity, std::int64_t uniform, std::int64_t asked,
-                                std::int64_t total) -> std::int64_t {
-    constexpr std::int64_t kAll = std::int64_t{1} << 40;
-    const std::int64_t slack = capacity - uniform - asked;
-    if (slack < 0) return kAll;
-    return asked == 0 ? 0 : total / (slack + 1);
-  };
-  refusing += most_refusing(smallest_rank_.hbm, uniform_.hbm, asked.hbm, placed_total_.hbm);
-  refusing += most_refusing(smallest_rank_.ddr, uniform_.ddr, asked.ddr, placed_total_.ddr);
-  refusing += most_refusing(smallest_rank_.ssd, uniform_.ssd, asked.ssd, placed_total_.ssd);
-  const auto places = on_hosts_ > 0 ? problem_.hosts : static_cast<std::int64_t>(problem_.ranks());
-  return refusing < places;
+  const auto& need = largest_[1];
+  const auto ranks = static_cast<std::int64_t>(problem_.ranks());
+  if (most_refusing(need.anywhere, placed_) >= ranks) return false;
+  if (by_rows_ > 0 && most_refusing(need.by_rows, stacked_) >= problem_.hosts) return false;
+  return by_columns_ == 0 ||
+         most_refusing(need.by_columns, placed_) / problem_.group_size < problem_.hosts;
 }
 
 std::vector<std::int64_t> count_plans(const Problem& problem, const SearchSettings& settings) {

@@ -22,20 +22,29 @@ class Feasibility {
   std::optional<bool> answer() const;
 
  private:
-  // Storage that a table's placement asks of one rank, and the largest it really puts on one.
+  // What a table's placement asks of a rank, by the kind of place it looks for.
   struct Need {
-    Storage asked, largest;
+    Storage largest;     // of its shards
+    Storage anywhere;    // of any rank
+    Storage by_rows;     // of each rank of a host
+    Storage by_columns;  // of one rank of a host, at most
   };
   Need need_of(const Option& option) const;
+  Storage largest_shard(const Option& option) const;
+  void count(const Option& option, std::int64_t sign);
+  std::int64_t most_refusing(const Storage& shard, const Storage& held) const;
   bool surely_fits() const;
 
   const Problem& problem_;
   Storage smallest_rank_, largest_rank_;
   bool towers_ = false;
-  Storage total_, placed_total_, uniform_;
-  std::int64_t on_hosts_ = 0;  // tables that need a host
-  std::int64_t unclear_ = 0;   // tables whose placement follows rules not covered here
-  std::vector<Need> largest_;  // tournament over tables
+  Storage total_;
+  Storage uniform_;  // on every rank, at most
+  Storage placed_;   // of shards that are not uniform
+  Storage stacked_;  // the same, but of a table cut by row only what one rank may get
+  std::int64_t by_rows_ = 0, by_columns_ = 0;  // tables
+  std::int64_t unclear_ = 0;                   // tables whose placement follows other rules
+  std::vector<Need> largest_;                  // tournament over tables
   std::size_t leaves_ = 1;
 };
 
