@@ -163,7 +163,7 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         self.last_run = run = Run()
         planning = Planning(self, run, module, sharders)
         try:
-            with collector.paused():
+            with collector.paused(ending=run.phase("garbage")):
                 return planning.plan()
         except (NotNative, OutOfRange) as why:
             return planning.plan_by_torchrec(why)

@@ -33,6 +33,7 @@ class Run:
         self._plans: int | Callable[[], int] = 0
         self._lower_bound: float | Callable[[], float | None] | None = None
         self._start = perf_counter()
+        self._inner_seconds = 0.0  # of phases inside the present one
 
     @property
     def plans(self) -> int:
@@ -87,17 +88,29 @@ class Run:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Adds the time of a block to the seconds of phase `name`."""
-        start = perf_counter()
+        """Adds the time of a block to the seconds of phase `name`.
+
+        The time of a phase inside the block is that phase's alone.
+        """
+        start, outside = perf_counter(), self._inner_seconds
+        self._inner_seconds = 0.0
         try:
             yield
         finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + perf_counter() - start
+            spent = perf_counter() - start
+            self.seconds[name] = self.seconds.get(name, 0.0) + spent - self._inner_seconds
+            self._inner_seconds = outside + spent
 
     def finish(self) -> None:
-        """Notes the time since the beginning as `total`."""
-        self.seconds.pop("total", None)  # so that it stays the last one
-        self.seconds["total"] = perf_counter() - self._start
+        """Notes the time since the beginning as `total`, and what no phase has as `other`.
+
+        The phases add up to the total.
+        """
+        for name in ("other", "total"):
+            self.seconds.pop(name, None)  # so that they stay the last ones
+        total = perf_counter() - self._start
+        self.seconds["other"] = total - sum(self.seconds.values())
+        self.seconds["total"] = total
 
     def __repr__(self) -> str:
         took = ", ".join(f"{name} {1000 * s:.2f} ms" for name, s in self.seconds.items())

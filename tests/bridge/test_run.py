@@ -1,10 +1,21 @@
 """What last_run tells."""
 
+import itertools
 import pickle
 
 import pytest
 
+from fastplan import EmbeddingShardingPlanner
+from fastplan.bridge import run as run_module
 from fastplan.bridge.run import Run
+from tests.parity.instances import make_instance
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Every look at the clock takes a second."""
+    ticks = itertools.count()
+    monkeypatch.setattr(run_module, "perf_counter", lambda: float(next(ticks)))
 
 
 def test_plans_are_counted_once_and_only_when_asked():
@@ -60,5 +71,24 @@ def test_phases_are_timed_even_when_they_fail():
     with run.phase("stats"):
         run.finish()
     run.finish()
-    assert list(run.seconds) == ["search", "stats", "total"]
+    assert list(run.seconds) == ["search", "stats", "other", "total"]
     assert "search" in repr(run)
+
+
+def test_phases_add_up_to_the_total(clock):
+    run = Run()
+    with run.phase("replan"), run.phase("cache"):
+        pass
+    with run.phase("cache"):
+        pass
+    run.finish()
+    assert run.seconds == {"cache": 2.0, "replan": 2.0, "other": 3.0, "total": 7.0}
+
+
+def test_every_second_of_a_plan_has_a_phase(clock):
+    built = make_instance(0).build()
+    planner = EmbeddingShardingPlanner(**built.planner_kwargs)
+    planner.plan(built.module, built.sharders)
+    *phases, total = planner.last_run.seconds.values()
+    assert sum(phases) == total
+    assert list(planner.last_run.seconds)[-3:] == ["garbage", "other", "total"]
