@@ -9,8 +9,8 @@
 namespace fastplan {
 namespace {
 
-constexpr std::int64_t kPollEvery = 64;        // proposals that are placed
-constexpr std::int64_t kPollEverySum = 10000;  // and those that sums settle
+// What placing a table takes, compared with looking at it.
+constexpr std::int64_t kPlacing = 16;
 
 Storage largest_of(const Storage& a, const Storage& b) {
   return {std::max(a.hbm, b.hbm), std::max(a.ddr, b.ddr), std::max(a.ssd, b.ssd)};
@@ -135,16 +135,17 @@ std::vector<std::int64_t> count_plans(const Problem& problem, const SearchSettin
   Partitioner partitioner(problem, settings.partitioner);
   Tracker<Feasibility> tracker(problem);
   std::unordered_set<ProposalKey, ProposalKeyHash> seen;
-  std::int64_t attempts = 0;
+  Poll poll(settings.interrupted);
   for (const auto& proposer : settings.proposers) {
     auto& plans = counts.emplace_back(0);
     const auto sequence = make_sequence(problem, proposer, settings.interrupted);
-    sequence->walk([&](std::int64_t index, auto changed, auto options) {
+    sequence->walk([&](std::int64_t, auto changed, auto options) {
+      const auto tables = static_cast<std::int64_t>(options.size());
+      poll.after(tables);
       tracker.follow(*sequence, changed, options);
       if (!seen.insert(tracker.key()).second) return true;
       const auto plain = tracker.state().answer();
-      const bool asks = plain ? index % kPollEverySum == 0 : attempts++ % kPollEvery == 0;
-      if (asks && settings.interrupted()) throw Interrupted{};
+      if (!plain) poll.after(kPlacing * tables);
       plans += plain ? *plain : partitioner.can_place(options);
       return true;
     });

@@ -1,10 +1,11 @@
 #include "proposals.h"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 #include <queue>
 #include <tuple>
+
+#include "dynamic_programming.h"
 
 namespace fastplan {
 namespace {
@@ -123,23 +124,10 @@ class Grid final : public Sequence {
   std::int64_t size_ = 0;
 };
 
-// Proposals written out in full.
-class Listed : public Sequence {
- public:
-  explicit Listed(std::size_t tables) : Sequence(tables) {}
-  std::int64_t size() const override { return static_cast<std::int64_t>(proposals_.size()); }
-  void at(std::int64_t index, std::span<std::int32_t> options) const override {
-    std::copy(proposals_[index].begin(), proposals_[index].end(), options.begin());
-  }
-
- protected:
-  std::vector<std::vector<std::int32_t>> proposals_;
-};
-
 // One proposal per sharding type that every table offers.
-class Uniform final : public Listed {
+class Uniform final : public Sequence {
  public:
-  Uniform(const Problem& problem, bool use_depth) : Listed(problem.tables()) {
+  Uniform(const Problem& problem, bool use_depth) : Sequence(problem.tables()) {
     std::vector<ShardingType> types;  // in order of first appearance
     for (const auto& option : problem.options) {
       if (std::find(types.begin(), types.end(), option.type) == types.end()) {
@@ -159,112 +147,14 @@ class Uniform final : public Listed {
       if (proposal.size() == problem.tables()) proposals_.push_back(std::move(proposal));
     }
   }
-};
 
-// Least total cost for every total of hbm, the totals taken in bins.
-class DynamicProgramming final : public Listed {
- public:
-  DynamicProgramming(const Problem& problem, const ProposerSettings& settings,
-                     const Interrupt& interrupted)
-      : Listed(problem.tables()) {
-    if (settings.exhausted) return;
-    sort_by_hbm(problem);
-    std::vector<std::int32_t> cheapest;
-    for (const auto& options : by_position_) cheapest.push_back(options.front());
-    proposals_.push_back(std::move(cheapest));
-    solve(problem, settings, interrupted);
+  std::int64_t size() const override { return static_cast<std::int64_t>(proposals_.size()); }
+  void at(std::int64_t index, std::span<std::int32_t> options) const override {
+    std::copy(proposals_[index].begin(), proposals_[index].end(), options.begin());
   }
 
  private:
-  struct Cell {
-    double perf = std::numeric_limits<double>::infinity();
-    double hbm = std::numeric_limits<double>::infinity();
-  };
-  struct Step {
-    std::int32_t option = -1;
-    std::int32_t bin = -1;
-  };
-
-  void sort_by_hbm(const Problem& problem) {
-    std::vector<std::int32_t> options(problem.options.size());
-    std::iota(options.begin(), options.end(), 0);
-    std::stable_sort(options.begin(), options.end(), [&](std::int32_t a, std::int32_t b) {
-      return problem.options[a].storage_sum.hbm < problem.options[b].storage_sum.hbm;
-    });
-    // Tables take the place of their smallest option.
-    std::vector<std::int32_t> position(problem.tables(), -1);
-    std::int32_t next = 0;
-    by_position_.resize(problem.tables());
-    for (std::int32_t o : options) {
-      const std::int32_t table = problem.options[o].table;
-      if (position[table] < 0) {
-        position[table] = next;
-        order_[next++] = table;
-      }
-      by_position_[position[table]].push_back(o);
-    }
-  }
-
-  void solve(const Problem& problem, const ProposerSettings& settings,
-             const Interrupt& interrupted) {
-    const auto ranks = static_cast<std::int64_t>(problem.ranks());
-    const std::int64_t bins = settings.bins_per_device * ranks;
-    const auto hbm_total = static_cast<double>(problem.capacity_sum.hbm);
-    const double bin_size = hbm_total / static_cast<double>(bins);
-    if (!(bin_size > 0)) throw OutOfRange("dynamic programming needs hbm to divide");
-    const std::size_t tables = by_position_.size();
-    std::vector<std::vector<Step>> back(tables, std::vector<Step>(bins));
-    std::vector<Cell> row(bins);
-    std::vector<Cell> next(bins);
-    const auto reach = [&](std::size_t t, std::int32_t j, std::vector<Cell>& cells, double perf,
-                           double hbm, std::int32_t from) {
-      if (!(hbm < static_cast<double>(bins))) return;
-      const auto bin = static_cast<std::int64_t>(hbm);
-      if (cells[bin].perf > perf) {
-        cells[bin] = {perf, hbm};
-        back[t][bin] = {j, from};
-      }
-    };
-    for (std::size_t t = 0; t < tables; ++t) {
-      std::fill(next.begin(), next.end(), Cell{});
-      for (std::size_t j = 0; j < by_position_[t].size(); ++j) {
-        if (interrupted()) throw Interrupted{};
-        const auto& option = problem.options[by_position_[t][j]];
-        const double hbm = static_cast<double>(option.storage_sum.hbm) / bin_size;
-        const auto choice = static_cast<std::int32_t>(j);
-        if (t == 0) {
-          reach(0, choice, next, option.perf_sum, hbm, -1);
-          continue;
-        }
-        for (std::int64_t b = 0; b < bins; ++b) {
-          if (row[b].perf < std::numeric_limits<double>::infinity()) {
-            reach(t, choice, next, row[b].perf + option.perf_sum, row[b].hbm + hbm,
-                  static_cast<std::int32_t>(b));
-          }
-        }
-      }
-      std::swap(row, next);
-    }
-    collect(back, bins);
-  }
-
-  void collect(const std::vector<std::vector<Step>>& back, std::int64_t bins) {
-    const std::size_t tables = by_position_.size();
-    for (std::int64_t b = bins; b-- > 0;) {
-      Step step = back[tables - 1][b];
-      if (step.option < 0) continue;
-      std::vector<std::int32_t> proposal(tables);
-      for (std::size_t t = tables;;) {
-        --t;
-        proposal[t] = by_position_[t][step.option];
-        if (t == 0) break;
-        step = back[t - 1][step.bin];
-      }
-      proposals_.push_back(std::move(proposal));
-    }
-  }
-
-  std::vector<std::vector<std::int32_t>> by_position_;
+  std::vector<std::vector<std::int32_t>> proposals_;
 };
 
 }  // namespace
@@ -305,7 +195,7 @@ std::unique_ptr<Sequence> make_sequence(const Problem& problem, const ProposerSe
     case ProposerKind::uniform:
       return std::make_unique<Uniform>(problem, settings.use_depth);
     case ProposerKind::dynamic_programming:
-      return std::make_unique<DynamicProgramming>(problem, settings, interrupted);
+      return make_dynamic_programming(problem, settings, interrupted);
   }
   throw std::invalid_argument("unknown proposer");
 }

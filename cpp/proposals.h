@@ -49,6 +49,24 @@ class Sequence {
 using Interrupt = std::function<bool()>;
 struct Interrupted {};
 
+// Asks once in so much work, and throws when an end is wanted.
+class Poll {
+ public:
+  explicit Poll(const Interrupt& interrupted) : interrupted_(interrupted) {}
+  // A unit is a table or a cell looked at: some nanoseconds.
+  void after(std::int64_t units) {
+    left_ -= units;
+    if (left_ > 0) return;
+    left_ = kEvery;
+    if (interrupted_()) throw Interrupted{};
+  }
+
+ private:
+  static constexpr std::int64_t kEvery = std::int64_t{1} << 20;
+  const Interrupt& interrupted_;
+  std::int64_t left_ = kEvery;
+};
+
 std::unique_ptr<Sequence> make_sequence(const Problem& problem, const ProposerSettings& settings,
                                         const Interrupt& interrupted);
 

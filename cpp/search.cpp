@@ -15,8 +15,7 @@ namespace {
 
 // Ratings and bounds are sums of the same doubles in other orders; they differ by less than this.
 constexpr double kMargin = 1 + 1e-9;
-constexpr std::int64_t kPollEvery = 64;          // proposals that are placed
-constexpr std::int64_t kPollEveryBound = 10000;  // and those that are only bounded
+constexpr std::int64_t kPollEvery = 64;  // proposals that are placed
 
 using Clock = std::chrono::steady_clock;
 
@@ -80,10 +79,11 @@ std::vector<Candidate> list_candidates(const Problem& problem, const Sequences& 
   std::vector<Candidate> candidates;
   std::unordered_set<ProposalKey, ProposalKeyHash> seen;
   Tracker<Bound> tracker(problem);
+  Poll poll(interrupted);
   for (std::size_t s = 0; s < sequences.size(); ++s) {
     auto& report = result.reports[s];
     sequences[s]->walk([&](std::int64_t index, auto changed, auto options) {
-      if (index % kPollEveryBound == 0 && interrupted()) throw Interrupted{};
+      poll.after(static_cast<std::int64_t>(options.size()));
       tracker.follow(*sequences[s], changed, options);
       if (!seen.insert(tracker.key()).second) {
         ++report.repeats;

@@ -293,6 +293,15 @@ def test_bins_beyond_what_can_be_gone_through_are_left_to_torchrec(bins):
         _native.propose(columns(), proposer, 0, 1)
 
 
+def test_bins_that_would_take_all_memory_are_left_to_torchrec():
+    proposer = {**_proposer(Proposer(kind="dynamic_programming")), "bins_per_device": 1 << 20}
+    many = {f"rank_{tier}": np.full(200, 1 << 20) for tier in ("hbm", "ddr", "ssd")}
+    with pytest.raises(
+        OutOfRange, match=r"1048576 `bins_per_device`.*6 GiB.*6 tables on 200 ranks"
+    ):
+        _native.propose(columns(**many), proposer, 0, 1)
+
+
 @pytest.mark.parametrize("value", [-(1 << 63), -1, (1 << 62) + 1, (1 << 63) - 1])
 def test_counts_beyond_their_limits_are_type_errors_that_name_them(value):
     problem = small_problem()

@@ -5,19 +5,14 @@ import sys
 
 import pytest
 
-# Searching all of it would take minutes. The signal comes from a thread of the process itself,
-# which can only run because the search does not hold the GIL.
-SEARCH = """
-import os, signal, threading
+PROBLEMS = """
+import itertools, os, signal, threading, time
 
 from fastplan.core.problem import Problem
-from fastplan.core.solve import estimate, solve
+from fastplan.core.solve import count_plans, estimate, propose, solve
 from fastplan.spec.request import Partitioner, Proposer, Search
 from tests.plans.samples import cluster_of
 from tests.problems import ALL_TYPES, DEFAULT_SEARCH, request, table
-
-# A shell that starts a job in the background has it ignore interrupts.
-signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def problem(count, ranks=8, types=ALL_TYPES, rows=1000):
@@ -27,6 +22,15 @@ def problem(count, ranks=8, types=ALL_TYPES, rows=1000):
 
 def searched(proposer):
     return Search(proposers=(proposer,), partitioner=Partitioner())
+"""
+
+# Searching all of it would take minutes. The signal comes from a thread of the process itself,
+# which can only run because the search does not hold the GIL.
+SEARCH = (
+    PROBLEMS
+    + """
+# A shell that starts a job in the background has it ignore interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def walked():
@@ -51,6 +55,27 @@ try:
 except KeyboardInterrupt:
     print("stopped")
 """
+)
+
+# The kernel's clock ticks while the process computes, however busy the machine is; the handler runs
+# when the core asks for signals.
+TICKS = (
+    PROBLEMS
+    + """
+ticks = []
+signal.signal(signal.SIGVTALRM, lambda *_: ticks.append(time.process_time()))
+tables = [table(f"t{{i}}", 2_000_000 * (i + 1), 64, pooling=1.0 + i) for i in range(150)]
+large = Problem(estimate(request(tables, 8, 4, ALL_TYPES)), cluster_of(8, 4))
+fine = Proposer(kind="dynamic_programming", bins_per_device=10_000)
+begin = time.process_time()
+signal.setitimer(signal.ITIMER_VIRTUAL, 0.01, 0.01)
+{0}
+signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+end = time.process_time()
+longest = max(b - a for a, b in itertools.pairwise([begin, *ticks, end]))
+print("asked all the time" if longest < (end - begin) / 5 else f"{{longest}} of {{end - begin}}")
+"""
+)
 
 
 @pytest.mark.parametrize("busy", ["placed", "walked", "programmed"])
@@ -63,3 +88,22 @@ def test_an_interrupt_ends_the_search_with_keyboard_interrupt(busy):
         timeout=120,
     )
     assert result.stdout == "stopped\n"
+
+
+@pytest.mark.parametrize(
+    "busy",
+    [
+        "propose(large, fine, 0, 1)",
+        "solve(large, searched(fine))",
+        "count_plans(large, searched(fine))",
+    ],
+)
+def test_fine_bins_are_never_long_without_asking_for_an_interrupt(busy):
+    result = subprocess.run(
+        [sys.executable, "-c", TICKS.format(busy)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    assert result.stdout == "asked all the time\n"
