@@ -192,6 +192,7 @@ py::dict refine_columns(const py::dict& problem_columns, const py::dict& setting
   {
     py::gil_scoped_release unlocked;
     const Problem problem = Problem::from(columns);
+    check_goal(problem, goal);
     result = refine(problem, read_plan(problem, options, ranks), limit, goal, settings);
   }
   if (result.stopped_by == Stop::interrupted) settle_signal();

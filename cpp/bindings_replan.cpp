@@ -1,14 +1,14 @@
 // Plans from older ones, for Python.
 #include <pybind11/stl.h>
 
-#include <cmath>
-
 #include "bindings.h"
 #include "replan.h"
 
 using namespace fastplan;
 
 namespace {
+
+constexpr std::size_t kMostElementBytes = std::size_t{1} << 16;
 
 HeldColumns read_held(const py::dict& c, const py::dict& problem) {
   HeldColumns in;
@@ -47,13 +47,17 @@ HeldColumns read_held(const py::dict& c, const py::dict& problem) {
                                      {"held_rows", in.held_rows},
                                      {"held_columns", in.held_columns},
                                      {"table_rows", in.table_rows},
-                                     {"table_dim", in.table_dim}}) {
+                                     {"table_dim", in.table_dim},
+                                     {"run_rows", in.run_rows},
+                                     {"run_cols", in.run_cols}}) {
     check_index(values, std::size_t{1} << 51, name);
   }
+  check_index(in.table_element_size, kMostElementBytes, "table_element_size");
   for (std::ptrdiff_t t = 0; t < tables; ++t) {
-    const double bytes =
-        static_cast<double>(in.table_rows[t]) * static_cast<double>(in.table_dim[t]) *
-        static_cast<double>(in.table_element_size[t]) * (1 + std::abs(in.table_state[t]));
+    check_not_negative(in.table_state[t], "table_state");
+    const double bytes = static_cast<double>(in.table_rows[t]) *
+                         static_cast<double>(in.table_dim[t]) *
+                         static_cast<double>(in.table_element_size[t]) * (1 + in.table_state[t]);
     if (!(bytes < 0x1p51)) throw OutOfRange("a table's bytes are beyond exact arithmetic");
   }
   return in;

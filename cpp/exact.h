@@ -12,6 +12,17 @@ namespace fastplan {
 // Sizes stay below this, so that every one is exact as a double and sums of many fit an int64.
 inline constexpr std::int64_t kLargestSize = std::int64_t{1} << 51;
 
+// Sums of many sizes stay below this, so that two of them can still be added.
+inline constexpr std::int64_t kLargestSum = std::int64_t{1} << 61;
+
+// A sum or product of two numbers that are not negative.
+inline std::int64_t checked_sum(__int128 sum, const char* what) {
+  if (sum >= kLargestSum) {
+    throw OutOfRange(std::string(what) + " come to 2^61 or more");
+  }
+  return static_cast<std::int64_t>(sum);
+}
+
 inline std::int64_t checked_size(double value, const char* what) {
   if (!(value >= 0 && value < static_cast<double>(kLargestSize))) {
     throw OutOfRange(std::string(what) +

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "problem.h"
+
 namespace fastplan {
 
 // What plans come to: for each channel the largest sum of amounts over ranks, all channels added
@@ -18,6 +20,9 @@ struct Goal {
   std::vector<Part> parts;
   std::vector<std::int64_t> option_amount;
 };
+
+// Throws OutOfRange where an amount is negative, or amounts of a plan could leave 64 bits.
+void check_goal(const Problem& problem, const Goal& goal);
 
 // What a placement comes to, and what a change to it would.
 class Tally {

@@ -10,7 +10,6 @@
 namespace fastplan {
 namespace {
 
-constexpr std::int64_t kLargestSum = std::int64_t{1} << 61;
 constexpr std::int64_t kMostShards = std::int64_t{1} << 24;
 constexpr std::int64_t kMostRanks = std::int64_t{1} << 24;
 

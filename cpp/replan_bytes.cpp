@@ -3,39 +3,51 @@
 #include <algorithm>
 #include <limits>
 
+#include "exact.h"
 #include "replan_cells.h"
 
 namespace fastplan {
+namespace {
+
+constexpr const char* kMoved = "the bytes that a plan may move";
+
+}  // namespace
 
 MoveBytes::MoveBytes(const Choices& choices, const HeldColumns& held)
     : problem_(choices.problem()),
       everywhere_(problem_.options.size(), 0),
       piece_begin_(problem_.options.size(), 0) {
+  std::int64_t most_of_all = 0;  // no sum over tables is larger
   for (std::size_t t = 0; t < choices.tables(); ++t) {
     std::int64_t least = std::numeric_limits<std::int64_t>::max();
+    __int128 most = 0;
     const TableCells cells(held, static_cast<std::int32_t>(t));
     for (auto c = choices.first(t); c < choices.first(t + 1); ++c) {
-      add(choices[c], cells);
+      most = std::max<__int128>(most, add(choices[c], cells));
       least = std::min(least, least_of(choices[c]));
     }
+    most_of_all = checked_sum(most_of_all + most, kMoved);
     if (choices.first(t) < choices.first(t + 1)) least_ += least;
-    held_ += cells.held();
+    held_ = checked_sum(__int128{held_} + cells.held(), kMoved);
   }
 }
 
-void MoveBytes::add(const Choice& choice, const TableCells& cells) {
+// Returns what the option moves where nothing is kept.
+std::int64_t MoveBytes::add(const Choice& choice, const TableCells& cells) {
   const auto& option = problem_.options[choice.option];
   if (option.type == ShardingType::data_parallel) {
     everywhere_[choice.option] = cells.to_copies(static_cast<std::int64_t>(problem_.ranks()));
-    return;
+    return everywhere_[choice.option];
   }
   const auto sources = cells.sources(problem_, option);
+  std::int64_t all = 0;
+  for (const auto& source : sources) all = checked_sum(__int128{all} + source.all, kMoved);
   if (choice.spread == Spread::everywhere) {
     for (std::size_t i = 0; i < sources.size(); ++i) {
       everywhere_[choice.option] +=
           sources[i].all - sources[i].held_by(static_cast<std::int64_t>(i));
     }
-    return;
+    return all;
   }
   piece_begin_[choice.option] = static_cast<std::int32_t>(pieces_.size());
   const auto size = choice.spread == Spread::hosts ? problem_.group_size : 1;
@@ -57,6 +69,7 @@ void MoveBytes::add(const Choice& choice, const TableCells& cells) {
     entry.end = static_cast<std::int32_t>(kept_.size());
     pieces_.push_back(entry);
   }
+  return all;
 }
 
 // Adds bytes that a place holds of the piece whose places begin at `begin`.
@@ -91,12 +104,14 @@ std::int64_t moved_bytes(const Problem& problem, const HeldColumns& held,
     const auto& option = problem.options[o];
     const TableCells cells(held, option.table);
     if (option.type == ShardingType::data_parallel) {
-      moved += cells.to_copies(static_cast<std::int64_t>(problem.ranks()));
+      const __int128 copies = cells.to_copies(static_cast<std::int64_t>(problem.ranks()));
+      moved = checked_sum(moved + copies, kMoved);
       continue;
     }
     std::int64_t rank = 0;
     for (const auto& source : cells.sources(problem, option)) {
-      moved += source.all - source.held_by(option.reach == Reach::uniform ? rank++ : ranks[next++]);
+      const auto kept = source.held_by(option.reach == Reach::uniform ? rank++ : ranks[next++]);
+      moved = checked_sum(__int128{moved} + source.all - kept, kMoved);
     }
   }
   return moved;

@@ -62,7 +62,7 @@ class MoveBytes {
     std::int64_t all = 0;             // bytes that somebody holds
     std::int32_t begin = 0, end = 0;  // into kept_
   };
-  void add(const Choice& choice, const TableCells& cells);
+  std::int64_t add(const Choice& choice, const TableCells& cells);
   void keep(std::int32_t begin, std::int32_t place, std::int64_t bytes);
   std::int64_t least_of(const Choice& choice) const;
 

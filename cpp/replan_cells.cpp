@@ -3,10 +3,15 @@
 #include <algorithm>
 #include <cmath>
 
+#include "exact.h"
+
 namespace fastplan {
 namespace {
 
 constexpr std::int64_t kNobody = -1;
+constexpr const char* kBytes = "the bytes of a table's shards";
+constexpr const char* kBorders = "the borders of a table's shards";
+constexpr std::size_t kMostCells = std::size_t{1} << 28;
 
 using Edges = std::vector<std::int64_t>;
 
@@ -33,6 +38,9 @@ struct Grid {
     }
     sort_unique(rows);
     sort_unique(columns);
+    if (rows.size() > kMostCells / columns.size()) {
+      throw OutOfRange("the shards of a table cut it into more than 2^28 pieces");
+    }
   }
 
   template <typename Visit>
@@ -41,8 +49,7 @@ struct Grid {
     const auto right = at(columns, shard.column + shard.columns);
     for (auto r = at(rows, shard.row); r < bottom; ++r) {
       for (auto c = at(columns, shard.column); c < right; ++c) {
-        const auto cells = (rows[r + 1] - rows[r]) * (columns[c + 1] - columns[c]);
-        visit_cell(r * columns.size() + c, cells);
+        visit_cell(r * columns.size() + c, rows[r + 1] - rows[r], columns[c + 1] - columns[c]);
       }
     }
   }
@@ -51,7 +58,7 @@ struct Grid {
 }  // namespace
 
 void ShardSource::add(std::int64_t rank, std::int64_t bytes) {
-  all += bytes;
+  all = checked_sum(__int128{all} + bytes, kBytes);
   for (auto& [known, sum] : by_rank) {
     if (known == rank) {
       sum += bytes;
@@ -88,16 +95,20 @@ TableCells::TableCells(const HeldColumns& held, std::int32_t table)
 }
 
 // Weights and optimizer state; the state is rounded as numpy's rint() rounds.
-std::int64_t TableCells::size(std::int64_t cells) const {
-  const std::int64_t weights = cells * element_size_;
-  return weights + static_cast<std::int64_t>(std::nearbyint(static_cast<double>(weights) * state_));
+std::int64_t TableCells::size(std::int64_t rows, std::int64_t columns) const {
+  const auto weights =
+      static_cast<double>(rows) * static_cast<double>(columns) * static_cast<double>(element_size_);
+  checked_size(weights * (1 + state_), kBytes);
+  // Below 2^51 every number on the way was exact.
+  return static_cast<std::int64_t>(weights) +
+         static_cast<std::int64_t>(std::nearbyint(weights * state_));
 }
 
-std::int64_t TableCells::inside(const Rectangle& shard, std::int64_t rows,
-                                std::int64_t columns) const {
+std::int64_t TableCells::size_inside(const Rectangle& shard, std::int64_t rows,
+                                     std::int64_t columns) const {
   const auto height = std::min(shard.row + shard.rows, rows) - shard.row;
   const auto width = std::min(shard.column + shard.columns, columns) - shard.column;
-  return std::max<std::int64_t>(height, 0) * std::max<std::int64_t>(width, 0);
+  return size(std::max<std::int64_t>(height, 0), std::max<std::int64_t>(width, 0));
 }
 
 std::vector<Rectangle> TableCells::cut(const Problem& problem, const Option& option) const {
@@ -115,8 +126,9 @@ std::vector<Rectangle> TableCells::cut(const Problem& problem, const Option& opt
     for (std::int64_t i = 0; i < problem.runs[run].count; ++i) {
       const auto number = static_cast<std::int64_t>(shards.size());
       if (number % per_column == 0) row = 0;
-      shards.push_back({row, number / per_column * run_cols_[run], run_rows_[run], run_cols_[run]});
-      row += run_rows_[run];
+      const auto column = checked_sum(__int128{number / per_column} * run_cols_[run], kBorders);
+      shards.push_back({row, column, run_rows_[run], run_cols_[run]});
+      row = checked_sum(__int128{row} + run_rows_[run], kBorders);
     }
   }
   return shards;
@@ -131,7 +143,7 @@ std::vector<ShardSource> TableCells::sources(const Problem& problem, const Optio
 std::vector<ShardSource> TableCells::from_copies(const std::vector<Rectangle>& needed) const {
   std::vector<ShardSource> sources(needed.size());
   for (std::size_t i = 0; i < needed.size(); ++i) {
-    sources[i].all = size(inside(needed[i], held_[0].rows, held_[0].columns));
+    sources[i].all = size_inside(needed[i], held_[0].rows, held_[0].columns);
     for (const auto rank : rank_) {
       sources[i].by_rank.emplace_back(static_cast<std::int32_t>(rank), sources[i].all);
     }
@@ -143,17 +155,17 @@ std::vector<ShardSource> TableCells::from_shards(const std::vector<Rectangle>& n
   std::vector<ShardSource> sources(needed.size());
   if (needed.size() == 1 && held_.size() == 1 && needed[0] == held_[0]) {
     // Most tables are one shard that stays as it is.
-    sources[0].add(rank_[0], size(held_[0].rows * held_[0].columns));
+    sources[0].add(rank_[0], size(held_[0].rows, held_[0].columns));
     return sources;
   }
   const Grid grid(held_, needed);
   std::vector<std::int64_t> owner(grid.rows.size() * grid.columns.size(), kNobody);
   for (std::size_t i = 0; i < held_.size(); ++i) {
-    grid.visit(held_[i], [&](std::size_t cell, std::int64_t) { owner[cell] = rank_[i]; });
+    grid.visit(held_[i], [&](std::size_t cell, auto...) { owner[cell] = rank_[i]; });
   }
   for (std::size_t i = 0; i < needed.size(); ++i) {
-    grid.visit(needed[i], [&](std::size_t cell, std::int64_t cells) {
-      if (owner[cell] != kNobody) sources[i].add(owner[cell], size(cells));
+    grid.visit(needed[i], [&](std::size_t cell, std::int64_t rows, std::int64_t columns) {
+      if (owner[cell] != kNobody) sources[i].add(owner[cell], size(rows, columns));
     });
   }
   return sources;
@@ -161,17 +173,18 @@ std::vector<ShardSource> TableCells::from_shards(const std::vector<Rectangle>& n
 
 std::int64_t TableCells::to_copies(std::int64_t ranks) const {
   if (held_.empty()) return 0;
-  std::int64_t missing = 0;
   if (copies_) {
-    const auto whole = size(inside({0, 0, rows_, dim_}, held_[0].rows, held_[0].columns));
+    const auto whole = size_inside({0, 0, rows_, dim_}, held_[0].rows, held_[0].columns);
+    std::int64_t without = 0;
     for (std::int64_t rank = 0; rank < ranks; ++rank) {
-      if (std::find(rank_.begin(), rank_.end(), rank) == rank_.end()) missing += whole;
+      without += std::find(rank_.begin(), rank_.end(), rank) == rank_.end() ? 1 : 0;
     }
-    return missing;
+    return checked_sum(__int128{whole} * without, kBytes);
   }
+  std::int64_t missing = 0;
   for (std::size_t i = 0; i < held_.size(); ++i) {
-    const auto bytes = size(inside(held_[i], rows_, dim_));
-    missing += bytes * (ranks - (rank_[i] < ranks ? 1 : 0));
+    const __int128 bytes = size_inside(held_[i], rows_, dim_);
+    missing = checked_sum(missing + bytes * (ranks - (rank_[i] < ranks ? 1 : 0)), kBytes);
   }
   return missing;
 }
@@ -179,7 +192,7 @@ std::int64_t TableCells::to_copies(std::int64_t ranks) const {
 std::int64_t TableCells::held() const {
   std::int64_t sum = 0;
   for (const auto& shard : held_) {
-    sum += size(inside(shard, rows_, dim_));
+    sum = checked_sum(__int128{sum} + size_inside(shard, rows_, dim_), kBytes);
     if (copies_) break;
   }
   return sum;

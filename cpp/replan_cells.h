@@ -24,6 +24,7 @@ struct Rectangle {
   bool operator==(const Rectangle&) const = default;
 };
 
+// Throws OutOfRange where bytes would be beyond exact arithmetic.
 class TableCells {
  public:
   TableCells(const HeldColumns& held, std::int32_t table);
@@ -36,8 +37,8 @@ class TableCells {
   std::int64_t held() const;
 
  private:
-  std::int64_t size(std::int64_t cells) const;
-  std::int64_t inside(const Rectangle& shard, std::int64_t rows, std::int64_t columns) const;
+  std::int64_t size(std::int64_t rows, std::int64_t columns) const;
+  std::int64_t size_inside(const Rectangle& shard, std::int64_t rows, std::int64_t columns) const;
   std::vector<Rectangle> cut(const Problem& problem, const Option& option) const;
   std::vector<ShardSource> from_copies(const std::vector<Rectangle>& needed) const;
   std::vector<ShardSource> from_shards(const std::vector<Rectangle>& needed) const;
