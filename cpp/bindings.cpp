@@ -139,11 +139,14 @@ SearchSettings read_settings(const py::dict& c, const Columns& problem) {
   return settings;
 }
 
-std::vector<std::int64_t> count(const py::dict& problem_columns, const py::dict& settings_columns) {
+std::pair<std::vector<std::int64_t>, std::int64_t> count(const py::dict& problem_columns,
+                                                         const py::dict& settings_columns,
+                                                         std::int64_t placements) {
   const Columns columns = read_problem(problem_columns);
   const SearchSettings settings = read_settings(settings_columns, columns);
   py::gil_scoped_release unlocked;
-  return count_plans(Problem::from(columns), settings);
+  auto found = count_plans(Problem::from(columns), settings, placements);
+  return {std::move(found.plans), found.undecided};
 }
 
 py::dict solve(const py::dict& problem_columns, const py::dict& settings_columns) {
@@ -266,7 +269,7 @@ PYBIND11_MODULE(_native, m) {
     }
   });
   m.def("solve", &solve, py::arg("problem"), py::arg("settings"));
-  m.def("count_plans", &count, py::arg("problem"), py::arg("settings"));
+  m.def("count_plans", &count, py::arg("problem"), py::arg("settings"), py::arg("placements"));
   m.def("reachable_rating", &reach, py::arg("problem"), py::arg("settings"));
   m.def("propose", &propose, py::arg("problem"), py::arg("proposer"), py::arg("begin"),
         py::arg("end"));

@@ -88,9 +88,11 @@ void Feasibility::change(std::int32_t before, std::int32_t after) {
   for (node /= 2; node > 0; node /= 2) {
     const auto& left = largest_[2 * node];
     const auto& right = largest_[2 * node + 1];
-    largest_[node] = {
+    const Need both{
         largest_of(left.largest, right.largest), largest_of(left.anywhere, right.anywhere),
         largest_of(left.by_rows, right.by_rows), largest_of(left.by_columns, right.by_columns)};
+    if (both == largest_[node]) break;
+    largest_[node] = both;
   }
 }
 
@@ -130,14 +132,15 @@ bool Feasibility::surely_fits() const {
          most_refusing(need.by_columns, placed_) / problem_.group_size < problem_.hosts;
 }
 
-std::vector<std::int64_t> count_plans(const Problem& problem, const SearchSettings& settings) {
-  std::vector<std::int64_t> counts;
+PlanCount count_plans(const Problem& problem, const SearchSettings& settings,
+                      std::int64_t placements) {
+  PlanCount count;
   Partitioner partitioner(problem, settings.partitioner);
   Tracker<Feasibility> tracker(problem);
   std::unordered_set<ProposalKey, ProposalKeyHash> seen;
   Poll poll(settings.interrupted);
   for (const auto& proposer : settings.proposers) {
-    auto& plans = counts.emplace_back(0);
+    auto& plans = count.plans.emplace_back(0);
     const auto sequence = make_sequence(problem, proposer, settings.interrupted);
     sequence->walk([&](std::int64_t, auto changed, auto options) {
       const auto tables = static_cast<std::int64_t>(options.size());
@@ -145,12 +148,19 @@ std::vector<std::int64_t> count_plans(const Problem& problem, const SearchSettin
       tracker.follow(*sequence, changed, options);
       if (!seen.insert(tracker.key()).second) return true;
       const auto plain = tracker.state().answer();
-      if (!plain) poll.after(kPlacing * tables);
-      plans += plain ? *plain : partitioner.can_place(options);
+      if (plain) {
+        plans += *plain;
+      } else if (placements > 0) {
+        --placements;
+        poll.after(kPlacing * tables);
+        plans += partitioner.can_place(options);
+      } else {
+        ++count.undecided;
+      }
       return true;
     });
   }
-  return counts;
+  return count;
 }
 
 }  // namespace fastplan

@@ -28,6 +28,7 @@ class Feasibility {
     Storage anywhere;    // of any rank
     Storage by_rows;     // of each rank of a host
     Storage by_columns;  // of one rank of a host, at most
+    bool operator==(const Need&) const = default;
   };
   Need need_of(const Option& option) const;
   Storage largest_shard(const Option& option) const;
@@ -48,7 +49,13 @@ class Feasibility {
   std::size_t leaves_ = 1;
 };
 
-// Feasible proposals by proposer, each distinct proposal counted once. Throws Interrupted.
-std::vector<std::int64_t> count_plans(const Problem& problem, const SearchSettings& settings);
+struct PlanCount {
+  std::vector<std::int64_t> plans;  // feasible proposals by proposer, each distinct one once
+  std::int64_t undecided = 0;       // proposals that may be feasible too
+};
+
+// Places at most so many proposals to find out; the others are undecided. Throws Interrupted.
+PlanCount count_plans(const Problem& problem, const SearchSettings& settings,
+                      std::int64_t placements);
 
 }  // namespace fastplan

@@ -15,8 +15,8 @@ from fastplan.bridge.outcome import Outcome
 from fastplan.bridge.scaleup import Scaleup
 from fastplan.bridge.space import Space
 from fastplan.core.problem import Problem
-from fastplan.core.solution import ProposerReport, Solution
-from fastplan.core.solve import count_plans, propose, solve
+from fastplan.core.solution import PlanCount, ProposerReport, Solution
+from fastplan.core.solve import count_plans, count_some_plans, propose, solve
 from fastplan.spec.request import Search
 from fastplan.spec.vocabulary import KERNELS, SHARDING_TYPES
 
@@ -80,6 +80,12 @@ class NativeSearch:
             known = solution.plans
             return sum(count_plans(problem, search)) if known is None else known
 
+        def some_plans(placements: int) -> PlanCount:
+            known = solution.plans
+            if known is not None:
+                return PlanCount(known)
+            return count_some_plans(problem, search, placements)
+
         outcome = Outcome(
             failed=lambda: [
                 space.chosen_options(options, None)
@@ -91,6 +97,7 @@ class NativeSearch:
             proposals=solution.proposals,
             evaluated=solution.evaluated,
             plans=plans,
+            some_plans=some_plans,
             reports=reports,
         )
         if solution.found:
@@ -106,8 +113,10 @@ class NativeSearch:
         report = run.report()._replace(
             proposals=known.count(False), repeats=run.repeats + known.count(True), plans=fresh_plans
         )
-        plans, reports = outcome.plans, outcome.reports
+        plans, some_plans, reports = outcome.plans, outcome.some_plans, outcome.reports
         outcome.plans = lambda: plans() + fresh_plans
+        if some_plans is not None:
+            outcome.some_plans = lambda placements: _with_more(some_plans(placements), fresh_plans)
         outcome.reports = lambda: _inserted(reports(), index, report)
         if better and run.best is not None:
             space, ranks = run.best
@@ -162,6 +171,10 @@ class NativeSearch:
                 return True
             begin += chunk
         return False
+
+
+def _with_more(count: PlanCount, plans: int) -> PlanCount:
+    return count._replace(plans=count.plans + plans)
 
 
 def _inserted(

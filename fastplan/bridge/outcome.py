@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from fastplan.bridge.space import Space
 from fastplan.core.record import PlanRecord
-from fastplan.core.solution import Options, ProposerReport
+from fastplan.core.solution import Options, PlanCount, ProposerReport
 
 
 def _no_plan(topology: Any) -> NoReturn:
@@ -35,6 +35,7 @@ class Outcome:
     proposals: int = 0
     evaluated: int = 0
     plans: Callable[[], int] = int  # feasible proposals
+    some_plans: Callable[[int], PlanCount] | None = None  # the same, by placing at most so many
     reports: Callable[[], tuple[ProposerReport, ...]] = tuple  # what each proposer did
     record: Callable[[], PlanRecord] | None = None  # the plan as plain data, where it can be
     search_seconds: float = 0.0

@@ -130,7 +130,7 @@ class Planning:
         self._state.record = outcome.record
         self._state.certificate = outcome.certificate
         planner._num_proposals = run.proposals = outcome.proposals
-        run.count_plans(outcome.plans)
+        run.count_plans(outcome.plans, outcome.some_plans)
         planner._num_plans = lambda: run.plans
         if outcome.found:
             run.rating = None if outcome.loaded else outcome.rating

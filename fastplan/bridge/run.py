@@ -8,8 +8,19 @@ from time import perf_counter
 
 from fastplan.cache.plan_cache import CacheReport
 from fastplan.core.optimize import Optimized, gap_above
+from fastplan.core.solution import PlanCount
 from fastplan.replan.moves import Moves
 from fastplan.replan.replan import ReplanReport
+
+# Placing one proposal takes some part of a thousand of planning: statistics may count that far.
+_FEW_PLACEMENTS = 256
+
+
+class AtLeast(int):
+    """A number that may be larger, and says so in a text."""
+
+    def __str__(self) -> str:
+        return f"at least {int(self)}"
 
 
 class Run:
@@ -31,6 +42,7 @@ class Run:
         self.seconds: dict[str, float] = {}
         self.cache = CacheReport(status="off")
         self._plans: int | Callable[[], int] = 0
+        self._some_plans: Callable[[int], PlanCount] | None = None
         self._lower_bound: float | Callable[[], float | None] | None = None
         self._start = perf_counter()
         self._inner_seconds = 0.0  # of phases inside the present one
@@ -41,6 +53,21 @@ class Run:
         if not isinstance(self._plans, int):
             self._plans = self._plans()
         return self._plans
+
+    def logged_plans(self) -> int:
+        """The number of plans for a table that is logged at once.
+
+        Counting may take longer than planning, where many proposals just fit or just don't. It ends
+        when as many were placed as the search has placed, and a few more: the number is then
+        AtLeast. `plans` is exact all the same.
+        """
+        if isinstance(self._plans, int) or self._some_plans is None:
+            return self.plans
+        count = self._some_plans(_FEW_PLACEMENTS + self.evaluated)
+        if count.undecided:
+            return AtLeast(count.plans)
+        self._plans = count.plans
+        return count.plans
 
     @property
     def lower_bound(self) -> float | None:
@@ -64,9 +91,13 @@ class Run:
         """What moves from the older plan to this one; None where there is no older one."""
         return None if self.replan is None else self.replan.moves
 
-    def count_plans(self, plans: int | Callable[[], int]) -> None:
-        """The number of plans, or how to find out."""
-        self._plans = plans
+    def count_plans(
+        self,
+        plans: int | Callable[[], int],
+        some_plans: Callable[[int], PlanCount] | None = None,
+    ) -> None:
+        """The number of plans, or how to find out; and how to by placing at most so many."""
+        self._plans, self._some_plans = plans, some_plans
 
     def bound_plans(self, bound: float | Callable[[], float | None] | None) -> None:
         """The lower bound, or how to prove it."""
@@ -84,7 +115,8 @@ class Run:
         self.objective, self.objective_before = found.objective, found.objective_before
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_plans": self.plans, "_lower_bound": self.lower_bound}
+        known = {"_plans": self.plans, "_some_plans": None, "_lower_bound": self.lower_bound}
+        return {**self.__dict__, **known}
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:

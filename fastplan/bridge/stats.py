@@ -50,28 +50,34 @@ def log_plan(planner: Any, run: Run, plan: ShardingPlan, sharders: list[Any]) ->
         ),
     }
 
-    def arguments() -> dict[str, Any]:
-        return {**known, "num_plans": run.plans, "best_plan": best_plan()}
+    def arguments(plans: int) -> dict[str, Any]:
+        return {**known, "num_plans": plans, "best_plan": best_plan()}
 
     with run.phase("stats"):
         for each in planner._stats:
-            log(each, arguments)
+            log(each, run, arguments)
 
 
-def log(stats: Any, arguments: Callable[[], dict[str, Any]]) -> None:
-    """Lets the statistics log a plan.
+def log(stats: Any, run: Run, arguments: Callable[[int], dict[str, Any]]) -> None:
+    """Lets the statistics log a plan, given by the number of plans it is chosen from.
 
     TorchRec's own go to a logger at level INFO, which is off unless a job turns it on. Nobody
-    hears them then, and their table is written when it is first read.
+    hears them then, and their table is written when it is first read. Where somebody does, the
+    plans are counted only as far as that takes no longer than planning.
     """
-    if not _unheard(stats):
+    if not _is_stock(stats):
         with collector.resumed():
-            stats.log(**arguments())
+            stats.log(**arguments(run.plans))
+        return
+    if torchrec_stats.logger.isEnabledFor(logging.INFO) or not hooks.does_nothing(
+        torchrec_stats.EventLoggingHandler.log_event
+    ):
+        stats.log(**arguments(run.logged_plans()))
         return
 
     def table() -> list[str]:
         written = EmbeddingStats()
-        written.log(**arguments())
+        written.log(**arguments(run.plans))
         stats._width = written._width
         lines: list[str] = written._stats_table
         return lines
@@ -79,11 +85,9 @@ def log(stats: Any, arguments: Callable[[], dict[str, Any]]) -> None:
     stats._stats_table = LazyList(table)
 
 
-def _unheard(stats: Any) -> bool:
+def _is_stock(stats: Any) -> bool:
     return (
         type(stats) is EmbeddingStats
         and "log" not in vars(stats)
         and EmbeddingStats.log is _STOCK_LOG
-        and not torchrec_stats.logger.isEnabledFor(logging.INFO)
-        and hooks.does_nothing(torchrec_stats.EventLoggingHandler.log_event)
     )

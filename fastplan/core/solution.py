@@ -23,6 +23,13 @@ class ProposerReport(NamedTuple):
     state_inferior: int
 
 
+class PlanCount(NamedTuple):
+    """Feasible proposals, and those of which nobody has found out."""
+
+    plans: int
+    undecided: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solution:
     """Outcome of a search. Infeasible is a state, not an error."""

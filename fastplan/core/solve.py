@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fastplan.core import _native
 from fastplan.core.problem import Problem, SearchSpace
-from fastplan.core.solution import Options, ProposerReport, Solution
+from fastplan.core.solution import Options, PlanCount, ProposerReport, Solution
 from fastplan.spec.request import (
     CostModel,
     MenuItem,
@@ -32,6 +32,8 @@ from fastplan.spec.vocabulary import (
 )
 
 OutOfRange = _native.OutOfRange
+
+_ALL_PLACEMENTS = 2**62
 
 _TABLE_DTYPES: dict[str, Any] = {
     "rows": np.int64,
@@ -177,7 +179,14 @@ def count_plans(problem: Problem, search: Search) -> tuple[int, ...]:
     Most are settled by their sums and largest shards; only the others are placed. Not for
     searches that must be exhaustive: those stop where ratings or the clock tell them to.
     """
-    return tuple(_native.count_plans(problem.columns(), search_settings(search)))
+    plans, _ = _native.count_plans(problem.columns(), search_settings(search), _ALL_PLACEMENTS)
+    return tuple(plans)
+
+
+def count_some_plans(problem: Problem, search: Search, placements: int) -> PlanCount:
+    """The same in bounded time: places at most so many proposals."""
+    plans, undecided = _native.count_plans(problem.columns(), search_settings(search), placements)
+    return PlanCount(sum(plans), undecided)
 
 
 def search_settings(search: Search, exhaustive: bool = False) -> dict[str, Any]:

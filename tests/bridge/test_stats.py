@@ -8,13 +8,15 @@ from torchrec.distributed.planner.planners import EmbeddingShardingPlanner as To
 from torchrec.distributed.planner.stats import EmbeddingStats
 
 from fastplan import EmbeddingShardingPlanner
-from fastplan.bridge import collector
+from fastplan.bridge import collector, native_search
 from fastplan.bridge.lazy import LazyList
+from fastplan.core.solution import PlanCount
 from tests.parity.instances import make_instance
+from tests.parity.small import small
 
 
-def planned(planner_class, seed=0):
-    built = make_instance(seed).build()
+def planned(planner_class, built=None):
+    built = make_instance(0).build() if built is None else built
     planner = planner_class(**{**built.planner_kwargs, "stats": [EmbeddingStats()]})
     planner.plan(built.module, built.sharders)
     return planner
@@ -34,12 +36,14 @@ def test_the_table_is_torchrecs_and_costs_nothing_until_it_is_read():
     assert unread.is_built
 
 
-def test_no_garbage_is_collected_while_nobody_listens(monkeypatch):
+@pytest.mark.parametrize("level", [logging.WARNING, logging.INFO])
+def test_no_garbage_is_collected_for_torchrecs_own_statistics(monkeypatch, caplog, level):
     def resumed():
         raise AssertionError("nobody else's code runs")
 
     monkeypatch.setattr(collector, "resumed", resumed)
-    planned(EmbeddingShardingPlanner)
+    with caplog.at_level(level, logger=torchrec_stats.logger.name):
+        planned(EmbeddingShardingPlanner)
 
 
 def test_an_old_table_is_of_the_old_plan():
@@ -56,6 +60,27 @@ def test_whoever_listens_hears_it(caplog):
         planner = planned(EmbeddingShardingPlanner)
     assert set(planner._stats[0]._stats_table) <= {*caplog.messages}
     assert not isinstance(planner._stats[0]._stats_table, LazyList)
+
+
+def test_the_table_is_torchrecs_where_somebody_listens(caplog):
+    with caplog.at_level(logging.INFO, logger=torchrec_stats.logger.name):
+        assert table(planned(EmbeddingShardingPlanner)) == table(planned(TorchRecPlanner))
+
+
+def test_whoever_listens_is_told_of_plans_that_are_not_all_counted(monkeypatch, caplog):
+    monkeypatch.setattr(native_search, "count_some_plans", lambda *_: PlanCount(3, 2))
+    with caplog.at_level(logging.INFO, logger=torchrec_stats.logger.name):
+        planner = planned(EmbeddingShardingPlanner, small())
+    assert sum("found at least 3 possible plan(s)" in line for line in caplog.messages) == 1
+    plans = planned(TorchRecPlanner, small())._num_plans
+    assert planner.last_run.plans == planner._num_plans == plans
+
+
+def test_a_table_that_is_read_later_has_all_plans_counted(monkeypatch):
+    monkeypatch.setattr(native_search, "count_some_plans", lambda *_: PlanCount(0, 2))
+    lines = planned(EmbeddingShardingPlanner, small())._stats[0]._stats_table
+    plans = planned(TorchRecPlanner, small())._num_plans
+    assert sum(f"found {plans} possible plan(s)" in line for line in lines) == 1
 
 
 @pytest.mark.parametrize("where", ["instance", "class", "events"])

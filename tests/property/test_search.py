@@ -2,7 +2,7 @@
 
 import pytest
 
-from fastplan.core.solve import count_plans, placer, solve, verify
+from fastplan.core.solve import count_plans, count_some_plans, placer, solve, verify
 from tests.problems import random_problem
 
 
@@ -40,3 +40,17 @@ def test_placing_the_best_proposal_again_gives_the_same_ranks_and_rating(seed):
         assert again == (solution.ranks.tolist(), solution.rating)
     else:
         assert placer(problem, search.partitioner).place(solution.last.tolist()) is None
+
+
+@pytest.mark.parametrize("placements", [0, 1, 20])
+def test_counting_some_plans_counts_none_too_many(placements):
+    undecided = 0
+    for seed in range(400):
+        problem, search = random_problem(seed)
+        plans = sum(count_plans(problem, search))
+        some = count_some_plans(problem, search, placements)
+        assert some.plans <= plans <= some.plans + some.undecided, seed
+        undecided += some.undecided
+        if not some.undecided:
+            assert some.plans == plans, seed
+    assert undecided > 0
