@@ -12,8 +12,8 @@ from fastplan.core.solution import PlanCount
 from fastplan.replan.moves import Moves
 from fastplan.replan.replan import ReplanReport
 
-# Placing one proposal takes some part of a thousand of planning: statistics may count that far.
-_FEW_PLACEMENTS = 256
+# Placing one proposal takes about 1/300 of planning: statistics may count that much further.
+_FEW_PLACEMENTS = 64
 
 
 class AtLeast(int):
