@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 from torchrec.distributed.planner import stats as torchrec_stats
 from torchrec.distributed.planner.stats import EmbeddingStats
-from torchrec.distributed.planner.types import PlanDebugStats
+from torchrec.distributed.planner.types import PlanDebugStats, Topology
 from torchrec.distributed.types import ShardingPlan
 
 from fastplan.bridge import collector, hooks
+from fastplan.bridge.cluster import copied
 from fastplan.bridge.lazy import LazyList
 from fastplan.bridge.run import Run
 
 _STOCK_LOG = EmbeddingStats.log
+_MOST_UNREAD = 8  # each holds a whole plan
 
 
 def log_plan(planner: Any, run: Run, plan: ShardingPlan, sharders: list[Any]) -> None:
@@ -50,15 +55,15 @@ def log_plan(planner: Any, run: Run, plan: ShardingPlan, sharders: list[Any]) ->
         ),
     }
 
-    def arguments() -> dict[str, Any]:
-        return {**known, "num_plans": run.plans, "best_plan": best_plan()}
+    def arguments(given: dict[str, Any]) -> dict[str, Any]:
+        return {**given, "num_plans": run.plans, "best_plan": best_plan()}
 
     with run.phase("stats"):
         for each in planner._stats:
-            log(each, arguments)
+            log(each, known, arguments)
 
 
-def log(stats: Any, arguments: Callable[[], dict[str, Any]]) -> None:
+def log(stats: Any, known: dict[str, Any], arguments: Callable[..., dict[str, Any]]) -> None:
     """Lets the statistics log a plan.
 
     TorchRec's own go to a logger at level INFO, which is off unless a job turns it on. Nobody
@@ -66,17 +71,37 @@ def log(stats: Any, arguments: Callable[[], dict[str, Any]]) -> None:
     """
     if not _unheard(stats):
         with collector.resumed():
-            stats.log(**arguments())
+            stats.log(**arguments(known))
         return
+    present = stats._stats_table
+    is_unread = isinstance(present, LazyList) and not present.is_built
+    # A table is as wide as the widest before it, so those that nobody has read are written first.
+    unread = [*(present.source if is_unread else ()), partial(arguments, _as_it_is(known))]
+    unread = unread[-_MOST_UNREAD:]
 
     def table() -> list[str]:
         written = EmbeddingStats()
-        written.log(**arguments())
-        stats._width = written._width
+        written._width = stats._width
+        for each in unread:
+            written.log(**each())
+        stats._width = max(stats._width, written._width)
         lines: list[str] = written._stats_table
         return lines
 
-    stats._stats_table = LazyList(table)
+    stats._stats_table = LazyList(table, source=unread)
+
+
+def _as_it_is(known: dict[str, Any]) -> dict[str, Any]:
+    """The same for a table that is written later: the next plan changes the planner's parts."""
+    topology, constraints = known["topology"], known["constraints"]
+    data = getattr(known["enumerator"], "_sharder_data_map", None)
+    return {
+        **known,
+        "topology": copied(topology) if type(topology) is Topology else topology,
+        "storage_reservation": copy.copy(known["storage_reservation"]),
+        "enumerator": SimpleNamespace(_sharder_data_map=data),
+        "constraints": dict(constraints) if type(constraints) is dict else constraints,
+    }
 
 
 def _unheard(stats: Any) -> bool:
