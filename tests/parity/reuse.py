@@ -100,7 +100,7 @@ class Sequence:
                     change(side, self.draw(f"{step} {i}"))
                 made.append(change.__name__)
             made.append("plan")
-            is_read = draw.chance(0.8)
+            is_read = draw.chance(0.6)
             expected, actual = planned(theirs, is_read), planned(ours, is_read)
             counts["plans"] += 1
             counts["engine " + engine(ours.planner)] += 1

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+import torch
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.estimator import (
     EmbeddingPerfEstimatorConfig,
@@ -17,11 +18,19 @@ from torchrec.distributed.planner.estimator.types import (
     EstimatorPerfCoefficients,
     PerfCoefficientConfig,
 )
-from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
+from torchrec.distributed.planner.proposers import EmbeddingOffloadScaleupProposer
+from torchrec.distributed.planner.shard_estimators import (
+    EmbeddingOffloadStats,
+    EmbeddingStorageEstimator,
+)
+from torchrec.distributed.planner.storage_reservations import (
+    FixedPercentageStorageReservation,
+)
 from torchrec.distributed.planner.types import ParameterConstraints
+from torchrec.distributed.types import CacheParams
 
 from .compare import assert_same, run
-from .small import assert_engine, small, small_constraints, small_model, small_topology
+from .small import MIB, assert_engine, small, small_constraints, small_model, small_topology
 from .subject import FastPlanner, TorchRecPlanner
 
 CHEAP, DEAR = PerfCoefficient(0.1, 0.1, 0.1, 0.0), PerfCoefficient(40.0, 40.0, 40.0, 0.001)
@@ -184,6 +193,12 @@ def made_of_number(i: int) -> ParameterConstraints:
 
 
 SHARED = ParameterConstraints()
+STATS = EmbeddingOffloadStats(
+    cacheability=0.4,
+    expected_lookups=3000,
+    mrc_hist_counts=torch.tensor([5.0, 4.0, 3.0, 1.0]),
+    height=40_000,
+)
 
 
 def written_on_one_object(i: int) -> ParameterConstraints:
@@ -201,3 +216,65 @@ def test_constraints_that_are_made_on_demand(make: Any) -> None:
         records.append(run(planner, built.module, built.sharders))
     assert_same(*records)
     assert_engine(planner, "native")
+
+
+def widen_bandwidths(planner: Any) -> None:
+    planner._topology._ddr_mem_bw, planner._topology._hbm_mem_bw = 1e5, 1e6
+
+
+def halve_capacities(planner: Any) -> None:
+    for device in planner._topology.devices:
+        device.storage.hbm //= 2
+
+
+def set_batch_sizes(planner: Any) -> None:
+    planner._constraints["table_1"].batch_sizes = [4000]
+
+
+def set_a_flag(planner: Any) -> None:
+    planner._constraints["table_1"].enforce_hbm = True
+
+
+def set_batch_size(planner: Any) -> None:
+    planner._enumerator._batch_size = 33
+
+
+def set_bandwidth_of_another_kernel(planner: Any) -> None:
+    planner._enumerator._estimators[0]._config.kernel_device_bandwidths = {("cuda", "fused"): 1e6}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        widen_bandwidths,
+        halve_capacities,
+        set_batch_sizes,
+        set_a_flag,
+        set_batch_size,
+        set_bandwidth_of_another_kernel,
+    ],
+)
+@pytest.mark.parametrize("is_read", [True, False])
+def test_scale_up_estimates_a_remembered_search_space_as_it_is_now(
+    change: Callable[[Any], None], is_read: bool
+) -> None:
+    records = []
+    for planner_class in (TorchRecPlanner, FastPlanner):
+        built = small(
+            topology=small_topology(hbm=64 * MIB),
+            constraints=small_constraints(
+                sharding_types=["table_wise"],
+                compute_kernels=["fused_uvm_caching"],
+                cache_params=CacheParams(load_factor=0.1, stats=STATS),
+            ),
+            proposer=EmbeddingOffloadScaleupProposer(),
+            storage_reservation=FixedPercentageStorageReservation(0.0),
+        )
+        planner = planner_class(**built.planner_kwargs)
+        planner.plan(built.module, built.sharders)
+        if is_read:
+            assert planner._enumerator.last_stored_search_space
+        change(planner)
+        planner._proposers = [EmbeddingOffloadScaleupProposer()]
+        records.append(run(planner, built.module, built.sharders))
+    assert_same(*records)
