@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -92,15 +93,19 @@ def log(stats: Any, known: dict[str, Any], arguments: Callable[..., dict[str, An
 
 
 def _as_it_is(known: dict[str, Any]) -> dict[str, Any]:
-    """The same for a table that is written later: the next plan changes the planner's parts."""
-    topology, constraints = known["topology"], known["constraints"]
-    data = getattr(known["enumerator"], "_sharder_data_map", None)
+    """The same for a table that is written later: all of this may change until then."""
+    topology, rules = known["topology"], known["constraints"] or {}
+    names = {name for tables in known["sharding_plan"].plan.values() for name in tables}
+    data = getattr(known["enumerator"], "_sharder_data_map", None) or {}
+    sharders = {
+        key: replace(each, fused_params=dict(each.fused_params)) for key, each in data.items()
+    }
     return {
         **known,
         "topology": copied(topology) if type(topology) is Topology else topology,
         "storage_reservation": copy.copy(known["storage_reservation"]),
-        "enumerator": SimpleNamespace(_sharder_data_map=data),
-        "constraints": dict(constraints) if type(constraints) is dict else constraints,
+        "enumerator": SimpleNamespace(_sharder_data_map=sharders),
+        "constraints": {name: copy.copy(rules[name]) for name in names if rules.get(name)},
     }
 
 

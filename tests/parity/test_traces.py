@@ -20,6 +20,7 @@ from torchrec.distributed.types import CacheParams
 from .compare import assert_same, options_record, run
 from .custom import TaggingEnumerator
 from .instances import Built
+from .models import make_sharder
 from .reuse import left_behind
 from .small import (
     MIB,
@@ -156,3 +157,49 @@ def test_scale_up_beside_a_proposer_that_stops_early(threshold: int, is_first: b
         )
 
     assert_agree(build)
+
+
+def edit_a_rule(planner: Any, sharders: list[Any]) -> None:
+    planner._constraints["table_0"].num_poolings = [1234567.0]
+
+
+def drop_the_rules(planner: Any, sharders: list[Any]) -> None:
+    planner._constraints.clear()
+
+
+def change_the_topology(planner: Any, sharders: list[Any]) -> None:
+    for device in planner._topology.devices:
+        device.storage.hbm //= 3
+
+
+def change_fused_params(planner: Any, sharders: list[Any]) -> None:
+    sharders[0]._fused_params["cache_load_factor"] = 0.123456789
+
+
+def plan_another_model(planner: Any, sharders: list[Any]) -> None:
+    planner._stats = []
+    planner.plan(small_model(2), sharders)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [edit_a_rule, drop_the_rules, change_the_topology, change_fused_params, plan_another_model],
+)
+def test_statistics_that_are_read_late_tell_of_the_plan(change: Any) -> None:
+    records = []
+    for planner_class in (TorchRecPlanner, FastPlanner):
+        rules = {
+            name: ParameterConstraints(
+                num_poolings=[2.5], compute_kernels=["fused_uvm_caching"], pooling_factors=[7.0]
+            )
+            for name in ("table_0", "table_1")
+        }
+        built = small(stats=EmbeddingStats(), constraints=rules, count=2)
+        planner = planner_class(**built.planner_kwargs)
+        sharders = [make_sharder("bag", {"cache_load_factor": 0.5}, None)]
+        planner.plan(built.module, sharders)
+        statistics = planner._stats
+        change(planner, sharders)
+        planner._stats = statistics
+        records.append(left_behind(planner)["statistics"])
+    assert_same({"statistics": records[0]}, {"statistics": records[1]})
