@@ -289,6 +289,8 @@ def _copied_rule(rule: Any) -> Any:
     copied = object.__new__(type(rule))
     vars(copied).update(vars(rule))  # a copy, without what copy.copy() takes
     copied.pooling_factors = list(rule.pooling_factors)
+    if rule.feature_names is not None:
+        copied.feature_names = list(rule.feature_names)
     if rule.cache_params is not None:
         copied.cache_params = copy.deepcopy(rule.cache_params)
     if rule.key_value_params is not None:

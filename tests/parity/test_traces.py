@@ -17,7 +17,7 @@ from torchrec.distributed.planner.storage_reservations import (
 from torchrec.distributed.planner.types import ParameterConstraints
 from torchrec.distributed.types import CacheParams
 
-from .compare import assert_same, options_record, run
+from .compare import assert_same, options_record, planner_record, run
 from .custom import TaggingEnumerator
 from .instances import Built
 from .models import make_sharder
@@ -203,3 +203,17 @@ def test_statistics_that_are_read_late_tell_of_the_plan(change: Any) -> None:
         planner._stats = statistics
         records.append(left_behind(planner)["statistics"])
     assert_same({"statistics": records[0]}, {"statistics": records[1]})
+
+
+def test_options_that_are_read_late_have_the_names_of_their_plan() -> None:
+    records = []
+    for planner_class in (TorchRecPlanner, FastPlanner):
+        rules = small_constraints(feature_names=["a", "b"])
+        built = small(constraints=rules)
+        planner = planner_class(**built.planner_kwargs)
+        planner.plan(built.module, built.sharders)
+        for rule in rules.values():
+            rule.feature_names[0] = "c"
+            rule.pooling_factors[0] = 99.0
+        records.append(planner_record(planner))
+    assert_same(*records)
