@@ -53,14 +53,13 @@ class NativeSearch:
         """Searches, and returns the plan that TorchRec's loop would have found first."""
         deadline = time.time() + (self.search.timeout_seconds or math.inf)
         self.solution = solution = solve(self.problem, self.search)
-        for i, report in zip(self._static, solution.reports, strict=True):
-            components.keep_state(self._proposers[i], report)
         outcome = self._static_outcome(solution)
         winner = self._static[solution.winner] if solution.found else len(self._proposers)
         runs: dict[int, Scaleup] = {}
+        twins = {i: scaleup.twin(self._proposers[i]) for i in self.listening}
         for i in self.listening:
             run = runs[i] = Scaleup(self.space, self._reserved, self.problem.cluster)  # type: ignore[arg-type]
-            run.run(self._proposers[i], self.search, deadline)
+            run.run(twins[i], self.search, deadline)
             better = run.found and (
                 not outcome.found
                 or run.rating < outcome.rating
@@ -71,6 +70,11 @@ class NativeSearch:
             self._add(outcome, run, i, better)
         if runs and not outcome.found:
             self._add_failures(outcome, runs)
+        # Only now: until here TorchRec might have had to search, with proposers as they were.
+        for i, twin in twins.items():
+            vars(self._proposers[i]).update(vars(twin))
+        for i, report in zip(self._static, solution.reports, strict=True):
+            components.keep_state(self._proposers[i], report)
         return outcome
 
     def _static_outcome(self, solution: Solution) -> Outcome:

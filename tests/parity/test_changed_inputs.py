@@ -18,7 +18,11 @@ from torchrec.distributed.planner.estimator.types import (
     EstimatorPerfCoefficients,
     PerfCoefficientConfig,
 )
-from torchrec.distributed.planner.proposers import EmbeddingOffloadScaleupProposer
+from torchrec.distributed.planner.proposers import (
+    DynamicProgrammingProposer,
+    EmbeddingOffloadScaleupProposer,
+    GreedyProposer,
+)
 from torchrec.distributed.planner.shard_estimators import (
     EmbeddingOffloadStats,
     EmbeddingStorageEstimator,
@@ -29,9 +33,13 @@ from torchrec.distributed.planner.storage_reservations import (
 from torchrec.distributed.planner.types import ParameterConstraints
 from torchrec.distributed.types import CacheParams
 
+from fastplan.bridge import scaleup
+from fastplan.core.solve import OutOfRange
+
 from .compare import assert_same, run
+from .reuse import left_behind
 from .small import MIB, assert_engine, small, small_constraints, small_model, small_topology
-from .subject import FastPlanner, TorchRecPlanner
+from .subject import SELF_CHECK, FastPlanner, TorchRecPlanner
 
 CHEAP, DEAR = PerfCoefficient(0.1, 0.1, 0.1, 0.0), PerfCoefficient(40.0, 40.0, 40.0, 0.001)
 
@@ -278,3 +286,40 @@ def test_scale_up_estimates_a_remembered_search_space_as_it_is_now(
         planner._proposers = [EmbeddingOffloadScaleupProposer()]
         records.append(run(planner, built.module, built.sharders))
     assert_same(*records)
+
+
+@pytest.mark.skipif(SELF_CHECK, reason="TorchRec does not fall back")
+@pytest.mark.parametrize("calls", [0, 1, 2, 3])
+def test_torchrec_is_handed_proposers_as_they_were(
+    calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The core refuses an estimate in the middle of a search; TorchRec then searches."""
+    left = iter(range(calls))
+    estimate = scaleup.estimate
+
+    def refusing(request: Any) -> Any:
+        if next(left, None) is None:
+            raise OutOfRange("too large")
+        return estimate(request)
+
+    monkeypatch.setattr(scaleup, "estimate", refusing)
+    records = []
+    for planner_class in (TorchRecPlanner, FastPlanner):
+        built = small(
+            topology=small_topology(hbm=64 * MIB),
+            constraints=small_constraints(
+                compute_kernels=["fused", "fused_uvm_caching"],
+                cache_params=CacheParams(load_factor=0.1, stats=STATS),
+            ),
+            proposer=[
+                DynamicProgrammingProposer(10),
+                GreedyProposer(threshold=3),
+                EmbeddingOffloadScaleupProposer(),
+            ],
+            storage_reservation=FixedPercentageStorageReservation(0.0),
+        )
+        planner = planner_class(**built.planner_kwargs)
+        record = run(planner, built.module, built.sharders)
+        records.append({**record, **left_behind(planner)})
+    assert_same(*records)
+    assert planner.last_run.engine == "torchrec"
