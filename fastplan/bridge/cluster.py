@@ -53,7 +53,7 @@ def _make_quick_to_copy(topology: Topology, times: int) -> None:
     """
 
     def quick(memo: Any) -> Topology:
-        result = _copy(topology)
+        result = copied(topology)
         if times > 1:
             _make_quick_to_copy(result, times - 1)
         return result
@@ -61,7 +61,8 @@ def _make_quick_to_copy(topology: Topology, times: int) -> None:
     vars(topology)["__deepcopy__"] = quick
 
 
-def _copy(topology: Topology) -> Topology:
+def copied(topology: Topology) -> Topology:
+    """A topology of TorchRec's class with devices of its own."""
     result = copy.copy(topology)
     vars(result).pop("__deepcopy__", None)
     result._devices = [

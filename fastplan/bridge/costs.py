@@ -7,17 +7,15 @@ estimators of another type: those raise NotNative.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from operator import is_
 from typing import Any
 
 from torchrec.distributed.planner import shard_estimators
 from torchrec.distributed.planner.constants import BIGINT_DTYPE, DEFAULT_PERF_ESTIMATOR
 from torchrec.distributed.planner.estimator import estimator as perf_estimators
-from torchrec.distributed.planner.estimator.types import (
-    HardwarePerfConfig,
-    PerfCoefficientConfig,
-)
+from torchrec.distributed.planner.estimator.types import HardwarePerfConfig
 from torchrec.distributed.planner.types import CollectiveType
 from torchrec.distributed.types import PipelineType
 
@@ -75,9 +73,9 @@ class Estimators:
             topology=known._topology, constraints=known._constraints
         )
         self.config = self.perf._config
-        self._scan = _scanned(self.config)
+        self._is_annotated = _scanned(self.config).is_annotated
         self._coefficients: dict[Coefficients, int] = {}
-        self._own_coefficients: dict[tuple[str, str], Coefficients] = {}
+        self._rows: dict[tuple[str, str], int] = {}
         self._memory_bandwidths: dict[tuple[str, float | None, bool], float] = {}
         self._cost_models: dict[frozenset[str], CostModel] = {}
 
@@ -88,14 +86,24 @@ class Estimators:
     def coefficients_of(self, sharding_type: str, kernel: str) -> int:
         """Index of the pair's coefficients."""
         pair = (sharding_type, kernel)
-        row = self._scan.coefficients.get(pair) or self._own_coefficients.get(pair)
-        if row is None:
-            found = self.config.get_coefficients_for_sharding(sharding_type, kernel)
+        known = self._rows.get(pair)
+        if known is None:
+            found = self._ask_coefficients(sharding_type, kernel)
             row = Coefficients(_four(found.fwd), None if found.bwd is None else _four(found.bwd))
-            # What a class says is known for good, what an instance says for now.
-            known = self._own_coefficients if vars(self.config) else self._scan.coefficients
-            known[pair] = row
-        return self._coefficients.setdefault(row, len(self._coefficients))
+            known = self._coefficients.setdefault(row, len(self._coefficients))
+            self._rows[pair] = known
+        return known
+
+    def _ask_coefficients(self, sharding_type: str, kernel: str) -> Any:
+        config = self.config
+        is_stock = (
+            type(config).get_coefficients_for_sharding
+            is HardwarePerfConfig.get_coefficients_for_sharding
+        )
+        if is_stock and not self._is_annotated:
+            # TorchRec's method looks through the whole class for annotations first.
+            return config.coefficients.get_coefficients(sharding_type, kernel)
+        return config.get_coefficients_for_sharding(sharding_type, kernel)
 
     def bandwidth(self, kernel: str, cache_ratio: float | None, prefetch: bool) -> float:
         """Bandwidth of the memory that a kernel reads."""
@@ -257,13 +265,29 @@ def stock_estimator(part: Any) -> Any:
     return None if replaced_in(type(part)) or replaced_in(type(working)) else working
 
 
+_Marks = tuple[tuple[str, ...], ...]
+
+
 @dataclass(slots=True)
 class _Scan:
-    """What a configuration's class was found to be. Looking takes longer than planning."""
+    """What a configuration's class was found to be. Looking takes longer than planning.
 
-    snapshot: tuple[tuple[str, int], ...]  # a decorator may change a class in place
+    It holds as long as the class has the same attributes with the same marks: decorators may
+    change both in place. The attributes are kept, so that none can take another's place in memory.
+    """
+
+    names: list[str]
+    attributes: list[Any]
+    marks: _Marks  # names of what decorators have left on each attribute
     own_method: str | None
-    coefficients: dict[tuple[str, str], Coefficients]
+    is_annotated: bool  # whether a method gives coefficients
+
+    def is_of(self, names: list[str], attributes: list[Any], marks: _Marks) -> bool:
+        return (
+            self.names == names
+            and self.marks == marks
+            and all(map(is_, self.attributes, attributes))
+        )
 
 
 _scans: dict[type, _Scan] = {}
@@ -274,16 +298,17 @@ def _scanned(config: Any) -> _Scan:
     if not isinstance(config, HardwarePerfConfig):
         raise NotNative(f"{describe(config)} is not a HardwarePerfConfig")
     kind = type(config)
-    snapshot = tuple(
-        (name, id(value)) for base in kind.__mro__[:-1] for name, value in vars(base).items()
-    )
-    shared = vars(kind).get("coefficients")
-    if isinstance(shared, PerfCoefficientConfig):  # itself open to changes
-        snapshot += tuple((name, id(value)) for name, value in vars(shared).items())
-        snapshot += tuple((str(pair), id(value)) for pair, value in shared.by_kernel.items())
+    names: list[str] = []
+    attributes: list[Any] = []
+    for base in kind.__mro__[:-1]:
+        names += vars(base)
+        attributes += vars(base).values()
+    marks = tuple(tuple(getattr(value, "__dict__", ())) for value in attributes if callable(value))
     scan = _scans.get(kind)
-    if scan is None or scan.snapshot != snapshot:
-        scan = _scans[kind] = _Scan(snapshot, _own_method(config), {})
+    if scan is None or not scan.is_of(names, attributes, marks):
+        scan = _scans[kind] = _Scan(
+            names, attributes, marks, _own_method(config), _is_annotated(config)
+        )
     instance = next((name for name, value in vars(config).items() if callable(value)), None)
     if own := scan.own_method or instance:
         raise NotNative(f"{describe(config)} has its own `{own}`")
@@ -293,14 +318,21 @@ def _scanned(config: Any) -> _Scan:
 def _own_method(config: Any) -> str | None:
     if type(config).post_process_perfs is not HardwarePerfConfig.post_process_perfs:
         return "post_process_perfs"
+    return next((name for name, mark in _marked(config) if mark.startswith("_is_custom_")), None)
+
+
+def _is_annotated(config: Any) -> bool:
+    return any(mark.endswith("_coefficient") for _, mark in _marked(config))
+
+
+def _marked(config: Any) -> Iterator[tuple[str, str]]:
+    """Methods of a configuration, each with the marks that TorchRec's decorators have left."""
     for name in dir(config):
         if name.startswith("_") or name == "coefficients":
             continue
         method = getattr(config, name, None)
-        marks = getattr(method, "__dict__", {}) if callable(method) else {}
-        if any(mark.startswith("_is_custom_") for mark in marks):
-            return name
-    return None
+        if callable(method):
+            yield from ((name, mark) for mark in getattr(method, "__dict__", ()))
 
 
 def _bandwidths(topology: Any, types: frozenset[str]) -> dict[str, float]:

@@ -12,7 +12,7 @@ from typing import Any
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.types import ShardingOption
 
-from fastplan.bridge import hooks, versions
+from fastplan.bridge import components, hooks, versions
 from fastplan.bridge.extract import Extraction
 from fastplan.bridge.fallback import NotNative, describe, require_stock
 from fastplan.bridge.lazy import LazyList
@@ -28,6 +28,8 @@ _ENUMERATOR_METHODS = (
     "_filter_compute_kernels",
     "_get_num_buckets",
 )
+
+_OTHER_INPUTS = "this search space was enumerated before, with other inputs"
 
 
 class Enumeration:
@@ -47,7 +49,7 @@ class Enumeration:
         """Tables and options, not yet estimated where that is native; None without any table."""
         try:
             require_stock(self._enumerator, EmbeddingEnumerator, *_ENUMERATOR_METHODS)
-            space = self._remembered() or self._extracted()
+            space = self._remembered() or self._extracted(self._enumerator)
         except NotNative as why:
             return self._enumerated(str(why))
         if space is None:
@@ -58,7 +60,7 @@ class Enumeration:
     def described(self) -> EstimatedSpace:
         """The draft, where it is native; raises NotNative where only Python can tell."""
         require_stock(self._enumerator, EmbeddingEnumerator, *_ENUMERATOR_METHODS)
-        space = self._remembered() or self._extracted()
+        space = self._remembered() or self._extracted(self._enumerator)
         if space is None:
             raise NotNative("there is no table")
         if space.extraction.estimators.custom:
@@ -108,10 +110,31 @@ class Enumeration:
         if not isinstance(stored, LazyList) or stored.is_built:
             raise NotNative("this search space was enumerated before")
         space: EstimatedSpace = stored.source
+        if any(map(components.listens, self._planner._proposers)):
+            return self._as_estimated_now(space)
         return space
 
-    def _extracted(self) -> EstimatedSpace | None:
-        enumerator = self._enumerator
+    def _as_estimated_now(self, space: EstimatedSpace) -> EstimatedSpace:
+        """A remembered space for the scale-up proposer, which has options estimated once more.
+
+        Raises NotNative where that would not be done with the numbers of before.
+        """
+        enumerator = copy.copy(self._enumerator)  # which keeps the sharders' data of before
+        try:
+            now = self._extracted(enumerator)
+        except Exception as error:
+            raise NotNative(f"{_OTHER_INPUTS}: {error}") from error
+        before = space.extraction
+        if (
+            now is None
+            or now.request != space.request
+            or now.extraction.batch_size != before.batch_size
+            or enumerator._sharder_data_map != self._enumerator._sharder_data_map
+        ):
+            raise NotNative(_OTHER_INPUTS)
+        return EstimatedSpace(now.request, now.extraction, self._enumerator, space.origins)
+
+    def _extracted(self, enumerator: Any) -> EstimatedSpace | None:
         with self._run.phase("request"):
             deterministic = self._planner._fastplan.deterministic
             extraction = Extraction(enumerator, self._asked, deterministic=deterministic)

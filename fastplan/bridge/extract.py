@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from operator import is_
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -49,6 +50,14 @@ class Origin(NamedTuple):
     holder: Holder
 
 
+class _KeptRule(NamedTuple):
+    """A constraint that many tables may share, kept so that no other gets its id."""
+
+    rule: Any
+    values: list[Any]  # of its fields when it was copied: a mapping may write on it for each table
+    copied: Any
+
+
 class Extraction:
     """Walks a module once and collects its tables, as TorchRec's enumerator would see them."""
 
@@ -68,7 +77,7 @@ class Extraction:
         self._menus: dict[Any, int] = {}
         self._menu_items: list[tuple[MenuItem, ...]] = []
         self._wire: dict[Any, tuple[float, float, float, float]] = {}
-        self._kept: dict[int, Any] = {}
+        self._kept: dict[int, _KeptRule] = {}
         self.batch_size = enumerator._batch_size
         self.tables: list[Table] = []
         self.origins: list[Origin] = []
@@ -188,16 +197,11 @@ class Extraction:
         """A constraint as it is now: options and plans are made of it when somebody asks."""
         if rule is None:
             return None
-        kept = self._kept.get(id(rule))
-        if kept is None:
-            kept = self._kept[id(rule)] = object.__new__(type(rule))
-            vars(kept).update(vars(rule))  # a copy, without what copy.copy() takes
-            kept.pooling_factors = list(rule.pooling_factors)
-            if rule.cache_params is not None:
-                kept.cache_params = copy.deepcopy(rule.cache_params)
-            if rule.key_value_params is not None:
-                kept.key_value_params = copy.deepcopy(rule.key_value_params)
-        return kept
+        known = self._kept.get(id(rule))
+        values = list(vars(rule).values())
+        if known is None or not all(map(is_, known.values, values)):
+            known = self._kept[id(rule)] = _KeptRule(rule, values, _copied_rule(rule))
+        return known.copied
 
     def _menu(
         self, holder: Holder, name: str, constraint: Any, cache: Any, cache_ratio: Any
@@ -279,6 +283,19 @@ class Extraction:
             option = SimpleNamespace(tensor=parameter, is_pooled=holder.pooled)
             known = self._wire[key] = extract_comm_data_type_size(option, holder.data)
         return known
+
+
+def _copied_rule(rule: Any) -> Any:
+    copied = object.__new__(type(rule))
+    vars(copied).update(vars(rule))  # a copy, without what copy.copy() takes
+    copied.pooling_factors = list(rule.pooling_factors)
+    if rule.feature_names is not None:
+        copied.feature_names = list(rule.feature_names)
+    if rule.cache_params is not None:
+        copied.cache_params = copy.deepcopy(rule.cache_params)
+    if rule.key_value_params is not None:
+        copied.key_value_params = copy.deepcopy(rule.key_value_params)
+    return copied
 
 
 def _bytes(parameter: Any, elements: int) -> int:

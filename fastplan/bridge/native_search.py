@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -52,13 +53,13 @@ class NativeSearch:
         """Searches, and returns the plan that TorchRec's loop would have found first."""
         deadline = time.time() + (self.search.timeout_seconds or math.inf)
         self.solution = solution = solve(self.problem, self.search)
-        for i, report in zip(self._static, solution.reports, strict=True):
-            components.keep_state(self._proposers[i], report)
         outcome = self._static_outcome(solution)
         winner = self._static[solution.winner] if solution.found else len(self._proposers)
+        runs: dict[int, Scaleup] = {}
+        twins = {i: scaleup.twin(self._proposers[i]) for i in self.listening}
         for i in self.listening:
-            run = Scaleup(self.space, self._reserved, self.problem.cluster)  # type: ignore[arg-type]
-            run.run(self._proposers[i], self.search, deadline)
+            run = runs[i] = Scaleup(self.space, self._reserved, self.problem.cluster)  # type: ignore[arg-type]
+            run.run(twins[i], self.search, deadline)
             better = run.found and (
                 not outcome.found
                 or run.rating < outcome.rating
@@ -67,6 +68,13 @@ class NativeSearch:
             if better:
                 winner = i
             self._add(outcome, run, i, better)
+        if runs and not outcome.found:
+            self._add_failures(outcome, runs)
+        # Only now: until here TorchRec might have had to search, with proposers as they were.
+        for i, twin in twins.items():
+            vars(self._proposers[i]).update(vars(twin))
+        for i, report in zip(self._static, solution.reports, strict=True):
+            components.keep_state(self._proposers[i], report)
         return outcome
 
     def _static_outcome(self, solution: Solution) -> Outcome:
@@ -123,26 +131,56 @@ class NativeSearch:
             options = np.arange(space.columns.tables, dtype=np.int32)
             outcome.take(space, options, ranks, run.rating)
             outcome.record = run.record
-        if not outcome.found:
-            own = [p for p, seen in zip(run.fresh, known, strict=True) if not seen]
-            self._add_failures(outcome, run, own, last=index > max(self._static, default=-1))
 
-    def _add_failures(self, outcome: Outcome, run: Scaleup, own: list[Any], *, last: bool) -> None:
-        """Adds proposals to those that TorchRec's message is about, which ends with the last."""
-        if not own:
-            return
-        before = outcome.failed
+    def _add_failures(self, outcome: Outcome, runs: dict[int, Scaleup]) -> None:
+        """Adds proposals to those that TorchRec's message is about, which ends with the last.
+
+        That is the last one that nobody has proposed before.
+        """
+        seen: set[Any] = set()
+        own: list[tuple[Scaleup, Any]] = []
+        last: Any = None  # of the static proposers: a row of the core's
+        for index, proposals in self._in_order(runs):
+            for numbers, proposal in proposals:
+                if numbers is not None and numbers in seen:
+                    continue
+                seen.add(numbers)
+                last = None if index in runs else proposal
+                if index in runs:
+                    own.append((runs[index], proposal))
+        smallest = outcome.failed
 
         def failed() -> list[list[Any]]:
-            options = [run.space_of(p).chosen_options(range(len(p)), None) for p in own]
-            return [*before(), *options] if last else [*options, *before()]
+            options = [run.space_of(p).chosen_options(range(len(p)), None) for run, p in own]
+            if last is None:
+                return [*smallest(), *options]
+            return [*options, *smallest()[:1], self.space.chosen_options(last, None)]
 
         outcome.failed = failed
-        if last:
-            outcome.last = ()
+        outcome.last = () if last is None else last
+
+    def _in_order(self, runs: dict[int, Scaleup]) -> Iterator[tuple[int, Iterable[Any]]]:
+        """What each proposer has proposed: option numbers by table, and the proposal itself.
+
+        Those of cache sizes that are not the search space's own have no numbers.
+        """
+        for index in range(len(self._proposers)):
+            if index in runs:
+                yield index, [(self._numbers(p), p) for p in runs[index].fresh]
+            else:
+                yield index, self._rows(self._static.index(index))
 
     def _is_static(self, proposal: list[Any]) -> bool:
         """Whether a static proposer proposes exactly these options too."""
+        wanted = self._numbers(proposal)
+        return wanted is not None and any(
+            wanted == numbers
+            for place in range(len(self._static))
+            for numbers, _ in self._rows(place)
+        )
+
+    def _numbers(self, proposal: list[Any]) -> tuple[int, ...] | None:
+        """The search space's options that a scale-up proposal is made of, if it is."""
         numbers = []
         columns = self.problem.space
         for option in proposal:
@@ -157,20 +195,23 @@ class NativeSearch:
             cache = rule.cache_params if rule is not None else None
             factor = cache.load_factor if cache is not None else None
             if not same or option.cache_load_factor != factor:
-                return False
+                return None
             numbers.append(same[0])
-        wanted = np.array(numbers, np.int32)
-        return any(self._proposes(proposer, wanted) for proposer in self.search.proposers)
+        return tuple(numbers)
 
-    def _proposes(self, proposer: Any, wanted: Any) -> bool:
+    def _rows(self, place: int) -> Iterator[tuple[tuple[int, ...], Any]]:
+        """What a static proposer has proposed: numbers by table, and in its own order."""
         begin, size, chunk = 0, 1, 1024
         while begin < size:
-            rows = propose(self.problem, proposer, begin, begin + chunk)
+            rows = propose(self.problem, self.search.proposers[place], begin, begin + chunk)
             size = rows["size"]
-            if (rows["options"] == wanted[rows["table_order"]]).all(axis=1).any():
-                return True
+            if self.solution.exhaustive:  # it may have stopped before its end
+                report = self.solution.reports[place]
+                size = min(size, report.proposals + report.repeats)
+            by_table = np.argsort(rows["table_order"])
+            for row in rows["options"][: size - begin]:
+                yield tuple(row[by_table].tolist()), row
             begin += chunk
-        return False
 
 
 def _with_more(count: PlanCount, plans: int) -> PlanCount:

@@ -22,7 +22,7 @@ from fastplan.bridge.plan_basis import BasisDraft
 from fastplan.bridge.replanning import Following
 from fastplan.bridge.run import Run
 from fastplan.bridge.sharders import AskedSharder
-from fastplan.bridge.space import EstimatedSpace, Space
+from fastplan.bridge.space import EstimatedSpace, ObjectSpace, Space
 from fastplan.bridge.state import state_of
 from fastplan.bridge.stock import is_stock
 from fastplan.bridge.validate import validate
@@ -157,13 +157,21 @@ class Planning:
 
     def _raise_no_plan(self, space: Space, outcome: Outcome) -> NoReturn:
         planner = self._planner
-        if versions.IS_1_9:
-            # The last proposal's options are marked in the search space that users can ask for.
-            for number in outcome.last:
-                for shard in planner._search_space[number].shards:
-                    shard.rank = -1
         some_option = space.chosen_options([0], None)
-        replay.raise_no_plan(planner, self._module, self._sharders, outcome, some_option)
+        try:
+            replay.raise_no_plan(planner, self._module, self._sharders, outcome, some_option)
+        finally:
+            self._mark_last(space, outcome)
+
+    def _mark_last(self, space: Space, outcome: Outcome) -> None:
+        """As TorchRec does, once the proposals of its message have been copied."""
+        if versions.IS_1_9:
+            shown = self._planner._search_space
+        else:
+            shown = space.all_options() if isinstance(space, ObjectSpace) else []
+        for number in outcome.last if shown else ():
+            for shard in shown[number].shards:
+                shard.rank = -1
 
 
 def drafted(planner: Any, module: Any, sharders: list[Any]) -> EstimatedSpace:

@@ -13,11 +13,13 @@ from collections.abc import Callable
 from types import FunctionType, SimpleNamespace
 from typing import Any, NoReturn
 
+import numpy as np
 from torchrec.distributed.planner import planners
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.types import PlannerError, ShardingOption
 
 from fastplan.bridge import hooks
+from fastplan.bridge.costs import stock_estimator
 from fastplan.bridge.outcome import Outcome
 
 
@@ -108,6 +110,7 @@ def raise_no_plan(
     hooks.after_proposing(planner, outcome)
     proposals: list[Any] = outcome.failed()
     options = [option for proposal in proposals for option in proposal] or some_option
+    _make_numpys(planner, options)
     if outcome.lowest is not None:
         proposals = [[_Sized(outcome.lowest)], *proposals]
     double = object.__new__(type(planner))
@@ -129,6 +132,36 @@ def raise_no_plan(
         double, module, sharders
     )
     raise AssertionError("a proposal that could not be placed was placed by TorchRec")
+
+
+def _make_numpys(planner: Any, options: list[ShardingOption]) -> None:
+    """Lets costs be numpy's floats where TorchRec's are, which the message shows.
+
+    They are where a factor of theirs is: the first shard of an option is estimated once more, by
+    TorchRec, to learn which.
+    """
+    estimators = getattr(planner._enumerator, "_estimators", ())
+    if not estimators or not all(map(stock_estimator, estimators)):
+        return
+    data = planner._enumerator._sharder_data_map
+    for option in options:
+        if not _counts_in_numpy(option, planner._enumerator._constraints):
+            continue
+        first = copy.deepcopy(option)
+        first.shards = first.shards[:1]
+        for estimator in estimators:
+            estimator.estimate([first], sharder_data_map=data)
+        for name, part in vars(first.shards[0].perf).items():
+            for shard in option.shards if isinstance(part, np.generic) else ():
+                setattr(shard.perf, name, type(part)(getattr(shard.perf, name)))
+
+
+def _counts_in_numpy(option: ShardingOption, constraints: Any) -> bool:
+    rule = (constraints or {}).get(option.name)
+    numbers = [*option.input_lengths, option.batch_size]
+    if rule is not None:
+        numbers += [*(rule.num_poolings or ()), *(rule.batch_sizes or ())]
+    return any(isinstance(number, np.generic) for number in numbers)
 
 
 def _plan_telling(log_planning_result: Callable[..., None]) -> Callable[..., Any]:

@@ -126,6 +126,13 @@ def can_run(proposer: Any, space: Any) -> None:
             raise NotNative(f"table {origin.name} is cached without cache parameters")
 
 
+def twin(proposer: Any) -> Any:
+    """A proposer that may be run in another's place and leaves that one as it is."""
+    result = copy.copy(proposer)
+    result.search = copy.deepcopy(proposer.search)
+    return result
+
+
 class Scaleup:
     """One run of the proposer."""
 

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 from torchrec.distributed.planner import stats as torchrec_stats
 from torchrec.distributed.planner.stats import EmbeddingStats
-from torchrec.distributed.planner.types import PlanDebugStats
+from torchrec.distributed.planner.types import PlanDebugStats, Topology
 from torchrec.distributed.types import ShardingPlan
 
 from fastplan.bridge import collector, hooks
+from fastplan.bridge.cluster import copied
 from fastplan.bridge.lazy import LazyList
 from fastplan.bridge.run import Run
 
 _STOCK_LOG = EmbeddingStats.log
+_MOST_UNREAD = 8  # each holds a whole plan
 
 
 def log_plan(planner: Any, run: Run, plan: ShardingPlan, sharders: list[Any]) -> None:
@@ -50,16 +56,18 @@ def log_plan(planner: Any, run: Run, plan: ShardingPlan, sharders: list[Any]) ->
         ),
     }
 
-    def arguments(plans: int) -> dict[str, Any]:
-        return {**known, "num_plans": plans, "best_plan": best_plan()}
+    def arguments(given: dict[str, Any], plans: Callable[[], int]) -> dict[str, Any]:
+        return {**given, "num_plans": plans(), "best_plan": best_plan()}
 
     with run.phase("stats"):
         for each in planner._stats:
-            log(each, run, arguments)
+            log(each, run, known, arguments)
 
 
-def log(stats: Any, run: Run, arguments: Callable[[int], dict[str, Any]]) -> None:
-    """Lets the statistics log a plan, given by the number of plans it is chosen from.
+def log(
+    stats: Any, run: Run, known: dict[str, Any], arguments: Callable[..., dict[str, Any]]
+) -> None:
+    """Lets the statistics log a plan.
 
     TorchRec's own go to a logger at level INFO, which is off unless a job turns it on. Nobody
     hears them then, and their table is written when it is first read. Where somebody does, the
@@ -67,22 +75,49 @@ def log(stats: Any, run: Run, arguments: Callable[[int], dict[str, Any]]) -> Non
     """
     if not _is_stock(stats):
         with collector.resumed():
-            stats.log(**arguments(run.plans))
+            stats.log(**arguments(known, lambda: run.plans))
         return
     if torchrec_stats.logger.isEnabledFor(logging.INFO) or not hooks.does_nothing(
         torchrec_stats.EventLoggingHandler.log_event
     ):
-        stats.log(**arguments(run.logged_plans()))
+        stats.log(**arguments(known, run.logged_plans))
         return
+    present = stats._stats_table
+    is_unread = isinstance(present, LazyList) and not present.is_built
+    # A table is as wide as the widest before it, so those that nobody has read are written first.
+    unread = [
+        *(present.source if is_unread else ()),
+        partial(arguments, _as_it_is(known), lambda: run.plans),
+    ]
+    unread = unread[-_MOST_UNREAD:]
 
     def table() -> list[str]:
         written = EmbeddingStats()
-        written.log(**arguments(run.plans))
-        stats._width = written._width
+        written._width = stats._width
+        for each in unread:
+            written.log(**each())
+        stats._width = max(stats._width, written._width)
         lines: list[str] = written._stats_table
         return lines
 
-    stats._stats_table = LazyList(table)
+    stats._stats_table = LazyList(table, source=unread)
+
+
+def _as_it_is(known: dict[str, Any]) -> dict[str, Any]:
+    """The same for a table that is written later: all of this may change until then."""
+    topology, rules = known["topology"], known["constraints"] or {}
+    names = {name for tables in known["sharding_plan"].plan.values() for name in tables}
+    data = getattr(known["enumerator"], "_sharder_data_map", None) or {}
+    sharders = {
+        key: replace(each, fused_params=dict(each.fused_params)) for key, each in data.items()
+    }
+    return {
+        **known,
+        "topology": copied(topology) if type(topology) is Topology else topology,
+        "storage_reservation": copy.copy(known["storage_reservation"]),
+        "enumerator": SimpleNamespace(_sharder_data_map=sharders),
+        "constraints": {name: copy.copy(rules[name]) for name in names if rules.get(name)},
+    }
 
 
 def _is_stock(stats: Any) -> bool:

@@ -40,7 +40,7 @@ def check(tried: bytes) -> None:
     if payload:
         capacities = ((int.from_bytes(payload[:3], "little") + 1, *_ENTRY.capacities[0][1:]),)
         entry = replace(entry, payload=payload, certificate=payload, capacities=capacities)
-    store.write(entry.key, _NAME, encode(entry))
+    store.write(entry.key, "f" * 20 + _NAME[20:], encode(entry))
     plans = PlanCache(store, timeout=600.0)
     found = nearest_plan(plans, _CANONICAL, Deadline(600.0))
     assert found is not None

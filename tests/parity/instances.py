@@ -39,10 +39,14 @@ class Built:
 
 @dataclass(frozen=True)
 class Instance:
-    """One planning problem: a seed and the family it belongs to."""
+    """One planning problem: a seed and the family it belongs to.
+
+    A small one takes TorchRec milliseconds.
+    """
 
     seed: int
     family: str
+    is_small: bool = False
 
     def __str__(self) -> str:
         return f"{self.family}-{self.seed}"
@@ -62,6 +66,14 @@ class _Builder:
     def __init__(self, instance: Instance) -> None:
         self.draw = Draw(f"fastplan parity {instance.seed}")
         self.family = FAMILIES[instance.family]
+        if instance.is_small:
+            self.family = replace(
+                self.family,
+                tables=[1, 2, 3],
+                modules=[min(count, 2) for count in self.family.modules],
+                ranks=[min(ranks, 4) for ranks in self.family.ranks],
+                rows=(50, 3e4),
+            )
         draw, family = self.draw, self.family
         self.ranks = draw.pick(family.ranks)
         self.hosts = min(draw.pick(family.hosts), self.ranks)
