@@ -9,8 +9,7 @@ namespace fastplan {
 namespace {
 
 constexpr std::int64_t kMinColumnDim = 128;
-constexpr std::int64_t kMostColumns = std::int64_t{1}
-                                      << 20;  // else looking for a width takes hours
+constexpr std::int64_t kMostColumns = std::int64_t{1} << 20;  // no table is wider
 
 void append(std::vector<ShardRun>& runs, std::int64_t count, std::int64_t rows, std::int64_t cols) {
   if (count <= 0) return;
@@ -76,10 +75,18 @@ std::int64_t column_block(std::int64_t dim, std::int64_t min_partition) {
   if (dim > kMostColumns) throw OutOfRange("a table of over 2^20 columns is not cut by columns");
   if (min_partition < 0) throw OutOfRange("negative column partition");
   const std::int64_t smallest = min_partition ? min_partition : kMinColumnDim;
-  for (std::int64_t width = smallest; width < dim; ++width) {
-    if (dim % width == 0 && width % 4 == 0) return width;
+  if (smallest >= dim || dim % 4 != 0) return dim;
+  // The narrowest width that is large enough, divides dim and is a multiple of 4: 4 x a divisor of
+  // dim / 4. Divisors come in pairs, so the root is far enough to look.
+  const std::int64_t quarter = dim / 4;
+  std::int64_t best = quarter;
+  for (std::int64_t low = 1; low * low <= quarter; ++low) {
+    if (quarter % low != 0) continue;
+    for (const std::int64_t divisor : {low, quarter / low}) {
+      if (4 * divisor >= smallest) best = std::min(best, divisor);
+    }
   }
-  return dim;
+  return 4 * best;
 }
 
 }  // namespace

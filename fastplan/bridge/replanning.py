@@ -90,8 +90,8 @@ def _nearest(cache: CacheUse) -> Plan | None:
     try:
         assert cache.deadline is not None
         return nearest_plan(cache.plans, cache.report.request, cache.deadline)
-    except StoreError:
-        return None  # the lookup has told already
+    except (StoreError, ValueError):
+        return None  # the lookup has told already; and of tables without names none is near
 
 
 class Following:

@@ -17,7 +17,7 @@ from fastplan.cache.plan_cache import PlanCache
 from fastplan.cache.sketch import TableName, likeness, names_in, read_name, sketch_of
 from fastplan.cache.stores import Stored, StoreError
 from fastplan.cache.stores.guarded import Deadline
-from fastplan.core.record import BadRecord, PlanRecord
+from fastplan.core.record import PlanRecord
 from fastplan.plans.plan import Basis, Plan
 from fastplan.plans.shards import layout_of
 
@@ -31,6 +31,7 @@ _LEAST_COMMON = 0.5
 _TIMES_BYTES = 4
 _TIMES_RANKS = 16
 _LEAST_BYTES = 1 << 16
+_LEAST_SHARDS = 1 << 20
 
 
 class NearEntry(NamedTuple):
@@ -105,25 +106,25 @@ def nearest_plan(plans: PlanCache, canonical: bytes, deadline: Deadline) -> Plan
         if deadline.passed:
             return None
         try:
-            return _plan(near, most_ranks=_TIMES_RANKS * ranks)
+            return _plan(near, tables=len(names), ranks=ranks)
         except Exception:  # it is no plan, or one too large to be of use
             continue
     return None
 
 
-def _plan(near: NearEntry, most_ranks: int) -> Plan:
-    entry, canonical = near.entry, near.canonical
-    ranks = sum(run[0] for run in entry.capacities)
-    if ranks > most_ranks:
-        raise BadEntry(f"it was solved for {ranks} ranks, over {most_ranks}")
-    request, document = parse_canonical(canonical)
+def _plan(near: NearEntry, *, tables: int, ranks: int) -> Plan:
+    """The plan of an entry, for a request of so many tables and ranks."""
+    entry = near.entry
+    solved = sum(run[0] for run in entry.capacities)
+    if solved > _TIMES_RANKS * ranks:
+        raise BadEntry(f"it was solved for {solved} ranks, and here are {ranks}")
+    request, document = parse_canonical(near.canonical)
     record = PlanRecord.unpack(entry.payload)
     cluster = cluster_of(entry, document)
-    if len(record.table) != len(request.tables):
-        raise BadRecord("it has other tables than its request")
+    most = _LEAST_SHARDS + _TIMES_RANKS * tables * ranks
     return Plan(
         name=f"entry {entry.key[:12]}",
-        layout=layout_of(request, cluster, record),
+        layout=layout_of(request, cluster, record, most_shards=most),
         fingerprint=entry.key,
-        basis=Basis(canonical=canonical, request=request, cluster=cluster, record=record),
+        basis=Basis(canonical=near.canonical, request=request, cluster=cluster, record=record),
     )

@@ -24,7 +24,7 @@ from fastplan.spec.vocabulary import KERNEL_INDEX, KERNELS, SHARDING_TYPE_INDEX,
 
 # More shards than any plan has, and few enough to hold in memory.
 MOST_SHARDS = 2**24
-# The core looks for the width of column-wise shards one by one.
+# No table is wider; the core cuts none that is.
 MOST_COLUMNS = 2**20
 
 Runs = tuple[tuple[int, int], ...]  # (count, size)
@@ -131,14 +131,20 @@ def _expanded(runs: Runs) -> NDArray[np.int64]:
 
 
 def layout_of(
-    request: Request, cluster: Cluster, record: PlanRecord, *, device: str | None = None
+    request: Request,
+    cluster: Cluster,
+    record: PlanRecord,
+    *,
+    device: str | None = None,
+    most_shards: int = MOST_SHARDS,
 ) -> Layout:
     """Where a record's shards lie, tables in the record's order.
 
     `device` is the kind of the ranks' devices; None is the usual one for the request. Raises
-    BadRecord when the record does not belong to the request, and OutOfRange as the core does.
+    BadRecord when the record does not belong to the request or has more than `most_shards`, and
+    OutOfRange as the core does.
     """
-    chosen, space = chosen_space(request, record)
+    chosen, space = chosen_space(request, record, most_shards)
     shards = _shards(chosen.tables, space, record, len(cluster.rank_hbm))
     ends = np.cumsum(table_shards(space)).tolist()
     return Layout(
@@ -166,11 +172,13 @@ def layout_of(
     )
 
 
-def chosen_space(request: Request, record: PlanRecord) -> tuple[Request, SearchSpace]:
+def chosen_space(
+    request: Request, record: PlanRecord, most_shards: int = MOST_SHARDS
+) -> tuple[Request, SearchSpace]:
     """A record's options alone, in its order; their shards are right, whatever cache sizes are.
 
-    Raises BadRecord when the record does not belong to the request, and OutOfRange as the core
-    does.
+    Raises BadRecord when the record does not belong to the request or has more than `most_shards`,
+    and OutOfRange as the core does.
     """
     for table in request.tables:
         if table.dim > MOST_COLUMNS:
@@ -185,8 +193,8 @@ def chosen_space(request: Request, record: PlanRecord) -> tuple[Request, SearchS
     )
     chosen = narrowed(request, as_asked)
     space = estimate(chosen)
-    if (shards := int(space.run_count.sum())) > MOST_SHARDS:
-        raise BadRecord(f"it has {shards} shards, over {MOST_SHARDS}")
+    if (shards := int(space.run_count.sum())) > most_shards:
+        raise BadRecord(f"it has {shards} shards, over {most_shards}")
     return chosen, space
 
 

@@ -124,6 +124,21 @@ def wide_tables(store: Store, entry: Entry) -> None:
         put(store, near(entry, tables={**tables, field: {"all": value}}), number)
 
 
+def many_shards(store: Store, entry: Entry) -> None:
+    """Tables that are cut into more columns than any has."""
+    document = json.loads(request_bytes(entry))
+    tables = {**document["tables"], "dim": {"all": 1 << 20}, "min_partition": {"all": 4}}
+    record = PlanRecord.unpack(entry.payload)
+    kind = SHARDING_TYPE_INDEX["column_wise"]
+    for number, ranks in enumerate((0, 1 << 22)):
+        cut = replace(
+            record,
+            sharding_type=np.full(len(record.table), kind, np.uint8),
+            ranks=np.zeros(ranks, np.int32),
+        )
+        put(store, replace(near(entry, tables=tables), payload=cut.pack()), number)
+
+
 def bombs(store: Store, entry: Entry) -> None:
     """A few kB that unpack to as much as they like."""
     put(store, _with_request(entry, b'{"tables":[' + b"[]," * 20_000_000 + b"[]]}"), 1)
@@ -228,6 +243,7 @@ WAYS = {
         many_tables,
         many_ranks,
         wide_tables,
+        many_shards,
         bombs,
         bad_certificates,
         one_slow_rank,

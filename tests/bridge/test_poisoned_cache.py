@@ -35,7 +35,7 @@ def test_a_poisoned_cache_gives_torchrecs_plan_all_the_same(tmp_path, entry, bes
     assert run.rating == best
 
 
-@pytest.mark.parametrize("way", ["bombs", "huge_files", "many_ranks", "many_tables"])
+@pytest.mark.parametrize("way", ["bombs", "huge_files", "many_ranks", "many_shards", "many_tables"])
 def test_a_poisoned_cache_costs_little_memory(tmp_path, entry, way):
     store = DirectoryStore(tmp_path)
     poison.WAYS[way](store, entry)

@@ -125,3 +125,18 @@ def test_widths_that_would_be_looked_for_all_day_are_refused(kind):
     wide = table("t", 4, (1 << 20) + 7)
     with pytest.raises(OutOfRange, match="columns"):
         estimate(request([wide], 8, 4, (kind,)))
+
+
+def narrowest(dim, smallest):
+    """TorchRec's loop: the first width that divides the table and is a multiple of 4."""
+    fits = (w for w in range(smallest, dim) if dim % w == 0 and w % 4 == 0)
+    return next(fits, dim)
+
+
+def test_column_wise_shards_are_as_narrow_as_torchrec_cuts_them():
+    draw = random.Random(11)
+    cases = [(draw.randrange(1, 4000), draw.choice([0, 1, 4, 30, 128, 500])) for _ in range(400)]
+    for dim, least in [*cases, (1 << 20, 4), ((1 << 20) - 3, 4), (1 << 20, 0)]:
+        ((count, _, width),) = runs(space_of(10, dim, 4, ("column_wise",), min_partition=least))
+        assert width == narrowest(dim, least or 128)
+        assert count * width == dim
