@@ -164,16 +164,12 @@ class Following:
         improved = planner._fastplan.optimization is not None
         if space.extraction.estimators.custom or not rated or improved:
             return None
-        columns = self._replan.quick_space()
-        if columns is None:
+        found = self._replan.quick_plan()
+        if found is None or not self._good_enough(found[1].rating, space, cluster):
             return None
+        problem, point, self._run.replan = found
         partial = EstimatedSpace(space.request, space.extraction, space.enumerator)
-        partial.columns = columns
-        problem = Problem(columns, cluster)
-        found = self._replan.quick(problem)
-        if found is None or not self._good_enough(found[0].rating, space, cluster):
-            return None
-        point, self._run.replan = found
+        partial.columns = problem.space
         outcome = Outcome()
         outcome.take(partial, point.options, point.ranks, point.rating)
         return outcome
@@ -239,6 +235,7 @@ class Following:
         if self._replanning.asked and use.report.status == "off":
             use.expect(cluster)
         use.keep(outcome, cluster)
+        self._run.cache = use.report
 
 
 def _numbers(problem: Problem, record: PlanRecord) -> Options:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from fastplan.cache.fingerprint import canonical_request, fingerprint
 from fastplan.cache.plan_cache import CacheReport, PlanCache
@@ -10,6 +11,7 @@ from fastplan.core.objectives import NO_OBJECTIVES
 from fastplan.core.optimize import OptimizeSettings
 from fastplan.core.problem import Problem
 from fastplan.core.record import PlanRecord
+from fastplan.core.solve import OutOfRange
 from fastplan.offline.plan import Laps, Planned, certificate_of, keep, keyed, searched, shortage_of
 from fastplan.plans.plan import Plan
 from fastplan.replan.policy import ReplanPolicy
@@ -37,28 +39,23 @@ def replan_job(
         raise CannotPlan("a plan can't follow another and keep other objectives, pins or groups")
     laps = Laps()
     replan = Replan(job.request, job.cluster, previous, policy)
-    job = keyed(job, optimization)
     laps.end("request")
+    if optimization is None and (planned := _quick(job, replan, cache, laps)) is not None:
+        return planned
+    job = keyed(job, optimization)
     space, solution, optimized = searched(job, optimization, laps)
     best = solution if optimized is None or not optimized.found else optimized
     scratch = Scratch(best.options, best.ranks, best.rating) if best.found else None
     found = replan.after(Problem(space, job.cluster), scratch)
     if not isinstance(found, str) and found[1].followed:
         # One that does not follow is the plan from scratch, under that one's key.
-        job = replace(job, context={**job.context, "replan": policy.describe()})
-    canonical = canonical_request(
-        job.request, job.search, ranks=len(job.cluster.rank_hbm), context=job.context
-    )
-    key = fingerprint(canonical)
+        job = _following(job, policy)
     laps.end("replan")
-    planned = Planned(
-        job=job,
-        canonical=canonical,
-        key=key,
-        cache=_report(job, cache, key, canonical),
-        record=None,
+    planned = _planned(
+        job,
+        cache,
+        laps,
         proposals=solution.proposals,
-        seconds=laps.seconds,
         lower_bound=None if optimized is None else optimized.lower_bound,
         certificate=certificate_of(job, space, optimized, optimization),
         optimized=optimized,
@@ -71,6 +68,42 @@ def replan_job(
     keep(planned, cache)
     laps.end("cache")
     return planned
+
+
+def _quick(job: Job, replan: Replan, cache: PlanCache | None, laps: Laps) -> Planned | None:
+    """A plan that needs none from scratch to be judged by; None where there is none."""
+    try:
+        found = replan.quick_plan()
+    except OutOfRange as error:
+        raise CannotPlan(str(error)) from error
+    laps.end("replan")
+    if found is None:
+        return None
+    problem, point, report = found
+    record = PlanRecord.of(problem.space, point.options, point.ranks, point.rating)
+    planned = _planned(_following(job, replan.policy), cache, laps, record=record, replan=report)
+    keep(planned, cache)
+    laps.end("cache")
+    return planned
+
+
+def _following(job: Job, policy: ReplanPolicy) -> Job:
+    return replace(job, context={**job.context, "replan": policy.describe()})
+
+
+def _planned(job: Job, cache: PlanCache | None, laps: Laps, **results: Any) -> Planned:
+    canonical = canonical_request(
+        job.request, job.search, ranks=len(job.cluster.rank_hbm), context=job.context
+    )
+    key = fingerprint(canonical)
+    return Planned(
+        job=job,
+        canonical=canonical,
+        key=key,
+        cache=_report(job, cache, key, canonical),
+        seconds=laps.seconds,
+        **{"record": None, **results},
+    )
 
 
 def _report(job: Job, cache: PlanCache | None, key: str, canonical: bytes) -> CacheReport:

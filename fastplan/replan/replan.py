@@ -125,6 +125,19 @@ class Replan:
         """What ranks hold of the request's tables."""
         return held_columns(self.request.tables, self._columns, by_key(self.before))
 
+    def quick_plan(self) -> tuple[Problem, Point, ReplanReport] | None:
+        """A plan that needs no plan from scratch to be judged, and the problem it is one of.
+
+        None where there is none. For searches that rate plans by their largest rank, and that
+        nothing improves on. Raises OutOfRange and CostError like estimate().
+        """
+        columns = self.quick_space()
+        if columns is None:
+            return None
+        problem = Problem(columns, self.cluster)
+        found = self.quick(problem)
+        return None if found is None else (problem, *found)
+
     def quick_space(self) -> SearchSpace | None:
         """The search space of the old options alone, but for tables that have changed.
 
