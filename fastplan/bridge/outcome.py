@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from fastplan.bridge.space import Space
+from fastplan.bridge.space import ChosenOptions, Space
 from fastplan.core.record import PlanRecord
 from fastplan.core.solution import Options, PlanCount, ProposerReport
 
@@ -47,6 +47,6 @@ class Outcome:
     def take(self, space: Space, options: Options, ranks: Any, rating: float) -> None:
         """Goes on with this plan, given as options of the space and the ranks of their shards."""
         self.found, self.rating = True, rating
-        self.best_plan = lambda: space.chosen_options(options, ranks)
+        self.best_plan = ChosenOptions(space, options, ranks)
         self.sharding_plan = lambda topology: space.sharding_plan(options, ranks, topology)
         self.record = lambda: PlanRecord.of(space.columns, options, ranks, rating)

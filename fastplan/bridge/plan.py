@@ -23,6 +23,14 @@ from fastplan.spec.request import Table
 from fastplan.spec.vocabulary import KERNELS, SHARDING_TYPES, UNIFORM_TYPES
 
 
+def chosen_runs(space: SearchSpace, options: Any) -> tuple[Any, Any]:
+    """The runs of some options, one option after the other, and how many each of them has."""
+    end = space.option_run_begin[options + 1]
+    number = end - space.option_run_begin[options]
+    last = np.cumsum(number)
+    return np.arange(last[-1]) + np.repeat(end - last, number), number
+
+
 class PlanBuilder:
     """Turns chosen options and ranks into ParameterShardings on one topology."""
 
@@ -70,16 +78,14 @@ class PlanBuilder:
     def _sizes(self, options: Any) -> Iterator[list[tuple[int, int]]]:
         """The shards of each option, rows and columns."""
         space = self._space
-        first, end = space.option_run_begin[options], space.option_run_begin[options + 1]
-        number = end - first
-        last = np.cumsum(number)
-        runs = np.arange(last[-1]) + np.repeat(end - last, number)
+        runs, number = chosen_runs(space, options)
         count = space.run_count[runs]
         rows, cols = (
             np.repeat(sizes[runs], count).tolist() for sizes in (space.run_rows, space.run_cols)
         )
         shards = [*zip(rows, cols, strict=True)]
-        return (shards[a:b] for a, b in pairwise([0, *np.cumsum(count)[last - 1].tolist()]))
+        last = np.cumsum(number) - 1
+        return (shards[a:b] for a, b in pairwise([0, *np.cumsum(count)[last].tolist()]))
 
     def _sharding(
         self, table: int, kind: str, kernel: str, sizes: list[tuple[int, int]], ranks: list[int]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
@@ -54,6 +54,18 @@ def place(chosen: list[ShardingOption], ranks: Any) -> list[ShardingOption]:
         for number, shard in enumerate(option.shards):
             shard.rank = number if uniform else next(waiting)
     return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenOptions:
+    """How to make the options of a plan; their objects cost nothing until they are made."""
+
+    space: Space
+    options: Any
+    ranks: Any
+
+    def __call__(self) -> list[ShardingOption]:
+        return self.space.chosen_options(self.options, self.ranks)
 
 
 class Choice(NamedTuple):
@@ -130,7 +142,8 @@ class EstimatedSpace:
         return EstimatedSpace(request, self.extraction, self.enumerator, tuple(origins))
 
     @cached_property
-    def _table_of_option(self) -> Any:
+    def table_of_option(self) -> Any:
+        """The number of the table that each option is of."""
         begin = self.columns.table_option_begin
         return np.repeat(np.arange(self.columns.tables), np.diff(begin))
 
@@ -139,14 +152,14 @@ class EstimatedSpace:
             return self._builder.all()
 
     def chosen_options(self, options: Any, ranks: Any) -> list[ShardingOption]:
-        tables = self._table_of_option
+        tables = self.table_of_option
         with collector.paused():
             chosen = [self._builder.of_table(int(tables[o]), [int(o)])[0] for o in options]
             return place(chosen, ranks)
 
     def sharding_plan(self, options: Any, ranks: Any, topology: Any) -> ShardingPlan:
         builder = PlanBuilder(self.columns, self.request.tables, self.origins, topology)
-        return builder.build(self._table_of_option, options, ranks)
+        return builder.build(self.table_of_option, options, ranks)
 
 
 class ObjectSpace:

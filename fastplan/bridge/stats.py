@@ -15,7 +15,7 @@ from torchrec.distributed.planner.stats import EmbeddingStats
 from torchrec.distributed.planner.types import PlanDebugStats, Topology
 from torchrec.distributed.types import ShardingPlan
 
-from fastplan.bridge import collector, hooks
+from fastplan.bridge import collector, hooks, stats_table
 from fastplan.bridge.cluster import copied
 from fastplan.bridge.lazy import LazyList
 from fastplan.bridge.run import Run
@@ -61,17 +61,22 @@ def log_plan(planner: Any, run: Run, plan: ShardingPlan, sharders: list[Any]) ->
 
     with run.phase("stats"):
         for each in planner._stats:
-            log(each, run, known, arguments)
+            log(each, run, known, arguments, planner._fastplan.best_plan)
 
 
 def log(
-    stats: Any, run: Run, known: dict[str, Any], arguments: Callable[..., dict[str, Any]]
+    stats: Any,
+    run: Run,
+    known: dict[str, Any],
+    arguments: Callable[..., dict[str, Any]],
+    best_plan: Any,
 ) -> None:
-    """Lets the statistics log a plan.
+    """Lets the statistics log a plan. `best_plan` has its options, or makes them.
 
     TorchRec's own go to a logger at level INFO, which is off unless a job turns it on. Nobody
     hears them then, and their table is written when it is first read. Where somebody does, the
-    plans are counted only as far as that takes no longer than planning.
+    plans are counted only as far as that takes no longer than planning, and the table is written
+    without the options as objects, if it can be.
     """
     if not _is_stock(stats):
         with collector.resumed():
@@ -80,7 +85,10 @@ def log(
     if torchrec_stats.logger.isEnabledFor(logging.INFO) or not hooks.does_nothing(
         torchrec_stats.EventLoggingHandler.log_event
     ):
-        stats.log(**arguments(known, run.logged_plans))
+        if stats_table.can_write(stats, best_plan, known):
+            stats_table.write(stats, best_plan, {**known, "num_plans": run.logged_plans()})
+        else:
+            stats.log(**arguments(known, run.logged_plans))
         return
     present = stats._stats_table
     is_unread = isinstance(present, LazyList) and not present.is_built
