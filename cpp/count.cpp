@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <unordered_set>
+#include <utility>
 
 #include "tracker.h"
 
@@ -139,27 +141,35 @@ PlanCount count_plans(const Problem& problem, const SearchSettings& settings,
   Tracker<Feasibility> tracker(problem);
   std::unordered_set<ProposalKey, ProposalKeyHash> seen;
   Poll poll(settings.interrupted);
+  // Proposals that only an attempt can tell, with their proposer. Placing some of them would not
+  // finish the count: where there are too many, none is placed. Without a limit none has to wait.
+  const bool limited = placements < std::numeric_limits<std::int64_t>::max();
+  std::vector<std::pair<std::size_t, std::vector<std::int32_t>>> waiting;
+  const auto can_place = [&](std::span<const std::int32_t> options) {
+    poll.after(kPlacing * static_cast<std::int64_t>(options.size()));
+    return partitioner.can_place(options);
+  };
   for (const auto& proposer : settings.proposers) {
     auto& plans = count.plans.emplace_back(0);
     const auto sequence = make_sequence(problem, proposer, settings.interrupted);
     sequence->walk([&](std::int64_t, auto changed, auto options) {
-      const auto tables = static_cast<std::int64_t>(options.size());
-      poll.after(tables);
+      poll.after(static_cast<std::int64_t>(options.size()));
       tracker.follow(*sequence, changed, options);
       if (!seen.insert(tracker.key()).second) return true;
       const auto plain = tracker.state().answer();
       if (plain) {
         plans += *plain;
-      } else if (placements > 0) {
-        --placements;
-        poll.after(kPlacing * tables);
-        plans += partitioner.can_place(options);
-      } else {
-        ++count.undecided;
+      } else if (!limited) {
+        plans += can_place(options);
+      } else if (++count.undecided <= placements) {
+        waiting.emplace_back(count.plans.size() - 1, std::vector(options.begin(), options.end()));
       }
       return true;
     });
   }
+  if (count.undecided > placements) return count;
+  for (const auto& [proposer, options] : waiting) count.plans[proposer] += can_place(options);
+  count.undecided = 0;
   return count;
 }
 

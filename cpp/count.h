@@ -54,7 +54,7 @@ struct PlanCount {
   std::int64_t undecided = 0;       // proposals that may be feasible too
 };
 
-// Places at most so many proposals to find out; the others are undecided. Throws Interrupted.
+// Places proposals to find out, if so many are enough; otherwise none. Throws Interrupted.
 PlanCount count_plans(const Problem& problem, const SearchSettings& settings,
                       std::int64_t placements);
 

@@ -35,7 +35,7 @@ class Outcome:
     proposals: int = 0
     evaluated: int = 0
     plans: Callable[[], int] = int  # feasible proposals
-    some_plans: Callable[[int], PlanCount] | None = None  # the same, by placing at most so many
+    some_plans: Callable[[int], PlanCount] | None = None  # the same, if placing so many is enough
     reports: Callable[[], tuple[ProposerReport, ...]] = tuple  # what each proposer did
     record: Callable[[], PlanRecord] | None = None  # the plan as plain data, where it can be
     search_seconds: float = 0.0

@@ -57,9 +57,9 @@ class Run:
     def logged_plans(self) -> int:
         """The number of plans for a table that is logged at once.
 
-        Counting may take longer than planning, where many proposals just fit or just don't. It ends
-        when as many were placed as the search has placed, and a few more: the number is then
-        AtLeast. `plans` is exact all the same.
+        Counting may take longer than planning, where many proposals just fit or just don't. If more
+        of them had to be placed than the search has placed, and a few more, none is: the number is
+        then AtLeast. `plans` is exact all the same.
         """
         if isinstance(self._plans, int) or self._some_plans is None:
             return self.plans
@@ -96,7 +96,7 @@ class Run:
         plans: int | Callable[[], int],
         some_plans: Callable[[int], PlanCount] | None = None,
     ) -> None:
-        """The number of plans, or how to find out; and how to by placing at most so many."""
+        """The number of plans, or how to find out; and how to if placing so many is enough."""
         self._plans, self._some_plans = plans, some_plans
 
     def bound_plans(self, bound: float | Callable[[], float | None] | None) -> None:

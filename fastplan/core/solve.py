@@ -33,7 +33,7 @@ from fastplan.spec.vocabulary import (
 
 OutOfRange = _native.OutOfRange
 
-_ALL_PLACEMENTS = 2**62
+_ALL_PLACEMENTS = 2**63 - 1  # no limit
 
 _TABLE_DTYPES: dict[str, Any] = {
     "rows": np.int64,
@@ -184,7 +184,7 @@ def count_plans(problem: Problem, search: Search) -> tuple[int, ...]:
 
 
 def count_some_plans(problem: Problem, search: Search, placements: int) -> PlanCount:
-    """The same in bounded time: places at most so many proposals."""
+    """The same in bounded time: places proposals if so many are enough, and none otherwise."""
     plans, undecided = _native.count_plans(problem.columns(), search_settings(search), placements)
     return PlanCount(sum(plans), undecided)
 

@@ -54,3 +54,18 @@ def test_counting_some_plans_counts_none_too_many(placements):
         if not some.undecided:
             assert some.plans == plans, seed
     assert undecided > 0
+
+
+@pytest.mark.parametrize("placements", [1, 20])
+def test_no_proposal_is_placed_for_a_count_that_would_not_be_finished(placements):
+    finished = 0
+    for seed in range(400):
+        problem, search = random_problem(seed)
+        plain = count_some_plans(problem, search, 0)
+        some = count_some_plans(problem, search, placements)
+        if plain.undecided > placements:
+            assert some == plain, seed
+        else:
+            assert some.undecided == 0, seed
+            finished += plain.undecided > 0
+    assert finished > 0
