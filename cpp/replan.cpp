@@ -143,17 +143,14 @@ class Replanner {
       const double hot = kHot[static_cast<std::size_t>(round) % kHot.size()];
       const Cooling cooling{hot, hot * kCooling, std::min(each, settings_.moves - made), aim.step,
                             Lowers::cost};
-      made += at_least_one(annealer.run(cooling, aim.cost, allowed_, [this] { return stopped(); }));
+      const auto more = annealer.run(cooling, aim.cost, allowed_, [this] { return stopped(); });
       annealer.swap_best(best);
+      if (more == 0) break;  // nothing costs anything, so no plan is better
+      made += more;
     }
     result_.moves += made;
     return best;
   }
-
-  // A round may end before its first move, and find nothing: where sums in fixed point meet the
-  // target and the rating, summed in another order, is above it by its last bit. Such rounds must
-  // use up the budget all the same.
-  static std::int64_t at_least_one(std::int64_t moves) { return std::max<std::int64_t>(moves, 1); }
 
   // One start's way to plans that cost at most the target and move less and less.
   struct Descent {
@@ -181,7 +178,8 @@ class Replanner {
     for (std::size_t round = 0; made < settings_.moves && !stopped(); ++round) {
       Descent& descent = next(descents, round);
       if (descent.found && descent.present.moved <= bytes_.least()) break;
-      made += at_least_one(descend(annealer, descent, std::min(each, settings_.moves - made)));
+      const auto more = descend(annealer, descent, std::min(each, settings_.moves - made));
+      made += std::max<std::int64_t>(more, 1);
     }
     result_.moves += made;
     const Descent& best = best_of(descents);
@@ -239,6 +237,11 @@ class Replanner {
       descent.found = true;
       descent.part *= kDearer;
     } else {
+      // What misses the target by its last bit would end every round at once: look below it.
+      if (made == 0 && !found.empty()) {
+        target_ = std::max<std::int64_t>(found.cost - 1, 0);
+        allow(target_);
+      }
       ++descent.turn;
       if (!descent.found) descent.present = annealer.present();
       descent.part *= kCheaper;

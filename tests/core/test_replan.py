@@ -2,13 +2,13 @@
 
 import math
 import random
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 
 from fastplan.core import _native
-from fastplan.core.problem import Problem
+from fastplan.core.problem import Problem, SearchSpace
 from fastplan.core.record import PlanRecord
 from fastplan.core.replan import ReplanSettings, best_ratings, fewest_bytes, moved_bytes
 from fastplan.core.solve import OutOfRange, estimate, request_columns, solve, verify_plan
@@ -267,3 +267,41 @@ def test_columns_of_the_wrong_kind_are_named():
 def test_settings_are_checked(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         ReplanSettings(**wrong)
+
+
+@pytest.mark.parametrize("moves", [0, 6_000])
+def test_a_rating_that_is_missed_by_its_last_bit_is_missed(moves):
+    problem, held = followed(tables_of(13))
+    scratch = solve(problem, DEFAULT_SEARCH)
+    # The time is for a search that would not end.
+    settings = ReplanSettings(move_budget=moves, time_budget=60.0)
+    for limit, reached in ((scratch.rating, True), (math.nextafter(scratch.rating, 0), False)):
+        found = fewest_bytes(problem, held, rating=limit, budget=0.0, settings=settings)
+        assert found.stopped_by == "moves"
+        assert found.points[0].found == reached
+        assert not reached or found.points[0].rating <= limit
+
+
+def test_a_plan_is_found_below_one_that_misses_the_rating_by_its_last_bit():
+    problem, held = followed(tables_of(13))
+    better = best_ratings(problem, held, budgets=[1.0], settings=SHORT).points[0].rating
+    scratch = solve(problem, DEFAULT_SEARCH)
+    assert better < scratch.rating
+    limit = math.nextafter(scratch.rating, 0)
+    settings = replace(SHORT, time_budget=60.0)
+    found = fewest_bytes(problem, held, rating=limit, budget=1.0, settings=settings)
+    assert found.stopped_by == "moves"
+    assert found.points[0].found
+    assert found.points[0].rating <= limit
+    assert found.points[0].moved > 0
+
+
+def test_tables_that_cost_nothing_stay_and_the_search_ends():
+    problem, held = followed(tables_of(13))
+    costs = [f.name for f in fields(SearchSpace) if f.name.endswith(("_compute", "_comms"))]
+    free = {name: np.zeros_like(getattr(problem.space, name)) for name in costs}
+    problem = Problem(replace(problem.space, **free), problem.cluster)
+    settings = replace(SHORT, time_budget=60.0)
+    found = best_ratings(problem, held, budgets=[0.0, 1.0], settings=settings)
+    assert found.stopped_by == "moves"
+    assert [(point.rating, point.moved) for point in found.points] == [(0.0, 0)] * 2
