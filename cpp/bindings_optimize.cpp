@@ -150,7 +150,7 @@ py::dict bound_columns(const py::dict& problem_columns, const py::dict& settings
     };
     search.bound_averages(upper, evaluations, stopped);
     search.bound_packing(upper, knapsacks, stopped);
-    certificate = search.certificate();
+    certificate = search.checked();
     most = search.relaxation().most();
   }
   if (interrupted) throw py::error_already_set();

@@ -121,8 +121,9 @@ Relaxation::Ends Relaxation::allowed(double largest) const {
 }
 
 // What the multipliers prove of plans with U in the slab and below `ceiling`, after all rounding;
-// and how that changes with the multipliers.
-double Relaxation::evaluate(const Slab& slab, double ceiling, const Ends& ends, Slab* slope) const {
+// and how that changes with the multipliers. `rounding` is a part of what is added up.
+double Relaxation::evaluate(const Slab& slab, double ceiling, const Ends& ends, Slab* slope,
+                            double rounding) const {
   const double edge = slab.uniform > 0 ? std::min(slab.high, ceiling) : slab.low;
   double sum = -slab.uniform * edge;
   double size = std::fabs(sum);
@@ -153,12 +154,13 @@ double Relaxation::evaluate(const Slab& slab, double ceiling, const Ends& ends, 
     for (int m = 0; m < 3; ++m) slope->memory[m] = used[m] - capacity_[m];
     slope->uniform = uniform - edge;
   }
-  return sum - kRounding * size;
+  return sum - rounding * size;
 }
 
-double Relaxation::proven(const Slab& slab, double threshold) const {
+double Relaxation::proven(const Slab& slab, double threshold, double rounding) const {
   const double ceiling = threshold * (1 + kRounding);
-  return evaluate(slab, ceiling, allowed(ceiling - slab.low), nullptr) * (1 - kRounding);
+  const auto ends = allowed(ceiling - slab.low);
+  return evaluate(slab, ceiling, ends, nullptr, rounding) * (1 - kRounding);
 }
 
 // Leaves the best multipliers in `slab`. Ends early above `enough`, or when `hopeless` is out of

@@ -42,7 +42,7 @@ class Relaxation {
                       const std::function<bool()>& stopped) const;
 
   // What a slab's multipliers prove of plans rated below `threshold`.
-  double proven(const Slab& slab, double threshold) const;
+  double proven(const Slab& slab, double threshold, double rounding = kRounding) const;
 
   // By option: whether a plan rated below `upper` can have it, as far as the slabs tell.
   std::vector<std::uint8_t> useful(std::span<const Slab> slabs, double upper) const;
@@ -57,7 +57,8 @@ class Relaxation {
   OptionRow row_of(const Option& option, std::int32_t number) const;
   void keep_leading(std::span<const OptionRow> own);
   Ends allowed(double largest) const;
-  double evaluate(const Slab& slab, double ceiling, const Ends& ends, Slab* slope) const;
+  double evaluate(const Slab& slab, double ceiling, const Ends& ends, Slab* slope,
+                  double rounding = kRounding) const;
   double maximise(Slab& slab, double ceiling, const Ends& ends, double enough, double hopeless,
                   Effort& effort) const;
 

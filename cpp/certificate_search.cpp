@@ -19,6 +19,9 @@ constexpr double kClose = 2e-4;
 // Nor is this part of the gap there was.
 constexpr double kCloser = 0.1;
 constexpr std::int64_t kEvaluationsPerSlab = 2000;
+// Whoever checks a proof leaves this much of what is added up to rounding: once for the price of
+// each option, twice for the sum of all. It counts where memory is worth far more than the rating.
+constexpr double kCheckRounding = 3 * kRounding;
 
 }  // namespace
 
@@ -161,6 +164,17 @@ void BoundSearch::keep(std::vector<Proven> slabs, double rating) {
     next.slabs.push_back(std::move(proven.slab));
   }
   if (next.value > certificate_.value) certificate_ = std::move(next);
+}
+
+Certificate BoundSearch::checked() const {
+  Certificate given = certificate_;
+  for (const auto& slab : given.slabs) {
+    if (!slab.reward.empty()) continue;
+    const double least = relaxation_.proven(slab, given.threshold, kCheckRounding);
+    given.value = std::min(given.value, least * (1 - kClearance));
+  }
+  given.value = std::max(given.value, 0.0);
+  return given;
 }
 
 }  // namespace fastplan

@@ -29,6 +29,8 @@ class BoundSearch {
   bool packing_worthwhile() const { return packing_.worthwhile(); }
 
   const Certificate& certificate() const { return certificate_; }
+  // The same for others, with no more than they find when they check it.
+  Certificate checked() const;
   // The slabs by averages, whatever the certificate is made of.
   std::span<const Slab> average_slabs() const { return average_slabs_; }
 

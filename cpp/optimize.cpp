@@ -74,7 +74,7 @@ class Optimizer {
       take_results();
       quota = std::min(quota * kGrowth, kLongestRound);
     }
-    result_.certificate = bounds_.certificate();
+    result_.certificate = bounds_.checked();
     return std::move(result_);
   }
 

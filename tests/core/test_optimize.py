@@ -112,6 +112,16 @@ def test_tables_of_a_tower_stay_on_one_host():
     assert all(len(own) <= 1 for own in hosts.values())
 
 
+@pytest.mark.parametrize("kind", ["table_row_wise", "table_column_wise"])
+@pytest.mark.parametrize("count", [4, 6, 8])
+def test_a_heavy_tower_is_not_split_for_lighter_tables_beside_it(count, kind):
+    tables = [
+        made._replace(tower="a" if 2 * i >= count else None)
+        for i, made in enumerate(uneven_tables(count))
+    ]
+    checked(problem_of(tables, (kind,)))
+
+
 @pytest.mark.parametrize("others", [("row_wise",), ("row_wise", "table_row_wise")])
 @pytest.mark.parametrize("own", [("grid_shard",), ("grid_shard", "row_wise")])
 def test_a_grid_in_a_tower_is_kept_and_not_called_optimal(own, others):

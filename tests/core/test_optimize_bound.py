@@ -1,6 +1,7 @@
 """Bounds are true, and a certificate that was made up proves nothing."""
 
 import math
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +19,7 @@ from fastplan.core.optimize import (
 )
 from fastplan.core.problem import Problem
 from fastplan.core.solve import estimate, solve
+from tests.plans.samples import cluster_of
 from tests.problems import ALL_TYPES, DEFAULT_SEARCH, request, small_problem, table
 
 
@@ -201,3 +203,39 @@ def test_uneven_ranks_towers_and_grids_have_bounds():
         found = optimize(problem, DEFAULT_SEARCH, settings)
         assert 0 < found.lower_bound <= found.rating, kind
         assert check_bound(problem, found.certificate) == found.lower_bound, kind
+
+
+def dear_memory(seed):
+    """Tables of two options each, of which the slower one saves hardly any of the memory.
+
+    So a byte is worth much: all memory together up to some thousand times the rating.
+    """
+    rng = random.Random(seed)
+    ranks, count = rng.choice((2, 4, 8)), rng.choice((16, 24, 40))
+    tables = [table(f"t{i}", 1_000, 64) for i in range(count)]
+    space = estimate(request(tables, ranks, ranks, ("table_wise",)))
+    size = 10 ** rng.randint(6, 9)
+    hbm = np.array([[size + rng.randrange(10_000, 20_000), size] for _ in tables])
+    fast = np.array([rng.uniform(1, 2) for _ in tables])
+    cost = np.stack([fast, fast * (1 + np.array([rng.random() for _ in tables]))], axis=1)
+    nothing = np.zeros(2 * count)
+    columns = dict.fromkeys(("bwd_compute", "fwd_comms", "bwd_comms", "prefetch_compute"), nothing)
+    columns |= dict.fromkeys(("ddr", "ssd"), nothing.astype(np.int64))
+    columns |= {"hbm": hbm.ravel(), "fwd_compute": cost.ravel()}
+    space = replace(space, **{f"run_{name}": column for name, column in columns.items()})
+    half = int(hbm.sum()) // 2 // ranks  # every other table must be slow
+    cluster = replace(cluster_of(ranks, ranks), rank_hbm=(half,) * ranks)
+    return Problem(space, cluster)
+
+
+def test_bounds_are_proven_in_full_where_memory_is_dear():
+    dear = 0
+    for seed in range(40):
+        problem = dear_memory(seed)
+        first = lower_bound(problem, upper=1_000.0, knapsacks=0)
+        found = lower_bound(problem, upper=1.01 * first.value, knapsacks=0)
+        for bound in (first, found):
+            assert check_bound(problem, bound) == bound.value, seed
+        memory = sum(problem.cluster.rank_hbm)
+        dear += max(slab.memory[0] for slab in found.slabs) * memory > 200 * found.value
+    assert dear >= 10
