@@ -256,6 +256,28 @@ def test_a_custom_part_with_a_fingerprint_is_cached(cache, arguments):
     assert first == second
 
 
+class ChangingPerfModel(PerfModel):
+    """Rates plans otherwise than before, under the same fingerprint."""
+
+    factor = 1.0
+
+    def rate(self, plan: list[Any]) -> float:
+        return self.factor * super().rate(plan)
+
+
+def test_a_plan_that_a_python_perf_model_rates_otherwise_now_is_a_miss(cache):
+    def report(factor: float) -> Any:
+        perf_model = ChangingPerfModel(topology())
+        perf_model.factor = factor
+        return planned(cache, performance_model=perf_model)[1]
+
+    assert [report(factor).status for factor in (1.0, 1.0)] == ["miss", "hit"]
+    changed = report(1.5)
+    assert changed.status == "miss"
+    assert "its rating is another one now" in changed.reason
+    assert report(1.5).status == "hit"
+
+
 def test_scaled_up_caches_come_back_with_their_sizes(cache):
     histogram = torch.linspace(100, 1, 20)
 

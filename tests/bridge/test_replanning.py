@@ -32,6 +32,13 @@ def changed():
     return model({**{name: n for name, n in ROWS.items() if name != "t0"}, "new": 90_000})
 
 
+def planner_of(module):
+    """A planner that has planned the module."""
+    used = planner()
+    used.plan(module, SHARDERS)
+    return used
+
+
 FULL = ReplanPolicy(reference="scratch", slack=0.05, max_moved=0.3, move_budget=20_000)
 
 
@@ -112,6 +119,24 @@ def test_the_nearest_plan_of_the_cache_is_followed_and_the_result_is_kept(tmp_pa
     parity = planner(cache=tmp_path)
     parity.plan(changed(), SHARDERS)
     assert parity.last_run.cache.status == "miss"
+
+
+@pytest.mark.parametrize(("times", "quick"), [(1.9, True), (2.1, False)])
+def test_a_quick_plan_after_the_caches_is_at_most_twice_what_torchrec_reaches(
+    tmp_path, monkeypatch, times, quick
+):
+    rows = {f"t{i}": 20_000 * (i % 7 + 3) for i in range(40)}
+    policy = ReplanPolicy(max_moved=0.5, slack=0.2)
+    planner(cache=tmp_path).plan(model(rows), SHARDERS)
+    grown = model({**rows, "new": 1000})
+    alone = planner(previous=planner_of(model(rows)), replan=policy)
+    alone.plan(grown, SHARDERS)
+    reached = alone.last_run.rating / times
+    monkeypatch.setattr("fastplan.bridge.replanning.reachable_rating", lambda *_: reached)
+    used = planner(cache=tmp_path, replan=policy)
+    used.plan(grown, SHARDERS)
+    assert used.last_run.replan.followed
+    assert ("search" not in used.last_run.seconds) == quick
 
 
 def test_auto_without_a_plan_that_is_close_searches(tmp_path):

@@ -43,3 +43,15 @@ def test_a_plan_that_is_worse_is_refused_with_both_ratings():
 def test_a_search_with_a_time_out_promises_nothing():
     problem = small_problem()
     assert math.isinf(reachable_rating(problem, replace(DEFAULT_SEARCH, timeout_seconds=1.0)))
+
+
+@pytest.mark.parametrize("slack", [0.0, 0.25, 1.0])
+def test_the_slack_is_the_part_that_a_rating_may_be_above_and_no_more(slack):
+    problem = small_problem()
+    found = solve(problem, DEFAULT_SEARCH)
+    record = PlanRecord.of(problem.space, found.options, found.ranks, found.rating)
+    limit = reachable_rating(problem, DEFAULT_SEARCH) * (1 + slack)
+    check_reachable(replace(record, rating=limit), problem, DEFAULT_SEARCH, slack=slack)
+    above = replace(record, rating=limit * (1 + 1e-6))
+    with pytest.raises(BadRecord, match="own proposals reach"):
+        check_reachable(above, problem, DEFAULT_SEARCH, slack=slack)

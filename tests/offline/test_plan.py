@@ -2,16 +2,23 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from fastplan.cache.entry import decode, encode
 from fastplan.cache.plan_cache import PlanCache
 from fastplan.cache.stores import MemoryStore
+from fastplan.core import _native
 from fastplan.core.optimize import OptimizeSettings
+from fastplan.core.problem import Problem
+from fastplan.core.record import PlanRecord
+from fastplan.core.solve import estimate
 from fastplan.offline import plan
 from fastplan.offline.plan import plan_job
 from fastplan.spec.job import CannotPlan
 from fastplan.spec.lower import lower
 from fastplan.spec.model import TopologySpec
+from fastplan.spec.vocabulary import KERNEL_INDEX, SHARDING_TYPE_INDEX
 from tests.offline.samples import hardware, model
 
 
@@ -27,3 +34,46 @@ def test_an_optimized_plan_that_is_not_sound_is_neither_returned_nor_kept(change
     with pytest.raises(CannotPlan, match="not sound"):
         plan_job(job, PlanCache(store), settings)
     assert list(store.entries()) == []
+
+
+def kept(job):
+    """A cache with the job's plan, the plan, and a way to put another one in its place."""
+    cache = PlanCache(MemoryStore())
+    key = plan_job(job, cache).key
+    ((name, data),) = cache.store.read(key)
+    entry = decode(data)
+
+    def put(record):
+        made = replace(entry, payload=record.pack(), rating=record.rating)
+        cache.store.write(key, name, encode(made))
+
+    return cache, PlanRecord.unpack(entry.payload), put
+
+
+def test_a_stored_plan_is_taken_only_with_the_rating_that_it_has():
+    job = lower(model(topology=TopologySpec(hardware=hardware(), world_size=4)))
+    cache, record, put = kept(job)
+    assert plan_job(job, cache).cache.status == "hit"
+    put(replace(record, rating=0.9 * record.rating))
+    again = plan_job(job, cache)
+    assert again.cache.status == "miss"
+    assert "the rating is" in again.cache.reason
+    assert again.rating == record.rating
+
+
+def test_a_stored_plan_that_is_legal_but_worse_than_torchrecs_is_a_miss():
+    job = lower(model(topology=TopologySpec(hardware=hardware(), world_size=4)))
+    cache, record, put = kept(job)
+    space = estimate(job.request)
+    whole = space.option_type == SHARDING_TYPE_INDEX["table_wise"]
+    fused = space.option_kernel == KERNEL_INDEX["fused"]
+    options = np.flatnonzero(whole & fused).astype(np.int32)
+    ranks = np.zeros(len(options), np.int32)
+    columns = Problem(space, job.cluster).columns()
+    rating = _native.rate(columns, {"options": options, "ranks": ranks})
+    assert record.rating < rating < 9 * record.rating
+    put(PlanRecord.of(space, options, ranks, rating))
+    again = plan_job(job, cache)
+    assert again.cache.status == "miss"
+    assert "TorchRec's own proposals reach" in again.cache.reason
+    assert again.rating == record.rating

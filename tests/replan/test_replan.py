@@ -6,10 +6,14 @@ from dataclasses import replace
 import pytest
 
 from fastplan.core.problem import Problem
-from fastplan.core.solve import estimate, solve, verify_plan
+from fastplan.core.record import PlanRecord
+from fastplan.core.replan import best_ratings, fewest_bytes
+from fastplan.core.solve import estimate, request_columns, solve, verify_plan
+from fastplan.plans.movement import movement
+from fastplan.replan.held import by_key, held_columns
 from fastplan.replan.policy import ReplanPolicy
 from fastplan.replan.replan import Replan, Scratch
-from tests.plans.samples import cluster_of
+from tests.plans.samples import cluster_of, plan_for
 from tests.problems import ALL_TYPES, DEFAULT_SEARCH, request, table
 from tests.replan.test_difference import planned, tables_of
 
@@ -47,16 +51,39 @@ def test_other_objectives_keep_to_the_same_limits(objective):
     assert report.rating <= 1.05 * report.scratch_rating
 
 
-def test_a_better_rating_tells_when_it_has_paid():
-    report = after(CHANGED, policy=replace(POLICY, objective="rating"))
-    pays = report.moves.pays_back_after
-    assert pays is None or pays >= 0
+def staying_in_place(tables):
+    """The best that the tables come to where they are, and the seconds until new ones have come."""
+    asked, cluster = request(tables, 8, 4, ALL_TYPES), cluster_of(8, 4)
+    previous = planned(tables_of(13))
+    problem = Problem(estimate(asked), cluster)
+    held = held_columns(asked.tables, request_columns(asked), by_key(previous))
+    start = best_ratings(problem, held, budgets=[], settings=POLICY.settings).start
+    record = PlanRecord.of(problem.space, start.options, start.ranks, start.rating)
+    stays = plan_for(asked, cluster, DEFAULT_SEARCH, record)
+    return start.rating, movement(previous, stays).seconds
 
 
-def test_with_hardly_any_steps_left_payback_moves_no_more_than_the_best_rating():
-    best = after(CHANGED, policy=replace(POLICY, objective="rating"))
-    few = after(CHANGED, policy=replace(POLICY, objective="payback", remaining_steps=1, slack=9.0))
-    assert few.moved <= best.moved
+def test_a_better_rating_has_paid_when_the_steps_have_saved_what_moving_took():
+    report = after(CHANGED, policy=replace(POLICY, objective="rating", max_moved=1.0))
+    rating, seconds = staying_in_place(CHANGED)
+    saved_per_step = (rating - report.rating) / 1000  # ratings are milliseconds
+    assert saved_per_step > 0
+    assert report.moves.seconds > seconds
+    steps = (report.moves.seconds - seconds) / saved_per_step
+    assert report.moves.pays_back_after == pytest.approx(steps, rel=1e-9)
+
+
+def test_payback_moves_more_the_more_steps_are_left():
+    free = replace(POLICY, slack=9.0, max_moved=1.0)
+    best = after(CHANGED, policy=replace(free, objective="rating"))
+    few, many = (
+        after(CHANGED, policy=replace(free, objective="payback", remaining_steps=steps))
+        for steps in (1, 10**9)
+    )
+    assert few.moved == few.least
+    assert few.moved < many.moved
+    assert few.rating > many.rating
+    assert many.rating <= 1.02 * best.rating
 
 
 def test_the_frontier_falls_as_more_moves():
@@ -83,6 +110,46 @@ def test_a_policy_that_cannot_be_met_gives_the_plan_from_scratch_and_both_figure
     assert report.moved == report.scratch_moved
 
 
+def test_slack_is_how_far_above_the_plan_from_scratch_a_rating_may_be():
+    tight = replace(POLICY, max_moved=0.0, slack=0.0, move_budget=2_000)
+    report = after(tables_of(13), ranks=12, policy=tight)
+    assert not report.followed
+    # Nothing but what must move: what that comes to is how much slack it takes.
+    stays = after(tables_of(13), ranks=12, policy=replace(tight, slack=99.0))
+    assert stays.followed
+    assert stays.moved == stays.least
+    assert stays.rating > 1.01 * stays.scratch_rating
+    needed = stays.rating / stays.scratch_rating - 1
+    assert after(tables_of(13), ranks=12, policy=replace(tight, slack=1.001 * needed)).followed
+
+
+def efforts(monkeypatch, policy):
+    """The move budgets of all searches for a plan that meets the policy."""
+    budgets = []
+
+    def noted(*arguments, settings, **more):
+        if more["budget"] == policy.max_moved:
+            budgets.append(settings.move_budget)
+        return fewest_bytes(*arguments, settings=settings, **more)
+
+    monkeypatch.setattr("fastplan.replan.replan.fewest_bytes", noted)
+    return after(tables_of(13), ranks=12, policy=policy).followed, budgets
+
+
+def test_a_policy_is_met_with_its_move_budget_or_with_five_times_as_much(monkeypatch):
+    policy = replace(POLICY, max_moved=0.0, slack=0.0, move_budget=2_000)
+    assert efforts(monkeypatch, policy) == (False, [2_000, 10_000])
+    assert efforts(monkeypatch, replace(policy, slack=99.0)) == (True, [2_000])
+
+
+def test_new_tables_up_to_max_changed_are_no_reason_for_a_plan_from_scratch():
+    part = CHANGED[-1].bytes / sum(each.bytes for each in CHANGED)
+    assert after(CHANGED, policy=replace(POLICY, max_changed=part)).followed
+    report = after(CHANGED, policy=replace(POLICY, max_changed=0.999 * part))
+    assert not report.followed
+    assert "max_changed" in report.reason
+
+
 def test_a_model_that_is_mostly_new_is_planned_from_scratch():
     report = after([tables_of(13)[0], table("huge", 10_000_000, 64)])
     assert not report.followed
@@ -106,6 +173,53 @@ def test_small_changes_are_judged_without_a_plan_from_scratch():
     assert report.scratch_rating is None
     assert report.moved_part <= 0.05
     assert Replan(asked, cluster, previous, POLICY).quick_space() is None
+
+
+@pytest.mark.parametrize(("changed", "quick"), [(0, True), (4, True), (5, False), (6, False)])
+def test_a_tenth_of_the_tables_may_change_without_a_plan_from_scratch(changed, quick):
+    tables = tables_of(40)
+    previous = planned(tables)
+    for i in range(changed):
+        tables[i] = tables[i]._replace(perf_inputs=tables[i].perf_inputs * 1.1)
+    asked, cluster = request(tables, 8, 4, ALL_TYPES), cluster_of(8, 4)
+    space = Replan(asked, cluster, previous, ReplanPolicy()).quick_space()
+    assert (space is not None) == quick
+
+
+def test_a_quick_plan_may_be_uneven_by_the_slack():
+    tables = tables_of(40)
+    previous = planned(tables)
+    tables[3] = tables[3]._replace(perf_inputs=tables[3].perf_inputs * 1.1)
+    asked, cluster = request(tables, 8, 4, ALL_TYPES), cluster_of(8, 4)
+    policy = ReplanPolicy(slack=9.0, max_moved=0.0)
+    replan = Replan(asked, cluster, previous, policy)
+    found = replan.quick(Problem(replan.quick_space(), cluster))
+    assert found is not None
+    assert found[1].moved == 0
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("max_moved", 0.1),
+        ("slack", 0.2),
+        ("objective", "rating"),
+        ("remaining_steps", 5),
+        ("reference", "scratch"),
+        ("max_changed", 0.6),
+        ("move_budget", 1_000),
+        ("time_budget", 1.0),
+        ("seed", 1),
+    ],
+)
+def test_what_decides_the_plan_is_part_of_a_policys_key(field, value):
+    usual = ReplanPolicy()
+    assert replace(usual, **{field: value}).describe() != usual.describe()
+
+
+def test_the_old_numbers_of_ranks_and_the_frontier_are_no_part_of_a_policys_key():
+    policy = ReplanPolicy(rank_map=(1, 0, None), frontier=True)
+    assert policy.describe() == ReplanPolicy().describe()
 
 
 def test_reports_can_be_pickled():

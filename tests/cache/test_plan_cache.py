@@ -1,0 +1,58 @@
+"""Which entries serve on which devices."""
+
+from dataclasses import replace
+
+import pytest
+
+from fastplan.cache.plan_cache import PlanCache, capacities_of, smaller
+from fastplan.cache.stores import MemoryStore
+from fastplan.core.record import PlanRecord
+from fastplan.core.solve import solve
+from tests.problems import DEFAULT_SEARCH, small_problem
+
+KEY = "0123456789abcdef" * 2
+PROBLEM = small_problem()
+CLUSTER = PROBLEM.cluster
+
+
+def record():
+    found = solve(PROBLEM, DEFAULT_SEARCH)
+    return PlanRecord.of(PROBLEM.space, found.options, found.ranks, found.rating)
+
+
+@pytest.mark.parametrize("tier", ["rank_hbm", "rank_ddr", "rank_ssd"])
+@pytest.mark.parametrize(
+    ("solved", "present", "serves"),
+    [
+        # A hundredth of the larger one, whichever that is.
+        (10_000, 10_101, True),
+        (10_000, 10_102, False),
+        (10_101, 10_000, True),
+        (10_102, 10_000, False),
+        (0, 0, True),
+        (0, 1, False),
+    ],
+)
+def test_memory_may_differ_by_the_tolerance_in_either_direction(tier, solved, present, serves):
+    cache = PlanCache(MemoryStore(), capacity_tolerance=0.01)
+    then, now = (
+        replace(CLUSTER, **{tier: (*getattr(CLUSTER, tier)[:-1], size)})
+        for size in (solved, present)
+    )
+    cache.put(KEY, record(), then, b"{}", {})
+    found, reason = cache.find(KEY, now, lambda candidate: candidate)
+    assert (found is not None) == serves
+    if not serves:
+        assert f"rank 7 has {present} bytes of {tier[5:]}" in reason
+        assert f"solved for {solved}" in reason
+
+
+def test_the_smaller_cluster_has_of_each_kind_on_each_rank_what_both_have():
+    here = replace(CLUSTER, rank_hbm=(5, 9) * 4, rank_ddr=(7,) * 8, rank_ssd=(0, 3) * 4)
+    there = replace(CLUSTER, rank_hbm=(6,) * 8, rank_ddr=(1, 8) * 4, rank_ssd=(2,) * 8)
+    for one, other in ((here, there), (there, here)):
+        least = smaller(one, capacities_of(other))
+        assert least.rank_hbm == (5, 6) * 4
+        assert least.rank_ddr == (1, 7) * 4
+        assert least.rank_ssd == (0, 2) * 4
+        assert least.group_size == CLUSTER.group_size

@@ -1,0 +1,298 @@
+"""Small wrong changes of the code, each with the tests that must notice it.
+
+`tests/mutants.py` runs them; `tests/test_mutants.py` checks that they still fit the code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutant:
+    """`old` stands once in `file` and becomes `new`; `tests` are pytest's paths or node ids."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+    @property
+    def native(self) -> bool:
+        """Whether the core must be built again."""
+        return self.file.startswith("cpp/")
+
+
+SPEC = (
+    Mutant(
+        name="lower-swaps-inputs-outputs",
+        file="fastplan/spec/lower.py",
+        old="inputs, outputs = self._batch(spec)",
+        new="outputs, inputs = self._batch(spec)",
+        tests=("tests/parity/test_exports.py",),
+    ),
+    Mutant(
+        name="lower-outputs-by-length",
+        file="fastplan/spec/lower.py",
+        old="float(sum(min(1.0, x) * y * z for x, y, z in features))",
+        new="float(sum(x * y * z for x, y, z in features))",
+        tests=("tests/spec/test_lower.py",),
+    ),
+    Mutant(
+        name="lower-forgets-wire",
+        file="fastplan/spec/lower.py",
+        old="bwd_a2a=wire[1],",
+        new="bwd_a2a=wire[0],",
+        tests=("tests/spec/test_lower.py",),
+    ),
+    Mutant(
+        name="lower-pods-are-hosts",
+        file="fastplan/spec/lower.py",
+        old="local if pod is None else pod * local",
+        new="local",
+        tests=("tests/spec/test_lower.py",),
+    ),
+    Mutant(
+        name="export-heals-menus",
+        file="fastplan/spec/menus.py",
+        old='if "dense" in left and "fused" in left:',
+        new='if "dense" in left and "fused" not in left:',
+        tests=("tests/parity/test_exports.py",),
+    ),
+    Mutant(
+        name="export-heals-costs",
+        file="fastplan/spec/cost_model.py",
+        old="groups = max(1, shape.world_size // shape.group_size)",
+        new="groups = max(1, shape.world_size // shape.local_world_size // 2)",
+        tests=("tests/parity/test_exports.py",),
+    ),
+    Mutant(
+        name="reservation-one-batch",
+        file="fastplan/spec/reservation.py",
+        old="copies = _INPUT_COPIES.get(spec.policy, 20)",
+        new="copies = _INPUT_COPIES.get(spec.policy, 10)",
+        tests=("tests/parity/test_exports.py",),
+    ),
+)
+
+REPLAN = (
+    Mutant(
+        name="replan-one-effort",
+        file="fastplan/replan/replan.py",
+        old="_EFFORTS = (1, 5)",
+        new="_EFFORTS = (1,)",
+        tests=("tests/replan/test_replan.py",),
+    ),
+    Mutant(
+        name="replan-large-effort-first",
+        file="fastplan/replan/replan.py",
+        old="_EFFORTS = (1, 5)",
+        new="_EFFORTS = (5, 1)",
+        tests=("tests/replan/test_replan.py",),
+    ),
+    Mutant(
+        name="replan-quick-for-many-changes",
+        file="fastplan/replan/replan.py",
+        old="_QUICK_CHANGED = 0.1",
+        new="_QUICK_CHANGED = 0.15",
+        tests=("tests/replan/test_replan.py",),
+    ),
+    Mutant(
+        name="replan-quick-for-fewer-changes",
+        file="fastplan/replan/replan.py",
+        old="few = len(found.changed) <= _QUICK_CHANGED",
+        new="few = len(found.changed) < _QUICK_CHANGED",
+        tests=("tests/replan/test_replan.py",),
+    ),
+    Mutant(
+        name="replan-no-slack",
+        file="fastplan/replan/replan.py",
+        old="scratch.rating * (1 + self.policy.slack)",
+        new="scratch.rating",
+        tests=("tests/replan/test_replan.py",),
+    ),
+    Mutant(
+        name="replan-quick-no-slack",
+        file="fastplan/replan/replan.py",
+        old="self._evened(problem, even * (1 + self.policy.slack))",
+        new="self._evened(problem, even)",
+        tests=("tests/replan/test_replan.py",),
+    ),
+    Mutant(
+        name="replan-pays-back-in-seconds",
+        file="fastplan/replan/replan.py",
+        old="more = 1000 * max(listed.seconds - staying, 0.0)",
+        new="more = max(listed.seconds - staying, 0.0)",
+        tests=("tests/replan/test_replan.py",),
+    ),
+    Mutant(
+        name="replan-payback-forgets-steps",
+        file="fastplan/replan/replan.py",
+        old="1000 * seconds + (self.policy.remaining_steps or 0) * point.rating",
+        new="1000 * seconds + point.rating",
+        tests=("tests/replan/test_replan.py",),
+    ),
+    Mutant(
+        name="replan-ignores-max-changed",
+        file="fastplan/replan/replan.py",
+        old="if changed > self.policy.max_changed and",
+        new="if changed >= self.policy.max_changed and",
+        tests=("tests/replan/test_replan.py",),
+    ),
+    Mutant(
+        name="replan-rating-is-reached",
+        file="cpp/replan.cpp",
+        old="return translator_.plan(draft).rating <= settings_.target;",
+        new="return translator_.plan(draft).rating <= settings_.target || true;",
+        tests=("tests/core/test_replan.py",),
+    ),
+)
+
+CACHE = (
+    Mutant(
+        name="hit-trusts-python-rating",
+        file="fastplan/bridge/caching.py",
+        old="if self._planner._perf_model.rate(plan=plan) != record.rating:",
+        new="if self._planner._perf_model.rate(plan=plan) < 0:",
+        tests=(
+            "tests/bridge/test_caching.py::test_a_plan_that_a_python_perf_model_rates_otherwise_now_is_a_miss",
+        ),
+    ),
+    Mutant(
+        name="hit-skips-verification",
+        file="fastplan/offline/plan.py",
+        old="complaint := verify_plan(problem, numbers, record.ranks, record.rating, objective):",
+        new='complaint := "":',
+        tests=("tests/offline/test_plan.py",),
+    ),
+    Mutant(
+        name="hit-skips-reachable",
+        file="fastplan/offline/plan.py",
+        old="check_reachable(record, solved, job.search, slack=slack)",
+        new="check_reachable(record, solved, job.search, slack=slack + 9)",
+        tests=("tests/offline/test_plan.py",),
+    ),
+    Mutant(
+        name="hit-reachable-ignores-capacities",
+        file="fastplan/cache/plan_cache.py",
+        old="least = [tuple(map(min, now, then))",
+        new="least = [tuple(map(max, now, then))",
+        tests=("tests/cache/test_plan_cache.py",),
+    ),
+    Mutant(
+        name="reachable-allows-more",
+        file="fastplan/core/reachable.py",
+        old="reached * (1 + slack + _ROUNDING)",
+        new="reached * (1 + 2 * slack + 1e-3)",
+        tests=("tests/core/test_reachable.py",),
+    ),
+    Mutant(
+        name="narrow-takes-load-factors",
+        file="fastplan/core/narrow.py",
+        old="if not np.isnan(record.load_factor).all():",
+        new="if np.isnan(record.load_factor).all() and False:",
+        tests=("tests/core/test_narrow.py",),
+    ),
+    Mutant(
+        name="narrow-takes-any-rank",
+        file="fastplan/core/narrow.py",
+        old="found.max() >= ranks",
+        new="found.max() > ranks",
+        tests=("tests/core/test_narrow.py",),
+    ),
+    Mutant(
+        name="cache-keeps-cut-short",
+        file="fastplan/bridge/caching.py",
+        old="if not outcome.found or outcome.record is None or outcome.cut_short:",
+        new="if not outcome.found or outcome.record is None:",
+        tests=(
+            "tests/bridge/test_improving.py::test_a_plan_that_an_interrupt_cut_short_is_not_kept",
+        ),
+    ),
+    Mutant(
+        name="cache-tolerance-one-sided",
+        file="fastplan/cache/plan_cache.py",
+        old="self.capacity_tolerance * max(abs(before), abs(after))",
+        new="self.capacity_tolerance * abs(before)",
+        tests=("tests/cache/test_plan_cache.py",),
+    ),
+    Mutant(
+        name="key-forgets-timeout",
+        file="fastplan/cache/fingerprint.py",
+        old='"timeout_seconds": search.timeout_seconds,',
+        new='"timeout_seconds": 0.0,',
+        tests=("tests/cache/test_fingerprint.py",),
+    ),
+    Mutant(
+        name="key-forgets-replan-policy",
+        file="fastplan/replan/policy.py",
+        old='del parts["rank_map"], parts["frontier"]',
+        new='del parts["rank_map"], parts["frontier"], parts["seed"]',
+        tests=("tests/replan/test_replan.py",),
+    ),
+    Mutant(
+        name="record-takes-load-factor-zero",
+        file="fastplan/core/record.py",
+        old="((factor > 0) & (factor <= 1))",
+        new="((factor >= 0) & (factor <= 1))",
+        tests=("tests/core/test_record.py",),
+    ),
+    Mutant(
+        name="record-takes-more-bytes",
+        file="fastplan/core/record.py",
+        old="if len(body) != size or not inflater.eof or inflater.unused_data:",
+        new="if len(body) != size or not inflater.eof:",
+        tests=("tests/core/test_record.py",),
+    ),
+    Mutant(
+        name="following-trusts-the-cache",
+        file="fastplan/bridge/replanning.py",
+        old="return rating <= reached * (1 + FOLLOWING_SLACK)",
+        new="return rating <= reached * (10 + FOLLOWING_SLACK)",
+        tests=(
+            "tests/bridge/test_replanning.py::"
+            "test_a_quick_plan_after_the_caches_is_at_most_twice_what_torchrec_reaches",
+        ),
+    ),
+)
+
+BOUNDS = (
+    Mutant(
+        name="bound-is-taken-on-trust",
+        file="fastplan/core/packed_certificate.py",
+        old="proven = check_bound(problem, certificate)",
+        new="proven = certificate.value",
+        tests=("tests/core/test_packed_certificate.py",),
+    ),
+    Mutant(
+        name="bound-above-the-plan",
+        file="fastplan/core/packed_certificate.py",
+        old="if proven > rating * (1 + ROUNDING):",
+        new="if proven > rating * 1.01:",
+        tests=("tests/core/test_packed_certificate.py",),
+    ),
+    Mutant(
+        name="relaxation-sum-not-rounded",
+        file="cpp/certificate_relaxation.cpp",
+        old="return sum - rounding * size;",
+        new="return sum;",
+        tests=("tests/core/test_optimize_bound.py",),
+    ),
+    Mutant(
+        name="bound-beyond-its-check",
+        file="cpp/certificate_search.cpp",
+        old="constexpr double kCheckRounding = 3 * kRounding;",
+        new="constexpr double kCheckRounding = kRounding;",
+        tests=("tests/core/test_optimize_bound.py",),
+    ),
+    Mutant(
+        name="swap-splits-towers",
+        file="cpp/anneal.cpp",
+        old="choices_.tower(other_table) >= 0 || taken(choice",
+        new="taken(choice",
+        tests=("tests/core/test_optimize.py",),
+    ),
+)
+
+MUTANTS = (*SPEC, *REPLAN, *CACHE, *BOUNDS)
