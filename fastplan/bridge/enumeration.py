@@ -44,6 +44,7 @@ class Enumeration:
         self._module = module
         self._asked = asked
         self._sharders = sharders  # the caller's own list, which TorchRec keeps, too
+        self._is_remembered = False
 
     def draft(self) -> Space | None:
         """Tables and options, not yet estimated where that is native; None without any table."""
@@ -71,7 +72,8 @@ class Enumeration:
         """Leaves the options behind for whoever asks for them, as TorchRec's enumerator does."""
         if isinstance(space, EstimatedSpace):
             self._remember(_lazily(space))
-            self._show(_lazily(space))
+            # What was remembered is shown as a copy, and else with the lists of the user's rules.
+            self._show(_lazily(space, with_lists=not self._is_remembered))
 
     def finish(self, space: Space) -> Space:
         """The space with every estimate."""
@@ -109,6 +111,7 @@ class Enumeration:
         # Somebody who has read the options may have changed them.
         if not isinstance(stored, LazyList) or stored.is_built:
             raise NotNative("this search space was enumerated before")
+        self._is_remembered = True
         space: EstimatedSpace = stored.source
         if any(map(components.listens, self._planner._proposers)):
             return self._as_estimated_now(space)
@@ -173,8 +176,23 @@ class Enumeration:
             self._planner._search_space = options
 
 
-def _lazily(space: EstimatedSpace) -> list[ShardingOption]:
-    return LazyList(lambda: _with_estimates(space), source=space)
+def _lazily(space: EstimatedSpace, *, with_lists: bool = False) -> list[ShardingOption]:
+    def build() -> list[ShardingOption]:
+        options = _with_estimates(space)
+        if with_lists:
+            _share_lists(space, options)
+        return options
+
+    return LazyList(build, source=space)
+
+
+def _share_lists(space: EstimatedSpace, options: list[ShardingOption]) -> None:
+    """Lets options have the very lists of the constraints, as TorchRec's enumerator does."""
+    rules = {(origin.path, origin.name): origin.constraint for origin in space.origins}
+    for option in options:
+        rule = rules[option.module[0], option.name]
+        if rule is not None:
+            option.input_lengths, option.feature_names = rule.users_lists
 
 
 def _with_estimates(space: EstimatedSpace) -> list[ShardingOption]:

@@ -288,6 +288,7 @@ class Extraction:
 def _copied_rule(rule: Any) -> Any:
     copied = object.__new__(type(rule))
     vars(copied).update(vars(rule))  # a copy, without what copy.copy() takes
+    copied.users_lists = rule.pooling_factors, rule.feature_names
     copied.pooling_factors = list(rule.pooling_factors)
     if rule.feature_names is not None:
         copied.feature_names = list(rule.feature_names)

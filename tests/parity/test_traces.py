@@ -217,3 +217,25 @@ def test_options_that_are_read_late_have_the_names_of_their_plan() -> None:
             rule.pooling_factors[0] = 99.0
         records.append(planner_record(planner))
     assert_same(*records)
+
+
+@pytest.mark.parametrize("plans", [1, 2], ids=["enumerated", "remembered"])
+def test_a_search_space_that_is_read_late_shares_lists_with_constraints_as_torchrecs(
+    plans: int,
+) -> None:
+    shown = []
+    for planner_class in (TorchRecPlanner, FastPlanner):
+        rules = small_constraints()
+        for rule in rules.values():
+            rule.pooling_factors = [3.0]
+        built = small(constraints=rules)
+        planner = planner_class(**built.planner_kwargs)
+        for _ in range(plans):
+            run(planner, built.module, built.sharders)
+        for rule in rules.values():
+            rule.pooling_factors[0] = 7.0
+        left = [getattr(planner, "_search_space", None)]
+        left.append(planner._enumerator.last_stored_search_space)
+        shown.append([[option.input_lengths for option in options or ()] for options in left])
+    assert shown[0] == shown[1]
+    assert [3.0] in shown[0][1]
