@@ -113,8 +113,7 @@ def find_hardware(name_or_path: str, *, extra: Sequence[PathLike] = ()) -> Hardw
 def hardware_of_file(name_or_path: str) -> Hardware:
     """The hardware that a spec or a sweep names, as `find_hardware` finds it.
 
-    Whoever wrote the file may have named any other. What is wrong in that one is therefore told
-    without a word of what it holds. Raises HardwareError.
+    Its writer may have named any file, so an error quotes nothing of it. Raises HardwareError.
     """
     try:
         return find_hardware(name_or_path)
