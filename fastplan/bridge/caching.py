@@ -188,7 +188,7 @@ class CacheUse:
         slack = 0.0 if optimization is None else optimization.objectives.slack
         if "replan" in self._context:
             slack = max(slack, FOLLOWING_SLACK)
-        if candidate.signed or math.isinf(slack):
+        if candidate.trusted or math.isinf(slack):
             return
         try:
             search = stock_search(self._planner, len(cluster.rank_hbm))

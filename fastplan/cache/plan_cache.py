@@ -53,7 +53,7 @@ class Candidate:
     record: PlanRecord
     capacities: Capacities  # that it was solved for
     certificate: bytes = b""  # packed, and as good as its writer: proven_bound() checks it
-    signed: bool = False  # with the cache's key, by somebody who may decide on plans
+    trusted: bool = False  # signed with the cache's key, or where nobody else can write
 
 
 class PlanCache:
@@ -97,12 +97,15 @@ class PlanCache:
         """
         reasons = []
         deadline = deadline or Deadline(self.timeout)
-        for name, data in self.store.use(key, deadline):
+        found = self.store.use(key, deadline)
+        trusted = bool(found) and (self._key is not None or self.store.is_private(key, deadline))
+        for name, data in found:
             if deadline.passed:
                 reasons.append(f"the others were not read within {self.timeout:g} s")
                 break
             try:
-                return accept(self._candidate(key, name, data, cluster)), ""
+                candidate = self._candidate(key, name, data, cluster)
+                return accept(replace(candidate, trusted=trusted)), ""
             except Exception as problem:
                 reasons.append(f"entry {name}: {_told(problem)}")
         return None, "; ".join(reasons[:_MOST_REASONS]) or "no entry for this request"
@@ -120,8 +123,7 @@ class PlanCache:
             raise BadEntry("it belongs to another request")
         self._check_capacities(entry.capacities, capacities_of(cluster))
         record = PlanRecord.unpack(entry.payload)
-        signed = self._key is not None
-        return Candidate(name, record, entry.capacities, entry.certificate, signed)
+        return Candidate(name, record, entry.capacities, entry.certificate)
 
     def put(
         self,

@@ -295,7 +295,7 @@ def _cached(
         if complaint := verify_plan(problem, numbers, record.ranks, record.rating, objective):
             raise BadRecord(complaint)
         slack = 0.0 if optimization is None else optimization.objectives.slack
-        if not candidate.signed and math.isfinite(slack):
+        if not candidate.trusted and math.isfinite(slack):
             solved = Problem(estimate(job.request), smaller(job.cluster, candidate.capacities))
             check_reachable(record, solved, job.search, slack=slack)
         return candidate

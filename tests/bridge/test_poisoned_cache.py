@@ -10,7 +10,7 @@ from torchrec.distributed.types import CacheParams
 
 from fastplan import EmbeddingShardingPlanner, PlanCache
 from fastplan.cache.entry import decode, encode
-from fastplan.cache.stores import DirectoryStore, MemoryStore
+from fastplan.cache.stores import MemoryStore
 from fastplan.core.record import NO_LOAD_FACTOR, PlanRecord
 from fastplan.spec.vocabulary import KERNEL_INDEX
 from tests.bridge import poison
@@ -29,7 +29,7 @@ def best():
 @pytest.mark.parametrize("arguments", poison.USES, ids=["plan", "replan"])
 @pytest.mark.parametrize("way", poison.WAYS)
 def test_a_poisoned_cache_gives_torchrecs_plan_all_the_same(tmp_path, entry, best, way, arguments):
-    store = DirectoryStore(tmp_path)
+    store = poison.shared(tmp_path)
     poison.WAYS[way](store, entry)
     run = poison.use(PlanCache(store, timeout=60.0), **arguments)
     assert run.rating == best
@@ -37,7 +37,7 @@ def test_a_poisoned_cache_gives_torchrecs_plan_all_the_same(tmp_path, entry, bes
 
 @pytest.mark.parametrize("way", ["bombs", "huge_files", "many_ranks", "many_shards", "many_tables"])
 def test_a_poisoned_cache_costs_little_memory(tmp_path, entry, way):
-    store = DirectoryStore(tmp_path)
+    store = poison.shared(tmp_path)
     poison.WAYS[way](store, entry)
     tracemalloc.start()
     try:
@@ -49,7 +49,7 @@ def test_a_poisoned_cache_costs_little_memory(tmp_path, entry, way):
 
 
 def test_a_bad_plan_of_a_nearby_model_is_not_followed(tmp_path, entry, best):
-    store = DirectoryStore(tmp_path)
+    store = poison.shared(tmp_path)
     poison.one_slow_rank(store, entry)
     store.delete(entry.key, store.read(entry.key)[0][0])
     run = poison.use(PlanCache(store, timeout=60.0), replan="auto")
@@ -110,6 +110,16 @@ def test_a_store_that_cancels_or_exits_costs_a_warning_and_not_the_plan(best):
     assert made.last_run.rating == best
     assert made.last_run.cache.status == "failed"
     assert "SystemExit: 3" in made.last_run.cache.reason
+
+
+@pytest.mark.parametrize(("mode", "status"), [(0o755, "hit"), (0o775, "miss"), (0o757, "miss")])
+def test_only_a_directory_of_ones_own_is_believed_about_how_good_plans_are(
+    tmp_path, entry, mode, status
+):
+    store = poison.shared(tmp_path)
+    poison.one_slow_rank(store, entry)
+    tmp_path.chmod(mode)
+    assert poison.use(PlanCache(store, timeout=60.0)).cache.status == status
 
 
 def test_with_a_key_only_signed_plans_are_used(best):

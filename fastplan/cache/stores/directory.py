@@ -163,6 +163,17 @@ class DirectoryStore:
                 if error.errno not in _READ_ONLY:
                     raise
 
+    def is_private(self, key: str) -> bool:
+        """Whether nobody but this user and root can have written the key's entries."""
+        above = os.path.join(self._root, key[:2])
+        try:
+            with self._folder(key) as folder:
+                files = [folder.stat(name + SUFFIX) for name in _names(folder)]
+            folders = map(os.stat, (self._root, above, os.path.join(above, key)))
+            return all(map(_is_own, [*folders, *files]))
+        except OSError:
+            return False
+
     def describe(self) -> str:
         return self._root
 
@@ -295,6 +306,12 @@ def _readable(folder: Folder) -> list[str]:
 def _names(folder: Folder) -> list[str]:
     """Of the entries in a key's folder, sorted."""
     return sorted(filter(None, (name_of_file(file.name) for file in folder.files())))
+
+
+def _is_own(told: os.stat_result) -> bool:
+    """Whether a file or folder is this user's or root's, and closed to other writers."""
+    own = getattr(os, "geteuid", lambda: -1)()
+    return told.st_uid in (own, 0) and own >= 0 and not told.st_mode & 0o022
 
 
 def _is_gone(error: OSError) -> bool:

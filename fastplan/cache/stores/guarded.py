@@ -97,6 +97,12 @@ class GuardedStore:
         check_name(name)
         self._call("marking as used", lambda: self._store.touch(key, name))
 
+    def is_private(self, key: str, deadline: Deadline | None = None) -> bool:
+        """Whether nobody else can have written the key's entries; a store that can't tell: no."""
+        check_key(key)
+        tell = getattr(self._store, "is_private", None)
+        return tell is not None and self._call("reading", lambda: tell(key) is True, deadline)
+
     def describe(self) -> str:
         return self._store.describe()
 
