@@ -97,8 +97,8 @@ class PlanCache:
         """
         reasons = []
         deadline = deadline or Deadline(self.timeout)
-        found = self.store.use(key, deadline)
-        trusted = bool(found) and (self._key is not None or self.store.is_private(key, deadline))
+        found, is_private = self.store.use(key, deadline)
+        trusted = is_private or self._key is not None
         for name, data in found:
             if deadline.passed:
                 reasons.append(f"the others were not read within {self.timeout:g} s")

@@ -170,6 +170,6 @@ def test_using_a_key_reads_its_entries_and_marks_each_even_where_marks_are_refus
     inner = Marked(refuse)
     inner.write(key(1), "a", b"plan")
     store = GuardedStore(inner, timeout=60.0)
-    assert store.use(key(1)) == [("a", b"plan")]
-    assert store.use(key(2)) == []
+    assert store.use(key(1)).entries == [("a", b"plan")]
+    assert store.use(key(2)).entries == []
     assert inner.marks == [(key(1), "a")]

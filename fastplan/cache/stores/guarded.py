@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice
 from threading import Event, Thread
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from fastplan.cache.stores.base import (
     Store,
@@ -37,6 +37,13 @@ class Deadline:
         return self.left == 0.0
 
 
+class Used(NamedTuple):
+    """A key's entries, and whether nobody else can have written them."""
+
+    entries: list[tuple[str, bytes]]
+    is_private: bool
+
+
 class GuardedStore:
     """A store whose calls end within `timeout` seconds, in StoreError if need be.
 
@@ -59,16 +66,18 @@ class GuardedStore:
         check_key(key)
         return self._call("reading", lambda: _checked(self._store.read(key)), deadline)
 
-    def use(self, key: str, deadline: Deadline | None = None) -> list[tuple[str, bytes]]:
+    def use(self, key: str, deadline: Deadline | None = None) -> Used:
         """Reads a key's entries and marks them as used, in one call."""
         check_key(key)
+        is_private = getattr(self._store, "is_private", None)  # a store need not be able to tell
 
-        def read_and_touch() -> list[tuple[str, bytes]]:
+        def read_and_touch() -> Used:
             entries = _checked(self._store.read(key))
+            own = bool(entries) and is_private is not None and is_private(key) is True
             with suppress(StoreError):  # a mark that is lost costs a later miss at most
                 for name, _ in entries:
                     self._store.touch(key, name)
-            return entries
+            return Used(entries, own)
 
         return self._call("reading", read_and_touch, deadline)
 
@@ -96,12 +105,6 @@ class GuardedStore:
         check_key(key)
         check_name(name)
         self._call("marking as used", lambda: self._store.touch(key, name))
-
-    def is_private(self, key: str, deadline: Deadline | None = None) -> bool:
-        """Whether nobody else can have written the key's entries; a store that can't tell: no."""
-        check_key(key)
-        tell = getattr(self._store, "is_private", None)
-        return tell is not None and self._call("reading", lambda: tell(key) is True, deadline)
 
     def describe(self) -> str:
         return self._store.describe()
