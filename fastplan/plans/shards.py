@@ -136,13 +136,13 @@ def layout_of(
     record: PlanRecord,
     *,
     device: str | None = None,
-    most_shards: int = MOST_SHARDS,
+    most_shards: int | None = None,
 ) -> Layout:
     """Where a record's shards lie, tables in the record's order.
 
     `device` is the kind of the ranks' devices; None is the usual one for the request. Raises
-    BadRecord when the record does not belong to the request or has more than `most_shards`, and
-    OutOfRange as the core does.
+    BadRecord when the record does not belong to the request or has more than `most_shards`
+    (MOST_SHARDS), and OutOfRange as the core does.
     """
     chosen, space = chosen_space(request, record, most_shards)
     shards = _shards(chosen.tables, space, record, len(cluster.rank_hbm))
@@ -173,12 +173,12 @@ def layout_of(
 
 
 def chosen_space(
-    request: Request, record: PlanRecord, most_shards: int = MOST_SHARDS
+    request: Request, record: PlanRecord, most_shards: int | None = None
 ) -> tuple[Request, SearchSpace]:
     """A record's options alone, in its order; their shards are right, whatever cache sizes are.
 
-    Raises BadRecord when the record does not belong to the request or has more than `most_shards`,
-    and OutOfRange as the core does.
+    Raises BadRecord when the record does not belong to the request or has more than `most_shards`
+    (MOST_SHARDS), and OutOfRange as the core does.
     """
     for table in request.tables:
         if table.dim > MOST_COLUMNS:
@@ -193,8 +193,9 @@ def chosen_space(
     )
     chosen = narrowed(request, as_asked)
     space = estimate(chosen)
-    if (shards := int(space.run_count.sum())) > most_shards:
-        raise BadRecord(f"it has {shards} shards, over {most_shards}")
+    limit = MOST_SHARDS if most_shards is None else most_shards
+    if (shards := int(space.run_count.sum())) > limit:
+        raise BadRecord(f"it has {shards} shards, over {limit}")
     return chosen, space
 
 
