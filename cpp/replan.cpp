@@ -279,7 +279,7 @@ class Replanner {
     }
     const auto gap = cost - static_cast<double>(even_);
     const double less = std::max(std::min(gap / 2, kCostSteps[turn] * cost), kLeastStep * cost);
-    return {static_cast<std::int64_t>(cost - less), less / 8 / cost};
+    return {static_cast<std::int64_t>(cost - less), cost > 0 ? less / 8 / cost : 0};
   }
 
   // Moving what an average rank holds costs as much energy as a rank that is twice over the target.
