@@ -91,25 +91,33 @@ def _read(entry: Entry, stored: Stored, limit: int) -> NearEntry:
 def nearest_plan(plans: PlanCache, canonical: bytes, deadline: Deadline) -> Plan | None:
     """The plan that shares most tables with a canonical request; None if none is close.
 
-    Of plans that share as many, one for as many ranks comes first, then the newest. Raises
-    StoreError when the store can't be listed.
+    Of plans that share as many, one for as many ranks comes first, then the newest, or the last
+    used of those with all tables. Raises StoreError when the store can't be listed.
     """
     wanted = json.loads(canonical)
     names, ranks = names_in(wanted), wanted["ranks"]
     found: list[tuple[Any, NearEntry]] = []
     for near in near_entries(plans, canonical, deadline=deadline):
         common = len(names & near.names) / len(names | near.names)
-        if common >= _LEAST_COMMON:
+        alike = common == 1.0 and near.document.get("ranks") == ranks
+        if alike and (plan := _attempt(near, len(names), ranks)) is not None:
+            return plan  # none is nearer
+        if common >= _LEAST_COMMON and not alike:
             created = str(near.entry.provenance.get("created", ""))
             found.append(((common, near.document.get("ranks") == ranks, created), near))
     for _, near in sorted(found, key=lambda each: each[0], reverse=True):
         if deadline.passed:
             return None
-        try:
-            return _plan(near, tables=len(names), ranks=ranks)
-        except Exception:  # it is no plan, or one too large to be of use
-            continue
+        if (plan := _attempt(near, len(names), ranks)) is not None:
+            return plan
     return None
+
+
+def _attempt(near: NearEntry, tables: int, ranks: int) -> Plan | None:
+    try:
+        return _plan(near, tables=tables, ranks=ranks)
+    except Exception:  # it is no plan, or one too large to be of use
+        return None
 
 
 def _plan(near: NearEntry, *, tables: int, ranks: int) -> Plan:
