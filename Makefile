@@ -7,10 +7,10 @@ JOBS ?= 2
 # Extra pip arguments for torch, for a machine where `pip install torch` would fetch a CUDA build.
 TORCH_PIP_ARGS ?=
 # What runs under the sanitizers; tests/parity works there too, in some five minutes.
-SANITIZE_TESTS ?= tests/core tests/property
+SANITIZE_TESTS ?= tests/engine tests/property
 # What runs beside the second TorchRec; elastic restarts are torch's affair.
-NEXT_TESTS := tests/parity tests/bridge tests/docs/test_compatibility.py tests/docs/test_custom_cost.py \
-	--ignore tests/bridge/test_replan_processes.py
+NEXT_TESTS := tests/parity tests/torchrec tests/docs/test_compatibility.py tests/docs/test_custom_cost.py \
+	--ignore tests/torchrec/test_replan_processes.py
 # How long each parser is fuzzed.
 FUZZ_SECONDS ?= 60
 # Some benchmarks only, e.g. BENCH_ARGS="planning cache".
@@ -84,7 +84,7 @@ sanitize: $(STAMPS)/native
 	@FASTPLAN_SANITIZE=1 $(BIN)/python setup.py --quiet build --build-lib $(SANITIZED)
 	@cp -R tests pyproject.toml $(SANITIZED)
 	@cd $(SANITIZED) && $(SANITIZE_ENV) $(CURDIR)/$(BIN)/python -c \
-		"import os, fastplan.core._native as n; assert n.__file__.startswith(os.getcwd()), n.__file__"
+		"import os, fastplan.engine._native as n; assert n.__file__.startswith(os.getcwd()), n.__file__"
 	@cd $(SANITIZED) && $(SANITIZE_ENV) $(CURDIR)/$(BIN)/pytest -n $(JOBS) --dist worksteal \
 		$(SANITIZE_TESTS)
 
@@ -93,7 +93,7 @@ fuzz: $(STAMPS)/native
 
 clean:
 	rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	rm -f fastplan/core/_native*.so $(STAMPS)/native
+	rm -f fastplan/engine/_native*.so $(STAMPS)/native
 	find fastplan tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 distclean: clean

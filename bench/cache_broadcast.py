@@ -22,11 +22,11 @@ from bench.planning import make_case
 from bench.progress import Progress
 from bench.runs import Case
 from fastplan import EmbeddingShardingPlanner as FastPlanner
-from fastplan.bridge import collective, collector
-from fastplan.bridge.caching import rebuild
-from fastplan.bridge.collective import sendable
-from fastplan.bridge.planning import drafted
-from fastplan.core.record import PlanRecord
+from fastplan.model.record import PlanRecord
+from fastplan.torchrec import collective, collector
+from fastplan.torchrec.caching import rebuild
+from fastplan.torchrec.collective import sendable
+from fastplan.torchrec.planning import drafted
 
 ROW_WISE_EVERY = 5
 

@@ -29,11 +29,11 @@ from torchrec.distributed.planner.types import ParameterConstraints
 import fastplan
 from bench.identity import differences
 from bench.runs import quiet
-from fastplan.bridge import collective, collector
-from fastplan.bridge.caching import rebuild
-from fastplan.bridge.collective import sendable
-from fastplan.bridge.planning import drafted
-from fastplan.core.record import PlanRecord
+from fastplan.model.record import PlanRecord
+from fastplan.torchrec import collective, collector
+from fastplan.torchrec.caching import rebuild
+from fastplan.torchrec.collective import sendable
+from fastplan.torchrec.planning import drafted
 
 T = TypeVar("T")
 

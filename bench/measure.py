@@ -34,8 +34,8 @@ from fastplan.measure.scaling import Room, free_host_memory, host_memory
 from fastplan.measure.settings import Group, Settings
 from fastplan.measure.sku_file import CalibratedSku
 from fastplan.measure.statistics import Interval
-from fastplan.offline.plan import plan_job
-from fastplan.plans.plan import RANK, Plan
+from fastplan.model.plan import RANK, Plan
+from fastplan.planning.plan import plan_job
 from fastplan.spec.document import document_of
 from fastplan.spec.hardware import Hardware
 from fastplan.spec.lower import lower
@@ -155,8 +155,8 @@ def torchrec_plan(spec: ModelSpec) -> Plan:
     from torchrec.distributed.planner import EmbeddingShardingPlanner
     from torchrec.distributed.planner.types import ParameterConstraints, Topology
 
-    from fastplan.bridge.plan_files import describe_plan
     from fastplan.measure.models import build
+    from fastplan.torchrec.plan_files import describe_plan
 
     ranks = spec.topology.world_size
     with quiet():

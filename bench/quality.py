@@ -27,10 +27,10 @@ from bench.quality_plot import draw
 from bench.results_file import add_arguments, measured_or_shown
 from bench.runs import GIB, Case, Taker, quiet
 from bench.text import duration, table
-from fastplan.core.optimize import Optimized, OptimizeSettings, check_bound, optimize
-from fastplan.core.problem import Problem
-from fastplan.core.solve import solve, verify_plan
-from fastplan.spec.request import Partitioner, Proposer, Search
+from fastplan.engine.optimize import Optimized, OptimizeSettings, check_bound, optimize
+from fastplan.engine.problem import Problem
+from fastplan.engine.solve import solve, verify_plan
+from fastplan.model.request import Partitioner, Proposer, Search
 
 FILE = "quality.json"
 BUDGETS = "0.1,1,10"

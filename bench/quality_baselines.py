@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from fastplan.core import _native
-from fastplan.core.problem import Problem
-from fastplan.core.solve import verify_plan
-from fastplan.spec.request import Table
-from fastplan.spec.vocabulary import KERNEL_INDEX, SHARDING_TYPE_INDEX
+from fastplan.engine import _native
+from fastplan.engine.problem import Problem
+from fastplan.engine.solve import verify_plan
+from fastplan.model.request import Table
+from fastplan.model.vocabulary import KERNEL_INDEX, SHARDING_TYPE_INDEX
 
 Weight = Callable[[Table], float]
 

@@ -9,10 +9,10 @@ from typing import Any
 from bench.progress import Progress
 from bench.results_file import add_arguments, measured_or_shown
 from bench.text import table
-from fastplan.core.optimize import Optimized, OptimizeSettings, check_bound, optimize
-from fastplan.core.problem import Problem
-from fastplan.core.solve import verify_plan
-from fastplan.spec.request import Search
+from fastplan.engine.optimize import Optimized, OptimizeSettings, check_bound, optimize
+from fastplan.engine.problem import Problem
+from fastplan.engine.solve import verify_plan
+from fastplan.model.request import Search
 from tests.exact import Exact, packing_problem, tiny_problem
 from tests.problems import DEFAULT_SEARCH, random_problem
 

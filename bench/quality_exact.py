@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import highspy
 import numpy as np
 
-from fastplan.core.problem import Problem
-from fastplan.spec.vocabulary import KERNELS, SHARDING_TYPES, UNIFORM_TYPES
+from fastplan.engine.problem import Problem
+from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES, UNIFORM_TYPES
 
 _TIERS = ("hbm", "ddr", "ssd")
 # The solver takes no coefficients that are all but zero.

@@ -14,7 +14,7 @@ from bench.quality import INSTANCES, Clock, Instance, Taker
 from bench.results_file import add_arguments, measured_or_shown
 from bench.runs import quiet
 from bench.text import table
-from fastplan.core.optimize import OptimizeSettings
+from fastplan.engine.optimize import OptimizeSettings
 
 FILE = "quality_seeds.json"
 SECONDS = 1.0

@@ -19,15 +19,15 @@ from bench.replan_proof import impossible
 from bench.replan_timing import timing
 from bench.results_file import add_arguments, measured_or_shown
 from bench.text import table
-from fastplan.core.optimize import OptimizeSettings, optimize
-from fastplan.core.record import PlanRecord
-from fastplan.core.solve import solve, verify_plan
-from fastplan.plans.movement import movement
-from fastplan.plans.plan import Basis, Plan
-from fastplan.plans.shards import layout_of
-from fastplan.replan.policy import ReplanPolicy
-from fastplan.replan.ranks import best_renumbering, renumbered
-from fastplan.replan.replan import Replan, Scratch
+from fastplan.engine.layout import layout_of
+from fastplan.engine.optimize import OptimizeSettings, optimize
+from fastplan.engine.solve import solve, verify_plan
+from fastplan.model.plan import Basis, Plan
+from fastplan.model.record import PlanRecord
+from fastplan.planning.movement import movement
+from fastplan.planning.policy import ReplanPolicy
+from fastplan.planning.ranks import best_renumbering, renumbered
+from fastplan.planning.replan import Replan, Scratch
 
 FILE = "replan.json"
 INSTANCES = {

@@ -15,8 +15,8 @@ from bench.models import (
     synthetic_sizes,
 )
 from bench.runs import Case, Taker, quiet
-from fastplan.core.problem import Problem
-from fastplan.spec.request import Cluster, Request, Search
+from fastplan.engine.problem import Problem
+from fastplan.model.request import Cluster, Request, Search
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,8 +18,8 @@ from torchrec.distributed.types import ShardingPlan
 
 from bench.models import Constraints
 from fastplan import EmbeddingShardingPlanner as FastPlanner
-from fastplan.bridge.native_search import NativeSearch
-from fastplan.core.problem import Problem
+from fastplan.engine.problem import Problem
+from fastplan.torchrec.search.native import NativeSearch
 
 GIB = 1024**3
 

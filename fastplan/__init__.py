@@ -13,32 +13,32 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "CannotExport": "fastplan.bridge.export_tables",
+    "CannotExport": "fastplan.torchrec.export_tables",
     "CostError": "fastplan.costs.errors",
-    "CostEstimator": "fastplan.bridge.custom",
-    "EmbeddingShardingPlanner": "fastplan.bridge.planner",
+    "CostEstimator": "fastplan.torchrec.read.custom",
+    "EmbeddingShardingPlanner": "fastplan.torchrec.planner",
     "Kernel": "fastplan.costs.names",
-    "ModelsDiffer": "fastplan.bridge.collective",
-    "ObjectiveModel": "fastplan.bridge.custom",
-    "Objectives": "fastplan.core.objectives",
-    "PatchRefused": "fastplan.bridge.replacement",
+    "ModelsDiffer": "fastplan.torchrec.collective",
+    "ObjectiveModel": "fastplan.torchrec.read.custom",
+    "Objectives": "fastplan.model.objectives",
+    "PatchRefused": "fastplan.torchrec.patch.replacement",
     "PlanCache": "fastplan.cache.plan_cache",
     "PlanFileError": "fastplan.plans.checks",
-    "PlanMismatch": "fastplan.bridge.plan_files",
-    "ReplanPolicy": "fastplan.replan.policy",
-    "RulesBroken": "fastplan.core.objectives",
+    "PlanMismatch": "fastplan.torchrec.plan_files",
+    "ReplanPolicy": "fastplan.planning.policy",
+    "RulesBroken": "fastplan.model.objectives",
     "ShardingType": "fastplan.costs.names",
     "StoreError": "fastplan.cache.stores.base",
-    "StoredPlanLoader": "fastplan.bridge.loader",
-    "cost_estimators": "fastplan.bridge.custom",
+    "StoredPlanLoader": "fastplan.torchrec.loader",
+    "cost_estimators": "fastplan.torchrec.read.custom",
     "explain_miss": "fastplan.cache.why_miss",
-    "export_spec": "fastplan.bridge.export",
-    "load_plan": "fastplan.bridge.plan_files",
-    "patch": "fastplan.bridge.patch",
+    "export_spec": "fastplan.torchrec.export",
+    "load_plan": "fastplan.torchrec.plan_files",
+    "patch": "fastplan.torchrec.patch.patch",
     "plan_objective": "fastplan.costs.functions",
-    "reshard": "fastplan.bridge.running_job",
-    "reshard_arguments": "fastplan.bridge.resharding",
-    "save_plan": "fastplan.bridge.plan_files",
+    "reshard": "fastplan.torchrec.running_job",
+    "reshard_arguments": "fastplan.torchrec.resharding",
+    "save_plan": "fastplan.torchrec.plan_files",
     "shard_cost": "fastplan.costs.functions",
 }
 
@@ -77,26 +77,26 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from fastplan.bridge.collective import ModelsDiffer
-    from fastplan.bridge.custom import CostEstimator, ObjectiveModel, cost_estimators
-    from fastplan.bridge.export import export_spec
-    from fastplan.bridge.export_tables import CannotExport
-    from fastplan.bridge.loader import StoredPlanLoader
-    from fastplan.bridge.patch import patch
-    from fastplan.bridge.plan_files import PlanMismatch, load_plan, save_plan
-    from fastplan.bridge.planner import EmbeddingShardingPlanner
-    from fastplan.bridge.replacement import PatchRefused
-    from fastplan.bridge.resharding import reshard_arguments
-    from fastplan.bridge.running_job import reshard
     from fastplan.cache.plan_cache import PlanCache
     from fastplan.cache.stores.base import StoreError
     from fastplan.cache.why_miss import explain_miss
-    from fastplan.core.objectives import Objectives, RulesBroken
     from fastplan.costs.errors import CostError
     from fastplan.costs.functions import plan_objective, shard_cost
     from fastplan.costs.names import Kernel, ShardingType
+    from fastplan.model.objectives import Objectives, RulesBroken
+    from fastplan.planning.policy import ReplanPolicy
     from fastplan.plans.checks import PlanFileError
-    from fastplan.replan.policy import ReplanPolicy
+    from fastplan.torchrec.collective import ModelsDiffer
+    from fastplan.torchrec.export import export_spec
+    from fastplan.torchrec.export_tables import CannotExport
+    from fastplan.torchrec.loader import StoredPlanLoader
+    from fastplan.torchrec.patch.patch import patch
+    from fastplan.torchrec.patch.replacement import PatchRefused
+    from fastplan.torchrec.plan_files import PlanMismatch, load_plan, save_plan
+    from fastplan.torchrec.planner import EmbeddingShardingPlanner
+    from fastplan.torchrec.read.custom import CostEstimator, ObjectiveModel, cost_estimators
+    from fastplan.torchrec.resharding import reshard_arguments
+    from fastplan.torchrec.running_job import reshard
 
 
 def __getattr__(name: str) -> Any:

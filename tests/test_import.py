@@ -12,7 +12,7 @@ def test_importing_fastplan_loads_neither_torch_nor_numba_nor_numpy():
 
 
 def test_the_core_needs_no_torch():
-    code = "import fastplan.core.solve, sys; print('torch' in sys.modules)"
+    code = "import fastplan.engine.solve, sys; print('torch' in sys.modules)"
     assert python(code) == "False"
 
 

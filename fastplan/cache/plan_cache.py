@@ -24,8 +24,8 @@ from fastplan.cache.stores import (
     open_store,
 )
 from fastplan.cache.stores.guarded import Deadline
-from fastplan.core.record import PlanRecord
-from fastplan.spec.request import Cluster
+from fastplan.model.record import PlanRecord
+from fastplan.model.request import Cluster
 
 Capacities = tuple[tuple[int, int, int, int], ...]  # runs of (ranks, hbm, ddr, ssd)
 T = TypeVar("T")

@@ -12,8 +12,8 @@ from fastplan.cli.targets import add_trust_argument
 
 if TYPE_CHECKING:
     from fastplan.cli.measurements import Measurements
-    from fastplan.plans.plan import Plan
-    from fastplan.spec.job import Job
+    from fastplan.model.job import Job
+    from fastplan.model.plan import Plan
     from fastplan.spec.model import ModelSpec
 
 HELP = (

@@ -7,7 +7,7 @@ from typing import Any
 from fastplan.measure.agreement import agreement, measured_for
 from fastplan.measure.agreement_text import agreement_json, agreement_text, order, warnings
 from fastplan.measure.results import read_runs
-from fastplan.plans.plan import Plan
+from fastplan.model.plan import Plan
 from fastplan.report.terminal import Style
 
 

@@ -10,7 +10,7 @@ from fastplan.cli.amounts import part
 from fastplan.cli.errors import UsageError, naming_options
 
 if TYPE_CHECKING:
-    from fastplan.core.optimize import OptimizeSettings
+    from fastplan.engine.optimize import OptimizeSettings
 
 SECONDS = 1.0
 # Options that mean something with --optimize only, by their name in the parsed arguments.
@@ -84,7 +84,7 @@ def settings_of(args: Namespace) -> OptimizeSettings | None:
         if given:
             raise UsageError(f"--{next(iter(given)).replace('_', '-')} is for --optimize")
         return None
-    from fastplan.core.optimize import Objectives, OptimizeSettings
+    from fastplan.engine.optimize import Objectives, OptimizeSettings
 
     rules = {"pins": _pins(given.pop("pin", ())), "together": given.pop("together", ())}
     chosen = {name: given.pop(name) for name in ("minimize", "within") if name in given}

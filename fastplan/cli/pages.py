@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fastplan.plans.plan import Plan
+    from fastplan.model.plan import Plan
 
 
 def write_page(

@@ -15,11 +15,11 @@ from fastplan.report.names import visible
 
 if TYPE_CHECKING:
     from fastplan.cache.plan_cache import PlanCache
-    from fastplan.core.optimize import OptimizeSettings
-    from fastplan.offline.plan import Planned
-    from fastplan.plans.plan import Plan
-    from fastplan.replan.policy import ReplanPolicy
-    from fastplan.spec.job import Job
+    from fastplan.engine.optimize import OptimizeSettings
+    from fastplan.model.job import Job
+    from fastplan.model.plan import Plan
+    from fastplan.planning.plan import Planned
+    from fastplan.planning.policy import ReplanPolicy
     from fastplan.spec.model import ModelSpec
 
 HELP = (
@@ -77,7 +77,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     from fastplan.cache.plan_cache import open_cache
-    from fastplan.spec.job import DoesNotFit
+    from fastplan.model.job import DoesNotFit
     from fastplan.spec.lower import lower
 
     check_outputs(args.output, args.html, inputs=[args.model, args.sku, args.previous])
@@ -137,7 +137,7 @@ def _policy(args: Namespace) -> ReplanPolicy:
     parts: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if parts and args.previous is None:
         raise UsageError(f"--{next(iter(parts)).replace('_', '-')} is for --previous FILE")
-    from fastplan.replan.policy import ReplanPolicy
+    from fastplan.planning.policy import ReplanPolicy
 
     try:
         return ReplanPolicy(**parts)
@@ -154,8 +154,8 @@ def _plan(
 ) -> Planned:
     """The plan, or the one that follows the plan of a file."""
     from fastplan.cli.terminal import Countdown
-    from fastplan.offline.plan import plan_job
-    from fastplan.offline.replan import replan_job
+    from fastplan.planning.plan import plan_job
+    from fastplan.planning.replan_job import replan_job
     from fastplan.plans.file import read_plan
 
     older = None if previous is None else read_plan(previous)
@@ -208,8 +208,8 @@ def _write(args: Namespace, plan: Plan) -> None:
 
 
 def _say_infeasible(args: Namespace, planned: Planned) -> None:
-    from fastplan.offline.memory import explain_lack
     from fastplan.report.units import of_count
+    from fastplan.sweep.memory import explain_lack
 
     name = planned.job.name
     lack, words = explain_lack(planned)

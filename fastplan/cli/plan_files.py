@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fastplan.plans.plan import Plan
+    from fastplan.model.plan import Plan
 
 
 def add_reading_arguments(parser: ArgumentParser) -> None:

@@ -16,10 +16,10 @@ from fastplan.cli.parser import add_cache_choice
 from fastplan.cli.targets import add_trust_argument
 
 if TYPE_CHECKING:
-    from fastplan.offline.sweep import Cell, Sweep
-    from fastplan.offline.sweep_rows import SweepResult
     from fastplan.report.terminal import Style
     from fastplan.spec.model import ModelSpec
+    from fastplan.sweep.rows import SweepResult
+    from fastplan.sweep.sweep import Cell, Sweep
 
 HELP = (
     "Plans every combination of models, SKUs, world sizes, batch sizes and precisions that a sweep "
@@ -81,9 +81,9 @@ def run(args: Namespace) -> int:
     optimization = optimizing.settings_of(args)
     # Every worker would start as many threads as there are cores, and use none of them.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from fastplan.offline.sweep import cells
-    from fastplan.offline.sweep_file import read_sweep
     from fastplan.report.terminal import Style
+    from fastplan.sweep.file import read_sweep
+    from fastplan.sweep.sweep import cells
 
     sweep = replace(read_sweep(args.sweep, _loader(args)), optimization=optimization)
     asked = cells(sweep, args.shard)
@@ -102,8 +102,8 @@ def run(args: Namespace) -> int:
 def _run(args: Namespace, sweep: Sweep, asked: list[Cell]) -> SweepResult | None:
     """The result; None if it was interrupted, which is told."""
     from fastplan.cli.terminal import Progress
-    from fastplan.offline.sweep_rows import Row
-    from fastplan.offline.sweep_run import run_sweep
+    from fastplan.sweep.rows import Row
+    from fastplan.sweep.run import run_sweep
 
     where = None if args.no_cache else args.cache or os.environ.get("FASTPLAN_CACHE") or None
     done = 0
@@ -139,7 +139,7 @@ def _run(args: Namespace, sweep: Sweep, asked: list[Cell]) -> SweepResult | None
 
 
 def _list(args: Namespace, asked: list[Cell], style: Style) -> None:
-    from fastplan.offline.sweep_text import cell_lines, cells_csv, cells_json
+    from fastplan.sweep.text import cell_lines, cells_csv, cells_json
 
     if args.json:
         from json import dumps
@@ -152,8 +152,8 @@ def _list(args: Namespace, asked: list[Cell], style: Style) -> None:
 
 
 def _print(args: Namespace, result: SweepResult, prices: dict[str, float], style: Style) -> None:
-    from fastplan.offline import sweep_text
-    from fastplan.offline.queries import cheapest, smallest_cluster
+    from fastplan.sweep import text as sweep_text
+    from fastplan.sweep.queries import cheapest, smallest_cluster
 
     smallest = smallest_cluster(result) if args.smallest else None
     cheap = None
@@ -201,7 +201,7 @@ def _loader(args: Namespace) -> Callable[[str], ModelSpec]:
             from fastplan.spec.references import CodeNotTrusted
 
             raise CodeNotTrusted(target)
-        from fastplan.bridge.models import export_model
+        from fastplan.torchrec.models import export_model
 
         return export_model(target)
 
@@ -211,8 +211,8 @@ def _loader(args: Namespace) -> Callable[[str], ModelSpec]:
 def _prices(args: Namespace, sweep: Sweep, asked: list[Cell]) -> dict[str, float]:
     """Prices by the SKUs' own names, whatever they are called on the command line. All that
     --cheapest may need must be there: planning takes long."""
-    from fastplan.offline.queries import no_price
     from fastplan.spec.hardware import HardwareError, find_hardware
+    from fastplan.sweep.queries import no_price
 
     of_cells = {cell.sku for cell in asked}
     own = {sku.name for sku in sweep.skus} or of_cells

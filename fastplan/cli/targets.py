@@ -56,7 +56,7 @@ def load_target(args: Namespace) -> ModelSpec:
 
     check_sizes(args, "world_size", "local_world_size", "batch_size")
     if is_function(args.model):
-        from fastplan.bridge.models import export_model
+        from fastplan.torchrec.models import export_model
 
         spec = export_model(args.model, batch_size=args.batch_size)
     else:

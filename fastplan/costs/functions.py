@@ -15,7 +15,7 @@ from fastplan.costs import compiling, identity, loops
 from fastplan.costs.compiling import Compiled
 from fastplan.costs.errors import CannotTell, CostError
 from fastplan.costs.identity import Frozen
-from fastplan.spec.vocabulary import KERNELS, SHARDING_TYPES
+from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES
 
 _PASSING = 8
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastplan.spec.request import Request, Search
+from fastplan.model.request import Request, Search
 
 
 def custom_parts(request: Request, search: Search) -> list[list[Any]]:

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from fastplan.core.narrow import narrowed, shard_ranks
-from fastplan.core.record import AS_REQUESTED, BadRecord, PlanRecord
-from fastplan.core.solve import OutOfRange, estimate
-from fastplan.plans.plan import COLUMNS, RANK, Basis, Layout, Plan
+from fastplan.engine.narrow import narrowed, shard_ranks
+from fastplan.engine.solve import OutOfRange, estimate
+from fastplan.model.job import Job
+from fastplan.model.plan import COLUMNS, RANK, Basis, Layout, Plan
+from fastplan.model.record import AS_REQUESTED, BadRecord, PlanRecord
+from fastplan.model.request import Cluster, Request
+from fastplan.model.vocabulary import KERNEL_INDEX, SHARDING_TYPE_INDEX, UNIFORM_TYPES
 from fastplan.report.estimates import RATED, NoEstimate
-from fastplan.spec.job import Job
-from fastplan.spec.request import Cluster, Request
-from fastplan.spec.vocabulary import KERNEL_INDEX, SHARDING_TYPE_INDEX, UNIFORM_TYPES
 
 _BY_COLUMN = ("column_wise", "table_column_wise", "grid_shard")
 _COLUMNS = {"prefetch": "run_prefetch_compute"}

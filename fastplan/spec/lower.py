@@ -9,14 +9,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from fastplan.spec import reservation, stock
-from fastplan.spec.cost_model import Shape, cost_model
-from fastplan.spec.hardware import Hardware, find_hardware, for_job
-from fastplan.spec.job import CannotPlan, Job
-from fastplan.spec.menus import MenuRules
-from fastplan.spec.model import CacheSpec, ModelSpec, ModuleSpec, TableSpec
-from fastplan.spec.references import CodeNotTrusted, check_trust, is_own
-from fastplan.spec.request import (
+from fastplan.model.job import CannotPlan, Job
+from fastplan.model.request import (
     Cluster,
     Coefficients,
     MenuItem,
@@ -26,8 +20,14 @@ from fastplan.spec.request import (
     Search,
     Table,
 )
+from fastplan.model.vocabulary import SHARDING_TYPES
+from fastplan.spec import reservation, stock
+from fastplan.spec.cost_model import Shape, cost_model
+from fastplan.spec.hardware import Hardware, find_hardware, for_job
+from fastplan.spec.menus import MenuRules
+from fastplan.spec.model import CacheSpec, ModelSpec, ModuleSpec, TableSpec
+from fastplan.spec.references import CodeNotTrusted, check_trust, is_own
 from fastplan.spec.units import format_size
-from fastplan.spec.vocabulary import SHARDING_TYPES
 
 _DEFAULT_HARDWARE = "torchrec"
 _MOST_MEMORY = 2**61  # of a kind, on all ranks together; cpp/problem.cpp has the same limit

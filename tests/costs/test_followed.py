@@ -15,9 +15,9 @@ from numba import njit
 from numba.extending import intrinsic, overload, register_jitable
 
 import fastplan
-from fastplan.core import _native
 from fastplan.costs.errors import CannotTell
 from fastplan.costs.identity import digest
+from fastplan.engine import _native
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -350,7 +350,7 @@ def cost(shard, out):
 """
 CODE = """
 import numpy as np
-from fastplan.core import _native
+from fastplan.engine import _native
 from {name} import cost
 made = cost.compiled()
 shards, costs = np.zeros(1, _native.SHARD_DTYPE), np.zeros(1, _native.COST_DTYPE)

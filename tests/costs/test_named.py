@@ -10,7 +10,7 @@ from fastplan.cache.plan_cache import PlanCache
 from fastplan.cache.stores import MemoryStore
 from fastplan.cli.main import main
 from fastplan.costs.named import find_cost, find_objective
-from fastplan.offline.plan import plan_job
+from fastplan.planning.plan import plan_job
 from fastplan.spec.lower import lower
 from fastplan.spec.nodes import SpecError
 from fastplan.spec.read import read_spec

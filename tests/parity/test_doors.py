@@ -18,15 +18,15 @@ from torchrec.distributed.planner import ParameterConstraints, Topology
 from torchrec.distributed.planner.types import PlannerError
 
 from fastplan import EmbeddingShardingPlanner, Objectives, PlanCache, ReplanPolicy
-from fastplan.bridge.export import export_spec
-from fastplan.bridge.plan_basis import basis_of
 from fastplan.cache.stores import MemoryStore
-from fastplan.core.optimize import OptimizeSettings
-from fastplan.offline.plan import plan_job
-from fastplan.offline.replan import replan_job
-from fastplan.plans.plan import Plan
-from fastplan.plans.shards import layout_of
+from fastplan.engine.layout import layout_of
+from fastplan.engine.optimize import OptimizeSettings
+from fastplan.model.plan import Plan
+from fastplan.planning.plan import plan_job
+from fastplan.planning.replan_job import replan_job
 from fastplan.spec.lower import lower
+from fastplan.torchrec.export import export_spec
+from fastplan.torchrec.plan_basis import basis_of
 
 from .compare import quiet
 from .subject import SELF_CHECK

@@ -4,17 +4,17 @@ import pytest
 from torchrec.distributed.planner.types import PlannerError
 
 from fastplan import load_plan
-from fastplan.bridge.export import export_spec
-from fastplan.bridge.export_tables import CannotExport
 from fastplan.cache.plan_cache import PlanCache
 from fastplan.cache.stores import MemoryStore
-from fastplan.offline.plan import plan_job
+from fastplan.model.job import CannotPlan
+from fastplan.planning.plan import plan_job
 from fastplan.plans.file import write_plan
 from fastplan.spec.document import parse_document
-from fastplan.spec.job import CannotPlan
 from fastplan.spec.lower import lower
 from fastplan.spec.read import spec_of
 from fastplan.spec.write import spec_text
+from fastplan.torchrec.export import export_spec
+from fastplan.torchrec.export_tables import CannotExport
 
 from .compare import plan_record
 from .instances import FAMILIES, Instance, make_instance

@@ -12,9 +12,9 @@ from torchrec.distributed.planner.utils import sharder_name
 from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.modules.embedding_configs import DATA_TYPE_NUM_BITS
 
-from fastplan.bridge import versions
-from fastplan.bridge.export_tables import KINDS
 from fastplan.spec import stock
+from fastplan.torchrec import versions
+from fastplan.torchrec.export_tables import KINDS
 
 from .draw import Draw
 from .models import MODULES, Table, make_sharder

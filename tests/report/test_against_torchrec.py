@@ -2,11 +2,11 @@
 
 import pytest
 
-from fastplan.bridge.cluster import read_cluster
-from fastplan.bridge.planning import drafted
-from fastplan.plans.plan import Basis, Plan
-from fastplan.plans.shards import layout_of
+from fastplan.engine.layout import layout_of
+from fastplan.model.plan import Basis, Plan
 from fastplan.report.analysis import analyse
+from fastplan.torchrec.planning import drafted
+from fastplan.torchrec.read.cluster import read_cluster
 from tests.parity.compare import quiet
 from tests.parity.small import small, small_constraints
 from tests.parity.subject import SELF_CHECK, FastPlanner

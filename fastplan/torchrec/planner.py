@@ -1,0 +1,191 @@
+"""The planner: TorchRec's class, with its search done by the native core."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch.distributed as dist
+from torchrec.distributed.planner.planners import EmbeddingShardingPlanner as TorchRecPlanner
+from torchrec.distributed.planner.types import (
+    Enumerator,
+    ParameterConstraints,
+    Partitioner,
+    PerfModel,
+    PlanLoader,
+    Proposer,
+    ShardingOption,
+    Stats,
+    StorageReservation,
+    Topology,
+)
+from torchrec.distributed.sharding_plan import get_default_sharders
+from torchrec.distributed.types import ShardingPlan
+
+from fastplan.cache.plan_cache import PlanCache, open_cache
+from fastplan.costs.functions import PlanObjective, ShardCost
+from fastplan.engine.solve import OutOfRange
+from fastplan.model.objectives import Objectives
+from fastplan.torchrec import collective, collector, improving
+from fastplan.torchrec.fallback import NotNative
+from fastplan.torchrec.planning import Planning
+from fastplan.torchrec.read.custom import check_rating, install
+from fastplan.torchrec.replanning import Policy, Replanning
+from fastplan.torchrec.run import Run
+from fastplan.torchrec.state import State, state_of
+from fastplan.torchrec.write import hooks
+
+
+class EmbeddingShardingPlanner(TorchRecPlanner):
+    """TorchRec's EmbeddingShardingPlanner: the same arguments, the same plan, much sooner.
+
+    Args are TorchRec's, in TorchRec's order. In addition:
+        deterministic: order a table's options as its sharder lists them, so that the plan does
+            not depend on PYTHONHASHSEED (TorchRec 1.8's does when options tie).
+        cache: where plans are kept over restarts: a directory, a URL that fsspec knows, or a
+            PlanCache; True is the platform's usual directory for caches. None takes FASTPLAN_CACHE
+            from the environment, False is no cache.
+        cache_timeout: seconds that a cache which hangs may cost; a PlanCache has its own.
+        capacity_tolerance: how far a device's memory may be from what a plan was solved for; a
+            PlanCache has its own.
+        mode: "parity" is TorchRec's plan; "optimize" improves on it, and is never worse than the
+            better of TorchRec's plans with shards sorted by storage and by perf.
+        time_budget: seconds for planning and improving, or None for no limit. Ctrl-C ends the
+            improvement with the best plan so far.
+        move_budget: how much to try. With this alone, seed and threads decide the plan.
+        seed, threads: of the improvement.
+        previous, replan: a plan, file or planner to follow, and the policy; see docs/replan.md.
+        objectives: what to minimise within some part of the best rating, and where tables must
+            lie; see Objectives. RulesBroken is raised rather than a plan that does not keep them.
+        shard_cost: a function with @fastplan.shard_cost: what a shard costs.
+        objective: a function with @fastplan.plan_objective: rates plans, not their largest rank.
+
+    After `plan()`, `last_run` tells which engine planned and why, the rating, seconds by phase,
+    proposals and plans, and what the cache did; of an optimized plan also `lower_bound`, which no
+    plan is rated below, `gap`, `stopped_by` and `start_ratings`, or why it is `not_optimized`; and
+    `replan` and `moves` of a plan that follows another, or why it is `not_followed`.
+    """
+
+    last_run: Run | None = None
+
+    def __init__(
+        self,
+        topology: Topology | None = None,
+        batch_size: int | None = None,
+        enumerator: Enumerator | None = None,
+        storage_reservation: StorageReservation | None = None,
+        proposer: Proposer | list[Proposer] | None = None,
+        partitioner: Partitioner | None = None,
+        performance_model: PerfModel | None = None,
+        stats: Stats | list[Stats] | None = None,
+        constraints: dict[str, ParameterConstraints] | None = None,
+        debug: bool = True,
+        callbacks: list[Callable[[list[ShardingOption]], list[ShardingOption]]] | None = None,
+        timeout_seconds: int | None = None,
+        plan_loader: PlanLoader | None = None,
+        *,
+        deterministic: bool = False,
+        cache: str | os.PathLike[str] | PlanCache | bool | None = None,
+        cache_timeout: float = 5.0,
+        capacity_tolerance: float = 0.01,
+        mode: Literal["parity", "optimize"] = "parity",
+        time_budget: float | None = 1.0,
+        move_budget: int | None = None,
+        seed: int = 0,
+        threads: int = 1,
+        previous: Any = None,
+        replan: Policy = None,
+        objectives: Objectives | None = None,
+        shard_cost: ShardCost | None = None,
+        objective: PlanObjective | None = None,
+    ) -> None:
+        check_rating(objective, performance_model, mode)
+        self._fastplan = State(
+            deterministic=deterministic,
+            optimization=improving.settings_of(
+                mode, time_budget, move_budget, seed, threads, objectives
+            ),
+            replanning=Replanning(previous, replan),
+            cache=open_cache(cache, capacity_tolerance=capacity_tolerance, timeout=cache_timeout),
+        )
+        super().__init__(
+            topology=topology,
+            batch_size=batch_size,
+            enumerator=enumerator,
+            storage_reservation=storage_reservation,
+            proposer=proposer,
+            partitioner=partitioner,
+            performance_model=performance_model,
+            stats=stats,
+            constraints=constraints,
+            debug=debug,
+            callbacks=callbacks,
+            timeout_seconds=timeout_seconds,
+            plan_loader=plan_loader,
+        )
+        install(self, shard_cost, objective)
+
+    # TorchRec's users read these; they cost nothing until somebody does.
+
+    @property
+    def _best_plan(self) -> list[ShardingOption] | None:
+        state = state_of(self)
+        if callable(state.best_plan):
+            state.best_plan = state.best_plan()
+        return state.best_plan  # type: ignore[no-any-return]
+
+    @_best_plan.setter
+    def _best_plan(self, value: Any) -> None:
+        state_of(self).best_plan = value
+
+    @property
+    def _num_plans(self) -> int:
+        state = state_of(self)
+        if callable(state.plans):
+            state.plans = state.plans()
+        return state.plans  # type: ignore[no-any-return]
+
+    @_num_plans.setter
+    def _num_plans(self, value: int | Callable[[], int]) -> None:
+        state_of(self).plans = value
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A pickled planner has its results, not the means to compute them."""
+        return {**self.__dict__, "_fastplan": state_of(self).settled()}
+
+    @hooks.logged
+    def plan(self, module: Any, sharders: list[Any]) -> ShardingPlan:
+        """The plan that TorchRec's planner returns for this module, sharders and topology.
+
+        Raises what TorchRec raises: PlannerError with its advice when nothing fits, and the
+        errors of its enumerator and estimators for input that makes no sense.
+        """
+        self.last_run = run = Run()
+        planning = Planning(self, run, module, sharders)
+        try:
+            with collector.paused(ending=run.phase("garbage")):
+                return planning.plan()
+        except (NotNative, OutOfRange) as why:
+            return planning.plan_by_torchrec(why)
+        finally:
+            run.finish()
+
+    @hooks.event_logged
+    def collective_plan(
+        self, module: Any, sharders: list[Any] | None = None, pg: Any = None
+    ) -> ShardingPlan:
+        """Plans on rank 0 of the group and gives every rank the plan.
+
+        An error on rank 0 is raised on every rank. Ranks whose models differ raise ModelsDiffer.
+        """
+        if pg is None:
+            if not dist.is_initialized():
+                # TorchRec's own words for it.
+                return super().collective_plan(module, sharders, pg)
+            pg = dist.GroupMember.WORLD
+        sharders = get_default_sharders() if sharders is None else sharders
+        if pg.size() == 1:
+            return self.plan(module, sharders)
+        overridden = type(self).plan is not EmbeddingShardingPlanner.plan
+        return collective.start(self, module, sharders, pg, overridden=overridden)

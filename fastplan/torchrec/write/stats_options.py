@@ -1,0 +1,174 @@
+"""The options of a plan as TorchRec's statistics read them, and what they tell about them all.
+
+Functions of TorchRec's that go over all shards are given for columns here. They add in TorchRec's
+order, so that the numbers are TorchRec's to the last digit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from torchrec.distributed.planner import stats as torchrec_stats
+from torchrec.distributed.planner.constants import BIGINT_DTYPE, POOLING_FACTOR
+from torchrec.distributed.planner.types import CriticalPathEstimate, Perf, Storage
+
+from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES, UNIFORM_TYPES
+from fastplan.torchrec.read.space import ChosenOptions
+from fastplan.torchrec.write.placed import PlacedShards
+
+_CUT_BY_ROWS = ("row_wise", "table_row_wise", "grid_shard")
+
+
+class Option:
+    """What TorchRec's functions for statistics read of a chosen option."""
+
+    __slots__ = (
+        "compute_kernel",
+        "fqn",
+        "input_lengths",
+        "module",
+        "name",
+        "number",
+        "placed",
+        "sharding_type",
+        "tensor",
+        "total_storage",
+    )
+    num_poolings = None  # TorchRec's enumerator sets none
+
+    compute_kernel: str
+    fqn: str
+    input_lengths: list[float]
+    module: tuple[str, Any]
+    name: str
+    number: int  # in the plan
+    placed: PlacedShards
+    sharding_type: str
+    tensor: Any
+    total_storage: Storage
+
+    @property
+    def shards(self) -> list[Any]:
+        return [
+            SimpleNamespace(rank=rank, storage=Storage(*storage))
+            for rank, *storage in self.placed.shards_of(self.number)
+        ]
+
+
+class Planned:
+    """The options of a plan, and what statistics tell about them all."""
+
+    def __init__(self, best_plan: ChosenOptions, arguments: dict[str, Any]) -> None:
+        space: Any = best_plan.space
+        numbers = np.asarray(best_plan.options)
+        self.topology = arguments["topology"]
+        self.constraints = arguments["constraints"] or {}
+        self.placed = PlacedShards(space.columns, numbers, np.asarray(best_plan.ranks))
+        self.tables = space.table_of_option[numbers].tolist()
+        self.facts, self.origins = space.request.tables, space.origins
+        self.is_priced = space.extraction.estimators.pricing is not None
+        self.batch_size = space.extraction.batch_size
+        self.types = space.columns.option_type[numbers]
+        self.options = self._options(space.columns.option_kernel[numbers].tolist())
+        self.poolings = [
+            torchrec_stats.get_num_poolings(self.constraints, option) for option in self.options
+        ]
+        rules = [self.constraints.get(option.name) for option in self.options]
+        self.batch_sizes = [rule.batch_sizes if rule else None for rule in rules]
+
+    def _options(self, kernels: list[int]) -> list[Option]:
+        storages = zip(*self.placed.storage_of_options(), strict=True)
+        types = self.types.tolist()
+        made = []
+        for number, (table, storage) in enumerate(zip(self.tables, storages, strict=True)):
+            origin = self.origins[table]
+            option = Option()
+            option.number, option.placed = number, self.placed
+            option.name, option.fqn = origin.name, f"{origin.path}.{origin.name}"
+            option.module, option.tensor = (origin.path, origin.module), origin.parameter
+            option.sharding_type = SHARDING_TYPES[types[number]]
+            option.compute_kernel = KERNELS[kernels[number]]
+            option.total_storage = Storage(*storage)
+            rule = origin.constraint
+            option.input_lengths = rule.pooling_factors if rule else [POOLING_FACTOR]
+            made.append(option)
+        return made
+
+    def io_megabytes(self) -> tuple[Any, Any]:
+        """Input and output of each rank in one iteration, by TorchRec's formulas for a shard."""
+        inputs, pooled = [], []
+        for option, poolings, given in zip(
+            self.options, self.poolings, self.batch_sizes, strict=True
+        ):
+            lengths = option.input_lengths
+            each = [
+                *zip(lengths, poolings, given or [self.batch_size] * len(lengths), strict=False)
+            ]
+            inputs.append(sum([x * y * z for x, y, z in each]))
+            pooled.append(sum([(x if x < 1.0 else 1.0) * y * z for x, y, z in each]))
+        world, local = self.topology.world_size, self.topology.intra_group_size
+        divisor = np.array([1, 1, 1, world, local, 1, local])[self.types]
+        factor = np.array([1, *[world] * (len(SHARDING_TYPES) - 1)])[self.types]
+        lookups = np.array(inputs, np.float64) / divisor
+        is_pooled = np.array([bool(self.facts[table].pooled) for table in self.tables])
+        outputs = np.where(is_pooled, np.array(pooled, np.float64), lookups)
+        width = np.array([option.tensor.element_size() for option in self.options])
+        placed, of = self.placed, self.placed.option_of_run
+        received = np.ceil(lookups * factor * BIGINT_DTYPE)[of]
+        sent = np.ceil((outputs * factor)[of] * placed.run_cols * width[of])
+        by_rows = np.isin(self.types, [SHARDING_TYPES.index(kind) for kind in _CUT_BY_ROWS])
+        is_empty = by_rows[of] & (placed.run_rows * placed.run_cols == 0)
+        received[is_empty] = sent[is_empty] = 0
+        mib = 1024 * 1024
+        return placed.by_rank(received / mib, self.world), placed.by_rank(sent / mib, self.world)
+
+    @property
+    def world(self) -> int:
+        return int(self.topology.world_size)
+
+    def shard_counts(self) -> Iterator[tuple[str, list[int]]]:
+        """The short name of each sharding type in use, and how many shards the ranks have of it."""
+        for kind in np.unique(self.types).tolist():
+            counts = self.placed.count_by_rank(self.types == kind, self.world)
+            yield torchrec_stats._get_sharding_type_abbr(SHARDING_TYPES[kind]), counts.tolist()
+
+    def usage(
+        self, topology: Any, best_plan: Any, dense_storage: Storage, kjt_storage: Storage
+    ) -> tuple[list[int], list[int], list[int], list[Perf]]:
+        """For TorchRec's _compute_mem_usage_and_perf."""
+        placed = self.placed
+        sparse, ddr = placed.storage_by_rank(self.world)
+        used_hbm = [hbm + dense_storage.hbm + kjt_storage.hbm for hbm in sparse]
+        used_ddr = [each + dense_storage.ddr + kjt_storage.ddr for each in ddr]
+        # A sum of nothing is a whole number, and so is the one of data-parallel tables' comms.
+        shards = placed.count_by_rank(None, self.world).tolist()
+        silent = self.types == SHARDING_TYPES.index("data_parallel")
+        talking = placed.count_by_rank(None if self.is_priced else ~silent, self.world).tolist()
+        perf = []
+        values = zip(*(each.tolist() for each in placed.perf_by_rank(self.world)), strict=True)
+        for rank, (fwd, comms, bwd, bwd_comms, *more) in enumerate(values):
+            if not shards[rank]:
+                perf.append(Perf(0, 0, 0, 0))
+            else:
+                perf.append(Perf(fwd, comms if talking[rank] else 0, bwd, bwd_comms, *more))
+        return sparse, used_hbm, used_ddr, perf
+
+    def critical_path(self, best_plan: Any) -> CriticalPathEstimate:
+        """For TorchRec's _calculate_critical_path."""
+        groups: dict[tuple[Any, str], int] = {}
+        group = [
+            groups.setdefault((option.module, option.sharding_type), len(groups))
+            for option in self.options
+        ]
+        fwd, bwd = self.placed.largest_comms(np.array(group), self.world)
+        comms = sum(value for pair in zip(fwd, bwd, strict=True) for value in pair)
+        return CriticalPathEstimate(comms, sum(self.placed.largest_compute(self.world)))
+
+    def imbalanced(self, best_plan: Any, target_imbalance: str = "perf") -> list[Option]:
+        """For TorchRec's _find_imbalance_tables."""
+        movable = ~np.isin(self.types, [SHARDING_TYPES.index(kind) for kind in UNIFORM_TYPES])
+        found = self.placed.on_fullest_ranks(movable, self.world, by_hbm=target_imbalance == "hbm")
+        return [self.options[number] for number in found]
