@@ -24,9 +24,9 @@ from bench.runs import Case
 from fastplan import EmbeddingShardingPlanner as FastPlanner
 from fastplan.model.record import PlanRecord
 from fastplan.torchrec import collective, collector
-from fastplan.torchrec.caching import rebuild
 from fastplan.torchrec.collective import sendable
 from fastplan.torchrec.planning import drafted
+from fastplan.torchrec.read.space import recorded_space
 
 ROW_WISE_EVERY = 5
 
@@ -129,7 +129,7 @@ def _rebuilt(space: Any, data: bytes, topology: Any) -> ShardingPlan:
     with collector.paused():
         record = PlanRecord.unpack(data)
         numbers = np.arange(len(record.table), dtype=np.int32)
-        plan: ShardingPlan = rebuild(space, record, resizes=True).sharding_plan(
+        plan: ShardingPlan = recorded_space(space, record, resizes=True).sharding_plan(
             numbers, record.ranks, topology
         )
     return plan

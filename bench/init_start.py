@@ -31,9 +31,9 @@ from bench.identity import differences
 from bench.runs import quiet
 from fastplan.model.record import PlanRecord
 from fastplan.torchrec import collective, collector
-from fastplan.torchrec.caching import rebuild
 from fastplan.torchrec.collective import sendable
 from fastplan.torchrec.planning import drafted
+from fastplan.torchrec.read.space import recorded_space
 
 T = TypeVar("T")
 
@@ -127,7 +127,7 @@ def _rebuilt(planner: Any, module: Any, data: bytes) -> Any:
     with collector.paused():
         record = PlanRecord.unpack(data)
         numbers = np.arange(len(record.table), dtype=np.int32)
-        return rebuild(space, record, resizes=True).sharding_plan(
+        return recorded_space(space, record, resizes=True).sharding_plan(
             numbers, record.ranks, planner._topology
         )
 

@@ -35,7 +35,7 @@ from fastplan.measure.settings import Group, Settings
 from fastplan.measure.sku_file import CalibratedSku
 from fastplan.measure.statistics import Interval
 from fastplan.model.plan import RANK, Plan
-from fastplan.planning.plan import plan_job
+from fastplan.planning.plan import plan
 from fastplan.spec.document import document_of
 from fastplan.spec.hardware import Hardware
 from fastplan.spec.lower import lower
@@ -144,8 +144,8 @@ def make_plans(spec: ModelSpec, hardware: Hardware) -> dict[str, Plan]:
     plans = {DEFAULT: default, AGAIN: default}
     for kind in ("table_wise", "row_wise", "column_wise", "data_parallel"):
         tables = tuple(replace(each, sharding_types=(kind,)) for each in spec.tables)
-        plans[kind.replace("_", "-")] = plan_job(lower(replace(spec, tables=tables))).plan()
-    plans[FASTPLAN] = plan_job(lower(on(spec, hardware))).plan()
+        plans[kind.replace("_", "-")] = plan(lower(replace(spec, tables=tables))).plan()
+    plans[FASTPLAN] = plan(lower(on(spec, hardware))).plan()
     plans[ONE_RANK] = _on_one_rank(plans["table-wise"])
     return plans
 

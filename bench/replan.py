@@ -27,7 +27,7 @@ from fastplan.model.record import PlanRecord
 from fastplan.planning.movement import movement
 from fastplan.planning.policy import ReplanPolicy
 from fastplan.planning.ranks import best_renumbering, renumbered
-from fastplan.planning.replan import Replan, Scratch
+from fastplan.planning.replan import ReplanAttempt, Scratch
 
 FILE = "replan.json"
 INSTANCES = {
@@ -57,7 +57,7 @@ def plan_of(asked: Asked, options: Any, ranks: Any, rating: float) -> Plan:
 def followed(asked: Asked, previous: Plan, policy: ReplanPolicy, scratch: Scratch) -> Any:
     """The plan that follows another one, its report, and what it took in CPU seconds."""
     began = time.process_time()
-    replan = Replan(asked.request, asked.cluster, previous, policy)
+    replan = ReplanAttempt(asked.request, asked.cluster, previous, policy)
     found = replan.after(asked.problem, scratch)
     seconds = time.process_time() - began
     assert not isinstance(found, str), found
@@ -134,7 +134,7 @@ def _row(previous: Plan, state: State, change: str, apply: Any) -> dict[str, Any
     }
     if not report.followed:
         most = report.least + int(policy.max_moved * report.held)
-        held = Replan(asked.request, asked.cluster, previous, policy).held
+        held = ReplanAttempt(asked.request, asked.cluster, previous, policy).held
         row["impossible"] = impossible(asked, held, rating=torchrec.rating, moved=most)
     for who, (options, ranks, rating, spent) in made.items():
         bytes_moved = moved(previous, plan_of(asked, options, ranks, rating))

@@ -31,7 +31,7 @@ def timing() -> dict[str, Any]:
     for _ in range(RUNS):
         for who, more in (("cold", {}), ("replan", {"previous": first})):
             # CPU time, which other processes do not add to.
-            with quiet(), patch("fastplan.torchrec.run.perf_counter", time.process_time):
+            with quiet(), patch("fastplan.planning.run.perf_counter", time.process_time):
                 planner = after.planner(FastPlanner, **more)
                 if more:
                     planner._fastplan.replanning.previous(None)

@@ -18,8 +18,6 @@ from torchrec.distributed.types import ShardingPlan
 
 from bench.models import Constraints
 from fastplan import EmbeddingShardingPlanner as FastPlanner
-from fastplan.engine.problem import Problem
-from fastplan.torchrec.search.native import NativeSearch
 
 GIB = 1024**3
 
@@ -60,10 +58,9 @@ class Taker(FastPlanner):
         try:
             return super().plan(module, sharders)  # type: ignore[no-any-return]
         finally:
-            basis = self._fastplan.basis
-            reserved = self._storage_reservation.last_reserved_topology
-            self.space, self.problem = basis.space, Problem(basis.space.columns, basis.cluster)
-            self.search = NativeSearch(self, self.space, reserved, self.problem).search
+            searched = self._fastplan.result.searched
+            self.space, self.problem = searched.space, searched.problem
+            self.search = searched.search
 
 
 @dataclass(frozen=True, kw_only=True)

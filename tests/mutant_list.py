@@ -152,25 +152,25 @@ REPLAN = (
 CACHE = (
     Mutant(
         name="hit-trusts-python-rating",
-        file="fastplan/torchrec/caching.py",
-        old="if self._planner._perf_model.rate(plan=plan) != record.rating:",
-        new="if self._planner._perf_model.rate(plan=plan) < 0:",
+        file="fastplan/planning/caching.py",
+        old="elif self._backend.python_rating(placement) != record.rating:",
+        new="elif self._backend.python_rating(placement) < 0:",
         tests=(
             "tests/torchrec/test_caching.py::test_a_plan_that_a_python_perf_model_rates_otherwise_now_is_a_miss",
         ),
     ),
     Mutant(
         name="hit-skips-verification",
-        file="fastplan/planning/plan.py",
-        old="complaint := verify_plan(problem, numbers, record.ranks, record.rating, objective):",
+        file="fastplan/planning/caching.py",
+        old="complaint := verify_plan(problem, numbers, record.ranks, expected, objective):",
         new='complaint := "":',
         tests=("tests/planning/test_plan.py",),
     ),
     Mutant(
         name="hit-skips-reachable",
-        file="fastplan/planning/plan.py",
-        old="check_reachable(record, solved, job.search, slack=slack)",
-        new="check_reachable(record, solved, job.search, slack=slack + 9)",
+        file="fastplan/planning/caching.py",
+        old="check_reachable(candidate.record, problem, search, slack=slack)",
+        new="check_reachable(candidate.record, problem, search, slack=slack + 9)",
         tests=("tests/planning/test_plan.py",),
     ),
     Mutant(
@@ -203,9 +203,9 @@ CACHE = (
     ),
     Mutant(
         name="cache-keeps-cut-short",
-        file="fastplan/torchrec/caching.py",
-        old="if not outcome.found or outcome.record is None or outcome.cut_short:",
-        new="if not outcome.found or outcome.record is None:",
+        file="fastplan/planning/caching.py",
+        old="if record is None or result.interrupted:",
+        new="if record is None:",
         tests=(
             "tests/torchrec/test_improving.py::test_a_plan_that_an_interrupt_cut_short_is_not_kept",
         ),
@@ -247,7 +247,7 @@ CACHE = (
     ),
     Mutant(
         name="following-trusts-the-cache",
-        file="fastplan/torchrec/replanning.py",
+        file="fastplan/planning/following.py",
         old="return rating <= reached * (1 + FOLLOWING_SLACK)",
         new="return rating <= reached * (10 + FOLLOWING_SLACK)",
         tests=(

@@ -12,7 +12,7 @@ from fastplan.cli.targets import add_trust_argument
 
 if TYPE_CHECKING:
     from fastplan.cli.measurements import Measurements
-    from fastplan.model.job import Job
+    from fastplan.model.job import SpecJob
     from fastplan.model.plan import Plan
     from fastplan.spec.model import ModelSpec
 
@@ -101,7 +101,7 @@ def _estimated_anew(plans: list[Plan], args: Namespace) -> list[Plan]:
     from fastplan.spec.variants import on_cluster
 
     spec = on_cluster(read_spec(args.model), sku=args.sku)
-    jobs: dict[tuple[int, int | None], Job] = {}
+    jobs: dict[tuple[int, int | None], SpecJob] = {}
     found = []
     for path, plan in zip(args.plans, plans, strict=True):
         ranks, local = shape = _shape(path, plan, plans, spec, args.model)

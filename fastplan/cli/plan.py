@@ -16,10 +16,10 @@ from fastplan.report.names import visible
 if TYPE_CHECKING:
     from fastplan.cache.plan_cache import PlanCache
     from fastplan.engine.optimize import OptimizeSettings
-    from fastplan.model.job import Job
+    from fastplan.model.job import SpecJob
     from fastplan.model.plan import Plan
-    from fastplan.planning.plan import Planned
     from fastplan.planning.policy import ReplanPolicy
+    from fastplan.planning.result import Result
     from fastplan.spec.model import ModelSpec
 
 HELP = (
@@ -90,33 +90,33 @@ def run(args: Namespace) -> int:
     except DoesNotFit as why:
         _say(args, spec.name, {"fits": False, "model": spec.name, "reason": str(why)}, str(why))
         return NO
-    planned = _plan(job, cache, optimization, args.previous, policy)
-    if planned.cache.status == "failed":
+    result = _plan(job, cache, optimization, args.previous, policy)
+    if result.cache.status == "failed":
         from sys import stderr
 
-        reason = visible(str(planned.cache.reason))
+        reason = visible(str(result.cache.reason))
         print(f"fastplan: warning: the cache failed: {reason}", file=stderr)
-    if planned.record is None:
-        _say_infeasible(args, planned)
+    if result.record is None:
+        _say_infeasible(args, result)
         return NO
     hardware = spec.topology.hardware
-    plan = planned.plan({"sku": hardware.name} if hardware is not None else None)
-    _show(args, plan, planned)  # first, so that a disk that is full costs the files only
+    plan = result.plan({"sku": hardware.name} if hardware is not None else None)
+    _show(args, plan, result)  # first, so that a disk that is full costs the files only
     _write(args, plan)
-    return INTERRUPTED if planned.interrupted else OK
+    return INTERRUPTED if result.interrupted else OK
 
 
-def _show(args: Namespace, plan: Plan, planned: Planned) -> None:
+def _show(args: Namespace, plan: Plan, result: Result) -> None:
     if args.json:
         from json import dumps
 
         from fastplan.report.inspect_text import inspect_json
 
         facts = {"fits": True, **inspect_json(plan)}
-        if planned.replan is not None:
+        if result.replan is not None:
             from fastplan.report.replan_text import replan_json
 
-            facts["replan"] = replan_json(planned.replan)
+            facts["replan"] = replan_json(result.replan)
         print(dumps(facts, indent=2))
     elif not args.quiet:
         from sys import stdout
@@ -125,10 +125,10 @@ def _show(args: Namespace, plan: Plan, planned: Planned) -> None:
         from fastplan.report.terminal import Style
 
         print(inspect_text(plan, style=Style.of(stdout)), end="")
-        if planned.replan is not None:
+        if result.replan is not None:
             from fastplan.report.replan_text import replan_lines
 
-            print("", *replan_lines(planned.replan), sep="\n")
+            print("", *replan_lines(result.replan), sep="\n")
 
 
 def _policy(args: Namespace) -> ReplanPolicy:
@@ -146,30 +146,57 @@ def _policy(args: Namespace) -> ReplanPolicy:
 
 
 def _plan(
-    job: Job,
+    job: SpecJob,
     cache: PlanCache | None,
     settings: OptimizeSettings | None,
     previous: str | None,
     policy: ReplanPolicy,
-) -> Planned:
+) -> Result:
     """The plan, or the one that follows the plan of a file."""
+    from sys import stderr
+
     from fastplan.cli.terminal import Countdown
-    from fastplan.planning.plan import plan_job
-    from fastplan.planning.replan_job import replan_job
+    from fastplan.engine.solve import OutOfRange
+    from fastplan.model.job import CannotPlan
+    from fastplan.planning.plan import plan
     from fastplan.plans.file import read_plan
 
     older = None if previous is None else read_plan(previous)
+    _check(job, settings, older)
     seconds = None if settings is None else settings.time_budget
     with Countdown("improving the plan", seconds):
-        if older is None:
-            planned = plan_job(job, cache, settings)
-        else:
-            planned = replan_job(job, older, policy, settings, cache)
-    if planned.interrupted:
-        from sys import stderr
-
+        try:
+            result = plan(
+                job,
+                cache=cache,
+                optimize=settings,
+                previous=older,
+                replan=None if older is None else policy,
+            )
+        except OutOfRange as error:
+            raise CannotPlan(str(error)) from error
+    if result.not_optimized:
+        print(f"fastplan: warning: this is TorchRec's plan: {result.not_optimized}", file=stderr)
+    if result.interrupted:
         print("\nfastplan: interrupted; this is the best plan so far", file=stderr)
-    return planned
+    return result
+
+
+def _check(job: SpecJob, settings: OptimizeSettings | None, previous: Plan | None) -> None:
+    """Raises CannotPlan for options that exclude each other, before any time is spent."""
+    from fastplan.model.job import CannotPlan
+    from fastplan.model.objectives import NO_OBJECTIVES
+
+    objective = job.search.objective
+    if objective is not None and settings is not None:
+        raise CannotPlan(
+            f"optimize improves a plan's largest rank, and {objective.name} rates plans otherwise: "
+            "leave out the objective, or plan without --optimize"
+        )
+    if objective is not None and previous is not None:
+        raise CannotPlan("an objective of your own rates plans, and no plan can follow another")
+    if settings is not None and settings.objectives != NO_OBJECTIVES and previous is not None:
+        raise CannotPlan("a plan can't follow another and keep other objectives, pins or groups")
 
 
 def _with_functions(spec: ModelSpec, args: Namespace) -> ModelSpec:
@@ -207,17 +234,20 @@ def _write(args: Namespace, plan: Plan) -> None:
         print(f"\nwritten: {', '.join(written)}")
 
 
-def _say_infeasible(args: Namespace, planned: Planned) -> None:
+def _say_infeasible(args: Namespace, result: Result) -> None:
+    from fastplan.planning.shortage import shortage_of
     from fastplan.report.units import of_count
     from fastplan.sweep.memory import explain_lack
 
-    name = planned.job.name
-    lack, words = explain_lack(planned)
-    if lack is not None and planned.shortage is not None:
-        words += f"; {planned.shortage.largest}"
-    tables = of_count(len(planned.job.request.tables), "table")
-    ranks = of_count(len(planned.job.cluster.rank_hbm), "rank")
-    facts = {"fits": False, "model": name, "fingerprint": planned.key, "reason": words}
+    job = result.job
+    assert job.request is not None
+    name = job.name
+    lack, words = explain_lack(result)
+    if lack is not None:
+        words += f"; {shortage_of(result).largest}"
+    tables = of_count(len(job.request.tables), "table")
+    ranks = of_count(len(job.cluster.rank_hbm), "rank")
+    facts = {"fits": False, "model": name, "fingerprint": result.key.fingerprint, "reason": words}
     _say(args, name, facts | (lack or {}), f"no plan of {tables} fits on {ranks}: {words}")
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from fastplan.engine.narrow import narrowed, shard_ranks
 from fastplan.engine.solve import OutOfRange, estimate
-from fastplan.model.job import Job
+from fastplan.model.job import SpecJob
 from fastplan.model.plan import COLUMNS, RANK, Basis, Layout, Plan
 from fastplan.model.record import AS_REQUESTED, BadRecord, PlanRecord
 from fastplan.model.request import Cluster, Request
@@ -19,7 +19,7 @@ _BY_COLUMN = ("column_wise", "table_column_wise", "grid_shard")
 _COLUMNS = {"prefetch": "run_prefetch_compute"}
 
 
-def rerated(plan: Plan, job: Job) -> Plan:
+def rerated(plan: Plan, job: SpecJob) -> Plan:
     """The plan with the estimates that it has as one of the job's. Raises NoEstimate."""
     return replace(plan, basis=basis_of(plan.layout, job.request, job.cluster), fingerprint=None)
 

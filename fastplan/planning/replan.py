@@ -95,7 +95,7 @@ class ReplanReport:
         return None, {**slots, "_list": None}
 
 
-class Replan:
+class ReplanAttempt:
     """One request on a cluster, after a previous plan.
 
     Raises WrongModel for the plan of another model, and ValueError for a wrong `rank_map`.

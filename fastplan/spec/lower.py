@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from fastplan.model.job import CannotPlan, Job
+from fastplan.model.job import CannotPlan, SpecJob
 from fastplan.model.request import (
     Cluster,
     Coefficients,
@@ -34,7 +34,7 @@ _MOST_MEMORY = 2**61  # of a kind, on all ranks together; cpp/problem.cpp has th
 _STOCK_COEFFICIENTS = Coefficients((1.0, 1.0, 1.0, 0.0), None)
 
 
-def lower(spec: ModelSpec, *, trust: bool = False) -> Job:
+def lower(spec: ModelSpec, *, trust: bool = False) -> SpecJob:
     """The job of a spec whose cluster is known.
 
     Args:
@@ -65,8 +65,7 @@ def lower(spec: ModelSpec, *, trust: bool = False) -> Job:
         timeout_seconds=spec.search.timeout_seconds,
         objective=objective,
     )
-    custom, uncacheable = _custom_parts(request, search)
-    return Job(
+    return SpecJob(
         name=spec.name,
         request=request,
         cluster=Cluster(
@@ -83,11 +82,9 @@ def lower(spec: ModelSpec, *, trust: bool = False) -> Job:
             "local_world_size": shape.local_world_size,
             "group_size": shape.group_size,
             "reservation": reservation.describe(spec.reservation, hardware.device, inputs),
-            "custom": custom,
         },
         device=hardware.device,
         settings=tuple(_settings(table) for table in spec.tables),
-        uncacheable=uncacheable,
     )
 
 
@@ -113,19 +110,6 @@ def _objective(spec: ModelSpec) -> ObjectiveFunction | None:
     from fastplan.costs.named import find_objective
 
     return find_objective(spec.objective)
-
-
-def _custom_parts(request: Request, search: Search) -> tuple[list[Any], str | None]:
-    """What custom functions add to the fingerprint; or that they have none, and why."""
-    if request.pricing is None and search.objective is None:
-        return [], None
-    from fastplan.costs.errors import CannotTell
-    from fastplan.costs.keys import custom_parts
-
-    try:
-        return custom_parts(request, search), None
-    except CannotTell as why:
-        return [["unknown", str(why)]], str(why)
 
 
 def torchrec_version(spec: ModelSpec) -> str:

@@ -10,11 +10,12 @@ import numpy as np
 from fastplan.engine.narrow import narrowed
 from fastplan.engine.problem import Ints, Problem, SearchSpace
 from fastplan.engine.solve import estimate, solve
-from fastplan.model.job import Job
+from fastplan.model.job import SpecJob
 from fastplan.model.record import PlanRecord
 from fastplan.model.request import Cluster
 from fastplan.model.vocabulary import SHARDING_TYPES, UNIFORM_TYPES
-from fastplan.planning.plan import Planned
+from fastplan.planning.result import Result
+from fastplan.planning.shortage import shortage_of
 from fastplan.spec.units import format_size
 
 _TIERS = ("hbm", "ddr", "ssd")
@@ -22,7 +23,7 @@ _MOST_MEMORY = 1 << 50  # of a rank
 _UNIFORM = np.array([name in UNIFORM_TYPES for name in SHARDING_TYPES])
 
 
-def memory_of(job: Job, record: PlanRecord) -> dict[str, Any]:
+def memory_of(job: SpecJob, record: PlanRecord) -> dict[str, Any]:
     """What a sweep's row says of memory: of all ranks together, and of the fullest rank."""
     space = estimate(narrowed(job.request, record))
     used = rank_memory(space, record, len(job.cluster.rank_hbm))
@@ -59,7 +60,7 @@ def rank_memory(space: SearchSpace, record: PlanRecord, ranks: int) -> dict[str,
     return found
 
 
-def lacking_memory(job: Job) -> dict[str, Any] | None:
+def lacking_memory(job: SpecJob) -> dict[str, Any] | None:
     """What a sweep's row says of a job without a plan: how much each rank lacks for one.
 
     To 1 % of the capacity that it then would have. None where more memory would not help.
@@ -88,20 +89,21 @@ def lacking_memory(job: Job) -> dict[str, Any] | None:
     return {"tier": tier, "headroom_bytes": -enough, "headroom": -enough / largest}
 
 
-def explain_lack(planned: Planned) -> tuple[dict[str, Any] | None, str]:
+def explain_lack(result: Result) -> tuple[dict[str, Any] | None, str]:
     """What a job without a plan lacks, as figures where more memory would help, and in words."""
-    lack = lacking_memory(planned.job)
+    assert isinstance(result.job, SpecJob)
+    lack = lacking_memory(result.job)
     if lack is None:
-        return None, str(planned.shortage)
+        return None, str(shortage_of(result))
     more = f"{format_size(-lack['headroom_bytes'])} more {lack['tier'].upper()}"
     return lack, f"about {more} on every rank would do"
 
 
-def _main_tier(job: Job) -> str:
+def _main_tier(job: SpecJob) -> str:
     return "ddr" if job.device == "cpu" else "hbm"
 
 
-def _capacity(job: Job, tier: str) -> tuple[int, ...]:
+def _capacity(job: SpecJob, tier: str) -> tuple[int, ...]:
     return job.cluster.rank_ddr if tier == "ddr" else job.cluster.rank_hbm
 
 

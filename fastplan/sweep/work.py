@@ -18,7 +18,7 @@ from fastplan.sweep.sweep import Cell, in_precision, pinned, variant
 if TYPE_CHECKING:
     from fastplan.cache.plan_cache import PlanCache
     from fastplan.engine.optimize import OptimizeSettings
-    from fastplan.planning.plan import Planned
+    from fastplan.planning.result import Result
 
 _STORE_TIMEOUT = 30.0  # seconds; nobody waits for a single plan here
 
@@ -88,14 +88,14 @@ def _open_cache(where: str | None) -> PlanCache | None:
 
 def _row(task: Task, cell: Cell, cache: PlanCache | None) -> Row:
     from fastplan.model.job import DoesNotFit
-    from fastplan.planning.plan import plan_job
+    from fastplan.planning.plan import plan
     from fastplan.spec.lower import lower
 
     begin = time.perf_counter()
     try:
         model = _model(task.model, cell.precision)
         job = lower(variant(model, cell), trust=task.trust)
-        answer = _facts(plan_job(job, cache, task.optimization))
+        answer = _facts(plan(job, cache=cache, optimize=task.optimization))
     except DoesNotFit as error:
         answer = {"fits": False, "shortage": reason(error)}
     except Exception as error:  # a bad cell must not stop the others
@@ -103,17 +103,19 @@ def _row(task: Task, cell: Cell, cache: PlanCache | None) -> Row:
     return row_of(cell, **answer, seconds=round(time.perf_counter() - begin, 6))
 
 
-def _facts(planned: Planned) -> dict[str, Any]:
+def _facts(result: Result) -> dict[str, Any]:
+    from fastplan.model.job import SpecJob
     from fastplan.sweep.memory import explain_lack, memory_of
 
     facts: dict[str, Any] = {
-        "key": planned.key,
-        "cache": planned.cache.status,
-        "warning": planned.cache.reason if planned.cache.status == "failed" else None,
+        "key": result.key.fingerprint,
+        "cache": result.cache.status,
+        "warning": result.cache.reason if result.cache.status == "failed" else None,
     }
-    if planned.record is None:
-        lack, words = explain_lack(planned)
+    if result.record is None:
+        lack, words = explain_lack(result)
         return {**facts, "fits": False, **(lack or {}), "shortage": words}
-    memory = memory_of(planned.job, planned.record)
-    rating, bound = planned.record.rating, planned.lower_bound
+    assert isinstance(result.job, SpecJob)
+    memory = memory_of(result.job, result.record)
+    rating, bound = result.record.rating, result.lower_bound
     return {**facts, "fits": True, "rating": rating, "lower_bound": bound, **memory}

@@ -20,18 +20,17 @@ from torchrec.distributed.types import ShardingPlan
 
 from fastplan.cache.differences import first_differences
 from fastplan.cache.fingerprint import canonical_request
-from fastplan.costs.errors import CannotTell
+from fastplan.costs.errors import NoFingerprint
 from fastplan.costs.keys import custom_parts
 from fastplan.engine.solve import OutOfRange
 from fastplan.model.record import PlanRecord
 from fastplan.model.request import Partitioner, Search
+from fastplan.planning.run import Run
 from fastplan.torchrec import collector
-from fastplan.torchrec.caching import rebuild
 from fastplan.torchrec.fallback import NotNative
 from fastplan.torchrec.planning import drafted
 from fastplan.torchrec.read.settings import settings_digest
-from fastplan.torchrec.read.space import EstimatedSpace
-from fastplan.torchrec.run import Run
+from fastplan.torchrec.read.space import EstimatedSpace, recorded_space
 from fastplan.torchrec.state import state_of
 
 
@@ -91,7 +90,7 @@ def _rebuilt(planner: Any, space: EstimatedSpace | None, message: _Message) -> S
         assert space is not None
         with run.phase("build"), collector.paused():
             record = PlanRecord.unpack(message.record)
-            chosen = rebuild(space.unpriced(), record, resizes=True)
+            chosen = recorded_space(space.unpriced(), record, resizes=True)
             numbers = np.arange(len(record.table), dtype=np.int32)
             plan = chosen.sharding_plan(numbers, record.ranks, planner._topology)
         run.rating = record.rating
@@ -147,8 +146,9 @@ def _plan(planner: Any, module: Any, sharders: list[Any], space: Any, alike: boo
 
 def sendable(planner: Any) -> bytes | None:
     """The planner's last plan as a few kB, where nothing but the search has shaped it."""
-    record = state_of(planner).record
-    return None if record is None or planner._callbacks else record().pack()
+    result = state_of(planner).result
+    record = None if result is None else result.record
+    return None if record is None or planner._callbacks else record.pack()
 
 
 def _broadcast(message: _Message | None, pg: Any) -> _Message:
@@ -212,6 +212,6 @@ def _canonical(space: EstimatedSpace) -> bytes:
     nothing = Search(proposers=(), partitioner=Partitioner())
     try:
         context = {"custom": custom_parts(space.request, nothing)}
-    except CannotTell:
+    except NoFingerprint:
         context = {}
     return canonical_request(space.request, nothing, ranks=0, context=context)

@@ -13,9 +13,9 @@ from typing import Any
 from torchrec.distributed.planner import storage_reservations
 
 from fastplan.cache.differences import differences
-from fastplan.cache.fingerprint import canonical_request
 from fastplan.model.job import CannotPlan, Job
 from fastplan.model.request import Cluster, MenuItem, Request
+from fastplan.planning.key import key_of
 from fastplan.spec.cost_model import COST_FIELDS
 from fastplan.spec.hardware import Hardware
 from fastplan.spec.lower import lower
@@ -29,13 +29,13 @@ from fastplan.spec.model import (
 from fastplan.spec.references import is_reference
 from fastplan.spec.reservation import POLICIES
 from fastplan.torchrec import versions
-from fastplan.torchrec.caching import CacheUse
 from fastplan.torchrec.export_tables import CannotExport, module_specs, table_spec
 from fastplan.torchrec.fallback import NotNative, describe
 from fastplan.torchrec.planning import drafted
-from fastplan.torchrec.read import components
 from fastplan.torchrec.read.cluster import read_cluster, reserve
-from fastplan.torchrec.read.sharders import AskedSharder
+from fastplan.torchrec.read.components import Parts
+from fastplan.torchrec.read.job import read_job
+from fastplan.torchrec.read.sharders import CachedSharder
 
 _POLICIES = {
     getattr(storage_reservations, name): policy
@@ -58,10 +58,12 @@ def export_spec(planner: Any, module: Any, sharders: list[Any], name: str = "mod
     """
     try:
         space = drafted(planner, module, sharders)
-        asked = [AskedSharder(sharder) for sharder in sharders]
-        cluster = read_cluster(reserve(planner, module, asked))
-        expected = CacheUse(planner, None, space)._request(cluster)
-        search = _search(planner, len(cluster.rank_hbm))
+        cached = [CachedSharder(sharder) for sharder in sharders]
+        cluster = read_cluster(reserve(planner, module, cached))
+        parts = Parts.of(planner, len(cluster.rank_hbm))
+        job = read_job(planner, space, cluster, parts)
+        search = _search(parts, job, deterministic=planner._fastplan.deterministic)
+        expected = _key(job)
     except NotNative as why:
         raise CannotExport(f"{why}; a spec can't hold that") from why
     draft = ModelSpec(
@@ -77,7 +79,7 @@ def export_spec(planner: Any, module: Any, sharders: list[Any], name: str = "mod
         reservation=_reservation(planner._storage_reservation),
         search=search,
         shard_cost=_name(space.request.pricing and space.request.pricing.function),
-        objective=_name(components.read_objective(planner._perf_model, len(cluster.rank_hbm))),
+        objective=_name(job.search.objective),
     )
     spec = _corrected(draft, space.request, planner._storage_reservation)
     _check(spec, expected, cluster)
@@ -152,14 +154,27 @@ def _reservation(reservation: Any) -> ReservationSpec:
     )
 
 
-def _search(planner: Any, ranks: int) -> SearchSpec:
-    components.read_objective(planner._perf_model, ranks)
+def _search(parts: Parts, job: Job, *, deterministic: bool) -> SearchSpec:
+    """The search as a spec holds it. Raises NotNative where it can't."""
+    if parts.python:
+        raise NotNative(parts.python)
+    if parts.scaleup:
+        raise NotNative("the scale-up proposer proposes in Python")
     return SearchSpec(
-        proposers=tuple(components.read_proposer(each) for each in planner._proposers),
-        partitioner=components.read_partitioner(planner._partitioner),
-        timeout_seconds=float(planner._timeout_seconds or 0),
-        deterministic=planner._fastplan.deterministic,
+        proposers=job.search.proposers,
+        partitioner=job.search.partitioner,
+        timeout_seconds=job.search.timeout_seconds,
+        deterministic=deterministic,
     )
+
+
+def _key(job: Job) -> bytes:
+    """The canonical request. Raises NotNative where that does not decide the plan."""
+    key = key_of(job)
+    unusable = job.uncacheable or key.unusable
+    if unusable is not None:
+        raise NotNative(unusable)
+    return key.request
 
 
 def _corrected(draft: ModelSpec, request: Request, reservation: Any) -> ModelSpec:
@@ -223,12 +238,10 @@ def _same(one: Any, other: Any) -> bool:
 
 def _check(spec: ModelSpec, expected: bytes, cluster: Cluster) -> None:
     try:
-        job: Job = lower(spec, trust=True)
+        job = lower(spec, trust=True)
     except CannotPlan as error:
         raise CannotExport(f"the exported spec would not plan: {error}") from error
-    found = canonical_request(
-        job.request, job.search, ranks=len(job.cluster.rank_hbm), context=job.context
-    )
+    found = key_of(job).request
     if found != expected:
         changed = "; ".join(map(str, differences(expected, found)[:5]))
         raise CannotExport(f"a spec would not give the same request: {changed}")

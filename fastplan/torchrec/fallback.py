@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 from fastplan.torchrec.stock import replaced_in
 
 
 class NotNative(Exception):
-    """A part is custom, or outside what the core reproduces; TorchRec's own code takes over."""
+    """Something that the readers of TorchRec's objects can't put into plain data."""
+
+
+class Custom(NamedTuple):
+    """A part of the planner that only Python can run, and why."""
+
+    part: Any
+    reason: str
 
 
 def describe(part: object) -> str:
@@ -15,12 +24,18 @@ def describe(part: object) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def require_stock(part: object, stock: type, *methods: str) -> None:
-    """Raises NotNative unless `part` is exactly `stock`, with nothing of it replaced."""
+def why_not_stock(part: object, stock: type, *methods: str) -> str:
+    """Why `part` is not exactly `stock`, or what of it was replaced; empty where nothing was."""
     if type(part) is not stock:
-        raise NotNative(f"{describe(part)} is not TorchRec's {stock.__qualname__}")
+        return f"{describe(part)} is not TorchRec's {stock.__qualname__}"
     replaced = [name for name in methods if name in getattr(part, "__dict__", {})]
     if replaced:
-        raise NotNative(f"{describe(part)} has its own `{replaced[0]}`")
-    if foreign := replaced_in(stock):
-        raise NotNative(f"{foreign} is no longer TorchRec's")
+        return f"{describe(part)} has its own `{replaced[0]}`"
+    foreign = replaced_in(stock)
+    return f"{foreign} is no longer TorchRec's" if foreign else ""
+
+
+def require_stock(part: object, stock: type, *methods: str) -> None:
+    """Raises NotNative unless `part` is exactly `stock`, with nothing of it replaced."""
+    if reason := why_not_stock(part, stock, *methods):
+        raise NotNative(reason)

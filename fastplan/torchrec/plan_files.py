@@ -14,6 +14,7 @@ from torchrec.distributed.types import EmbeddingModuleShardingPlan, ShardingPlan
 
 from fastplan.files import replace_file
 from fastplan.model.plan import Basis, Plan
+from fastplan.planning.run import Run
 from fastplan.plans.basis import read_basis
 from fastplan.plans.checks import BadValue, PlanFileError, as_text, below
 from fastplan.plans.document import Document, document_text
@@ -27,11 +28,10 @@ from fastplan.plans.file import (
 )
 from fastplan.plans.legal import Ranks
 from fastplan.torchrec.collector import paused
-from fastplan.torchrec.plan_basis import basis_of
 from fastplan.torchrec.plan_json import TableReader, encode_table
 from fastplan.torchrec.plan_match import PlanMismatch, check_module
 from fastplan.torchrec.plan_placement import PlacementRule, Placements, check_rule, infer_rule
-from fastplan.torchrec.run import Run
+from fastplan.torchrec.state import basis_of_planner
 
 __all__ = [
     "MOST_BYTES",
@@ -173,10 +173,11 @@ def _document(
             )
     given, basis = dict(notes or {}), None
     if planner is not None:
-        basis, why = basis_of(planner)
-        if basis is None:
-            given.setdefault("no_basis", why)
+        found = basis_of_planner(planner)
+        if isinstance(found, str):
+            given.setdefault("no_basis", found)
         else:
+            basis = found
             entries = _in_order(basis, entries)
             given = {**_proven(planner.last_run), **given}
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any, Literal
 
 import torch.distributed as dist
@@ -25,14 +26,15 @@ from torchrec.distributed.types import ShardingPlan
 
 from fastplan.cache.plan_cache import PlanCache, open_cache
 from fastplan.costs.functions import PlanObjective, ShardCost
+from fastplan.engine.optimize import OptimizeSettings
 from fastplan.engine.solve import OutOfRange
-from fastplan.model.objectives import Objectives
-from fastplan.torchrec import collective, collector, improving
+from fastplan.model.objectives import NO_OBJECTIVES, Objectives
+from fastplan.planning.run import Run
+from fastplan.torchrec import collective, collector
 from fastplan.torchrec.fallback import NotNative
 from fastplan.torchrec.planning import Planning
+from fastplan.torchrec.previous import Policy, Previous
 from fastplan.torchrec.read.custom import check_rating, install
-from fastplan.torchrec.replanning import Policy, Replanning
-from fastplan.torchrec.run import Run
 from fastplan.torchrec.state import State, state_of
 from fastplan.torchrec.write import hooks
 
@@ -103,10 +105,8 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         check_rating(objective, performance_model, mode)
         self._fastplan = State(
             deterministic=deterministic,
-            optimization=improving.settings_of(
-                mode, time_budget, move_budget, seed, threads, objectives
-            ),
-            replanning=Replanning(previous, replan),
+            optimize=_optimize_settings(mode, time_budget, move_budget, seed, threads, objectives),
+            previous=Previous(previous, replan),
             cache=open_cache(cache, capacity_tolerance=capacity_tolerance, timeout=cache_timeout),
         )
         super().__init__(
@@ -189,3 +189,32 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
             return self.plan(module, sharders)
         overridden = type(self).plan is not EmbeddingShardingPlanner.plan
         return collective.start(self, module, sharders, pg, overridden=overridden)
+
+
+_DEFAULT = OptimizeSettings()
+
+
+def _optimize_settings(
+    mode: str,
+    time_budget: float | None,
+    move_budget: int | None,
+    seed: int,
+    threads: int,
+    objectives: Objectives | None,
+) -> OptimizeSettings | None:
+    """The settings of a planner whose mode is to improve plans; None for TorchRec's plans."""
+    if mode not in ("parity", "optimize"):
+        raise ValueError(f'`mode` must be "parity" or "optimize", not {mode!r}')
+    settings = OptimizeSettings(
+        time_budget=time_budget,
+        move_budget=move_budget,
+        seed=seed,
+        threads=threads,
+        objectives=objectives or NO_OBJECTIVES,
+    )
+    if mode == "optimize":
+        return settings
+    for name in (field.name for field in fields(settings)):
+        if getattr(settings, name) != getattr(_DEFAULT, name):
+            raise ValueError(f'`{name}` needs `mode="optimize"`: TorchRec\'s plans have none')
+    return None

@@ -1,4 +1,4 @@
-"""The way from a planner's call to its plan."""
+"""The way from a planner's call to its plan: read, plan, write."""
 
 from __future__ import annotations
 
@@ -9,22 +9,18 @@ from torchrec.distributed.planner import planners
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner as TorchRecPlanner
 from torchrec.distributed.types import ShardingPlan
 
-from fastplan.engine.problem import Problem
-from fastplan.model.request import Cluster
-from fastplan.torchrec import collector, improving, versions
-from fastplan.torchrec.caching import CacheUse
-from fastplan.torchrec.fallback import NotNative
-from fastplan.torchrec.loaded import loaded_plan
-from fastplan.torchrec.plan_basis import BasisDraft
+from fastplan.model.objectives import RulesBroken
+from fastplan.planning.plan import plan
+from fastplan.planning.result import Placement, Result
+from fastplan.planning.run import Run
+from fastplan.torchrec import collector, versions
 from fastplan.torchrec.read.cluster import read_cluster, reserve
+from fastplan.torchrec.read.components import Parts
 from fastplan.torchrec.read.enumeration import Enumeration
-from fastplan.torchrec.read.sharders import AskedSharder
-from fastplan.torchrec.read.space import EstimatedSpace, ObjectSpace, Space
-from fastplan.torchrec.replanning import Following
-from fastplan.torchrec.run import Run
-from fastplan.torchrec.search.mixed import MixedSearch
-from fastplan.torchrec.search.native import NativeSearch
-from fastplan.torchrec.search.outcome import Outcome
+from fastplan.torchrec.read.job import read_job
+from fastplan.torchrec.read.sharders import CachedSharder
+from fastplan.torchrec.read.space import ChosenOptions, EstimatedSpace, ObjectSpace, Space
+from fastplan.torchrec.search.backend import PlannerBackend
 from fastplan.torchrec.state import state_of
 from fastplan.torchrec.stock import is_stock
 from fastplan.torchrec.write import hooks, replay, stats
@@ -43,134 +39,121 @@ class Planning:
         self._sharders = sharders
         self._state = state_of(planner)
         self._draft, self._state.draft = self._state.draft, None
-        self._state.record = None
-        self._state.basis = None
+        self._state.result = None
         planner._num_proposals = 0
         planner._num_plans = 0
 
     def plan(self) -> ShardingPlan:
-        """The plan. Raises NotNative or OutOfRange where TorchRec itself has to plan."""
+        """The plan.
+
+        Raises:
+            NotNative, OutOfRange: TorchRec itself has to plan.
+        """
         planner, run, state = self._planner, self._run, self._state
-        asked = [AskedSharder(sharder) for sharder in self._sharders]
+        cached = [CachedSharder(sharder) for sharder in self._sharders]
         with run.phase("reserve"):
-            reserved = reserve(planner, self._module, asked)
+            reserved = reserve(planner, self._module, cached)
         technique = hooks.before_enumeration(planner, reserved)
-        enumeration = Enumeration(planner, run, self._module, self._sharders, asked)
+        enumeration = Enumeration(planner, run, self._module, self._sharders, cached)
         space = self._draft or enumeration.draft()
         if space is None:
             return ShardingPlan({})
         cluster = read_cluster(reserved)
-        cache = CacheUse(planner, state.cache, space)
-        run.cache = cache.report
-        state.basis = BasisDraft(planner, space, cluster)
-        following = Following(state.replanning, planner, run, cache)
-        outcome = following.start(space, cluster)
-        if outcome is not None:
+        parts = Parts.of(planner, len(cluster.rank_hbm))
+        job = read_job(planner, space, cluster, parts)
+        with run.phase("replan"):
+            previous = state.previous.plan()
+        result = plan(
+            job,
+            cache=state.cache,
+            optimize=state.optimize,
+            previous=previous,
+            replan=state.previous.policy,
+            backend=PlannerBackend(planner, job, parts, space, enumeration, reserved),
+            run=run,
+        )
+        if result.searched is None:
             enumeration.leave(space)
-        else:
-            space = enumeration.finish(space)
-            outcome = loaded_plan(planner, space) or self._search(
-                space, reserved, cluster, following
-            )
-            if outcome.loaded:
-                self._leave_as_it_is("the plan is the plan loader's")
-        with run.phase("cache"):
-            following.keep(outcome, cluster)
-        self._note(outcome)
-        if not outcome.found:
-            self._raise_no_plan(space, outcome)
+        self._note(result)
+        if result.placement is None:
+            self._raise_no_plan(result)
         with run.phase("build"):
-            plan = self._build(outcome)
-        stats.log_plan(planner, run, plan, self._sharders)
+            sharding_plan = self._build(result.placement)
+        stats.log_plan(planner, run, sharding_plan, self._sharders)
         with run.phase("validate"):
+            loaded = result.searched is not None and result.searched.loaded
             trusted = (
                 run.engine == "native"
-                and not (planner._callbacks or outcome.loaded)
+                and not (planner._callbacks or loaded)
                 and reserved.world_size <= planner._topology.world_size
             )
-            validate(planner, plan, self._module, asked, trusted=trusted)
-        hooks.after_planning(planner, technique, outcome)
-        return plan
+            validate(planner, sharding_plan, self._module, cached, trusted=trusted)
+        hooks.after_planning(planner, technique, result, run)
+        return sharding_plan
 
     def plan_by_torchrec(self, why: Exception) -> ShardingPlan:
-        """Everything by TorchRec's own planner."""
-        planner, run = self._planner, self._run
+        """Everything by TorchRec's own planner.
+
+        Raises:
+            RulesBroken: TorchRec's plan may not keep the pins and the tables together.
+        """
+        planner, run, state = self._planner, self._run, self._state
         run.add_reason("torchrec", str(why))
-        self._leave_as_it_is(f"planned by TorchRec itself: {why}")
+        reason = f"planned by TorchRec itself: {why}"
+        if state.previous.policy is not None:
+            run.not_followed = reason
+        if state.optimize is not None:
+            if state.optimize.objectives.rules:
+                needs = "pins and tables to keep together need the native search"
+                raise RulesBroken(f"{needs}: {reason}")
+            run.not_optimized = reason
         logger.info("fastplan: planned by TorchRec itself: %s", run.reason)
         with run.phase("torchrec"):
-            plan = TorchRecPlanner.plan(planner, self._module, self._sharders)
-        run.proposals = run.evaluated = planner._num_proposals
-        run.count_plans(planner._num_plans)
-        if planner._best_plan:
-            run.rating = float(planner._perf_model.rate(plan=planner._best_plan))
-        return plan
+            sharding_plan = TorchRecPlanner.plan(planner, self._module, self._sharders)
+        best = planner._best_plan
+        rating = float(planner._perf_model.rate(plan=best)) if best else None
+        run.take_counts(planner._num_proposals, planner._num_plans, rating)
+        return sharding_plan
 
-    def _search(
-        self, space: Space, reserved: Any, cluster: Cluster, following: Following
-    ) -> Outcome:
-        planner, run, optimization = self._planner, self._run, self._state.optimization
-        problem = Problem(space.columns, cluster)
-        with run.phase("search"):
-            try:
-                search: Any = NativeSearch(planner, space, reserved, problem)
-            except NotNative as why:
-                run.add_reason("mixed", str(why))
-                search = MixedSearch(planner, space, reserved, cluster)
-            outcome: Outcome = search.run()
-        outcome.search_seconds = run.seconds["search"]
-        if optimization is not None:
-            with run.phase("optimize"):
-                improving.improve(run, search, outcome, optimization)
-        following.follow(search, outcome)
-        return outcome
-
-    def _note(self, outcome: Outcome) -> None:
-        """What users and scripts read of a search."""
+    def _note(self, result: Result) -> None:
+        """What users and scripts read of a plan."""
         planner, run = self._planner, self._run
-        self._state.record = outcome.record
-        self._state.certificate = outcome.certificate
-        planner._num_proposals = run.proposals = outcome.proposals
-        run.count_plans(outcome.plans, outcome.some_plans)
+        run.take(result)
+        self._state.result = result
+        planner._num_proposals = run.proposals
         planner._num_plans = lambda: run.plans
-        if outcome.found:
-            run.rating = None if outcome.loaded else outcome.rating
-            run.bound_plans(outcome.lower_bound)
-            run.evaluated = outcome.evaluated
 
-    def _build(self, outcome: Outcome) -> ShardingPlan:
-        planner = self._planner
+    def _build(self, placement: Placement) -> ShardingPlan:
+        planner, space = self._planner, placement.space
+        options = ChosenOptions(space, placement.options, placement.ranks)  # type: ignore[arg-type]
         if not planner._callbacks and is_stock(planners.to_sharding_plan):
-            planner._best_plan = outcome.best_plan
-            return outcome.sharding_plan(planner._topology)
-        best_plan = outcome.best_plan()
+            planner._best_plan = options
+            return space.sharding_plan(placement.options, placement.ranks, planner._topology)  # type: ignore[attr-defined]
+        best_plan = options()
         with collector.resumed():
             for callback in planner._callbacks or ():
                 best_plan = callback(best_plan)
             planner._best_plan = best_plan
             return planners.to_sharding_plan(best_plan, planner._topology)
 
-    def _leave_as_it_is(self, reason: str) -> None:
-        run, state = self._run, self._state
-        run.not_followed = reason if state.replanning.asked else None
-        if state.optimization is not None:
-            improving.leave(run, reason, state.optimization)
-
-    def _raise_no_plan(self, space: Space, outcome: Outcome) -> NoReturn:
-        planner = self._planner
-        some_option = space.chosen_options([0], None)
+    def _raise_no_plan(self, result: Result) -> NoReturn:
+        searched: Any = result.searched
+        some_option = searched.space.chosen_options([0], None)
+        facts = hooks.search_facts(self._planner, result, self._run)
         try:
-            replay.raise_no_plan(planner, self._module, self._sharders, outcome, some_option)
+            replay.raise_no_plan(
+                self._planner, self._module, self._sharders, searched, facts, some_option
+            )
         finally:
-            self._mark_last(space, outcome)
+            self._mark_last(searched.space, searched.last)
 
-    def _mark_last(self, space: Space, outcome: Outcome) -> None:
+    def _mark_last(self, space: Space, last: Any) -> None:
         """As TorchRec does, once the proposals of its message have been copied."""
         if versions.IS_1_9:
             shown = self._planner._search_space
         else:
             shown = space.all_options() if isinstance(space, ObjectSpace) else []
-        for number in outcome.last if shown else ():
+        for number in last if shown else ():
             for shard in shown[number].shards:
                 shard.rank = -1
 
@@ -178,5 +161,5 @@ class Planning:
 def drafted(planner: Any, module: Any, sharders: list[Any]) -> EstimatedSpace:
     """Tables and options as they stand; raises NotNative where only Python can tell."""
     state_of(planner)
-    asked = [AskedSharder(sharder) for sharder in sharders]
-    return Enumeration(planner, Run(), module, sharders, asked).described()
+    cached = [CachedSharder(sharder) for sharder in sharders]
+    return Enumeration(planner, Run(), module, sharders, cached).described()

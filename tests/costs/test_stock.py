@@ -14,7 +14,7 @@ from fastplan.model.request import Pricing
 from fastplan.torchrec.fallback import NotNative
 from fastplan.torchrec.planning import drafted
 from fastplan.torchrec.read.cluster import read_cluster, reserve
-from fastplan.torchrec.read.sharders import AskedSharder
+from fastplan.torchrec.read.sharders import CachedSharder
 from fastplan.torchrec.search.native import NativeSearch
 from tests.parity.compare import quiet
 from tests.parity.instances import make_instance
@@ -31,7 +31,7 @@ def request_of(seed: int) -> tuple[Any, Any, Any] | None:
     planner = FastPlanner(**built.planner_kwargs)
     try:
         space = drafted(planner, built.module, built.sharders)
-        reserved = reserve(planner, built.module, [AskedSharder(s) for s in built.sharders])
+        reserved = reserve(planner, built.module, [CachedSharder(s) for s in built.sharders])
         cluster = read_cluster(reserved)
         search = NativeSearch(planner, space, reserved, Problem(space.columns, cluster)).search
     except (NotNative, ArithmeticError, PlannerError):  # the last: no memory is left to plan with

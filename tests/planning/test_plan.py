@@ -12,34 +12,33 @@ from fastplan.engine import _native
 from fastplan.engine.optimize import OptimizeSettings
 from fastplan.engine.problem import Problem
 from fastplan.engine.solve import estimate
-from fastplan.model.job import CannotPlan
 from fastplan.model.record import PlanRecord
 from fastplan.model.vocabulary import KERNEL_INDEX, SHARDING_TYPE_INDEX
-from fastplan.planning import plan
-from fastplan.planning.plan import plan_job
+from fastplan.planning import plan as planning
+from fastplan.planning.plan import plan
 from fastplan.spec.lower import lower
 from fastplan.spec.model import TopologySpec
 from tests.sweep.samples import hardware, model
 
 
 @pytest.mark.parametrize("changes", [{"rating": 1e-9}, {"ranks": [99, 99]}], ids=str)
-def test_an_optimized_plan_that_is_not_sound_is_neither_returned_nor_kept(changes, monkeypatch):
-    found = plan.optimize
+def test_an_optimized_plan_that_is_not_sound_is_not_used(changes, monkeypatch):
+    found = planning.improve
     monkeypatch.setattr(
-        plan, "optimize", lambda *args, **more: replace(found(*args, **more), **changes)
+        planning, "improve", lambda *args, **more: replace(found(*args, **more), **changes)
     )
     job = lower(model(topology=TopologySpec(hardware=hardware(), world_size=4)))
-    store = MemoryStore()
     settings = OptimizeSettings(time_budget=None, move_budget=1_000)
-    with pytest.raises(CannotPlan, match="not sound"):
-        plan_job(job, PlanCache(store), settings)
-    assert list(store.entries()) == []
+    result = plan(job, optimize=settings)
+    assert "not sound" in result.not_optimized
+    assert result.record.pack() == plan(job).record.pack()
+    assert result.lower_bound is None
 
 
 def kept(job):
     """A cache with the job's plan, the plan, and a way to put another one in its place."""
     cache = PlanCache(MemoryStore())
-    key = plan_job(job, cache).key
+    key = plan(job, cache=cache).key.fingerprint
     ((name, data),) = cache.store.read(key)
     entry = decode(data)
 
@@ -53,9 +52,9 @@ def kept(job):
 def test_a_stored_plan_is_taken_only_with_the_rating_that_it_has():
     job = lower(model(topology=TopologySpec(hardware=hardware(), world_size=4)))
     cache, record, put = kept(job)
-    assert plan_job(job, cache).cache.status == "hit"
+    assert plan(job, cache=cache).cache.status == "hit"
     put(replace(record, rating=0.9 * record.rating))
-    again = plan_job(job, cache)
+    again = plan(job, cache=cache)
     assert again.cache.status == "miss"
     assert "the rating is" in again.cache.reason
     assert again.rating == record.rating
@@ -73,7 +72,7 @@ def test_a_stored_plan_that_is_legal_but_worse_than_torchrecs_is_a_miss():
     rating = _native.rate(columns, {"options": options, "ranks": ranks})
     assert record.rating < rating < 9 * record.rating
     put(PlanRecord.of(space, options, ranks, rating))
-    again = plan_job(job, cache)
+    again = plan(job, cache=cache)
     assert again.cache.status == "miss"
     assert "TorchRec's own proposals reach" in again.cache.reason
     assert again.rating == record.rating

@@ -12,7 +12,7 @@ from fastplan.model.record import PlanRecord
 from fastplan.planning.held import by_key, held_columns
 from fastplan.planning.movement import movement
 from fastplan.planning.policy import ReplanPolicy
-from fastplan.planning.replan import Replan, Scratch
+from fastplan.planning.replan import ReplanAttempt, Scratch
 from tests.planning.test_difference import planned, tables_of
 from tests.plans.samples import cluster_of, plan_for
 from tests.problems import ALL_TYPES, DEFAULT_SEARCH, request, table
@@ -24,7 +24,7 @@ def after(tables, *, ranks=8, policy=POLICY, previous=None):
     asked, cluster = request(tables, ranks, 4, ALL_TYPES), cluster_of(ranks, 4)
     problem = Problem(estimate(asked), cluster)
     scratch = solve(problem, DEFAULT_SEARCH)
-    replan = Replan(asked, cluster, previous or planned(tables_of(13)), policy)
+    replan = ReplanAttempt(asked, cluster, previous or planned(tables_of(13)), policy)
     point, report = replan.after(problem, Scratch(scratch.options, scratch.ranks, scratch.rating))
     assert verify_plan(problem, point.options, point.ranks, point.rating) == ""
     assert report.moves.bytes == report.moved == sum(move.bytes for move in report.moves)
@@ -161,7 +161,7 @@ def test_small_changes_are_judged_without_a_plan_from_scratch():
     previous = planned(tables)
     tables[3] = tables[3]._replace(perf_inputs=tables[3].perf_inputs * 1.1)
     asked, cluster = request(tables, 8, 4, ALL_TYPES), cluster_of(8, 4)
-    replan = Replan(asked, cluster, previous, ReplanPolicy())
+    replan = ReplanAttempt(asked, cluster, previous, ReplanPolicy())
     narrow = replan.quick_space()
     assert narrow is not None
     problem = Problem(narrow, cluster)
@@ -172,7 +172,7 @@ def test_small_changes_are_judged_without_a_plan_from_scratch():
     assert verify_plan(problem, point.options, point.ranks, point.rating) == ""
     assert report.scratch_rating is None
     assert report.moved_part <= 0.05
-    assert Replan(asked, cluster, previous, POLICY).quick_space() is None
+    assert ReplanAttempt(asked, cluster, previous, POLICY).quick_space() is None
 
 
 @pytest.mark.parametrize(("changed", "quick"), [(0, True), (4, True), (5, False), (6, False)])
@@ -182,7 +182,7 @@ def test_a_tenth_of_the_tables_may_change_without_a_plan_from_scratch(changed, q
     for i in range(changed):
         tables[i] = tables[i]._replace(perf_inputs=tables[i].perf_inputs * 1.1)
     asked, cluster = request(tables, 8, 4, ALL_TYPES), cluster_of(8, 4)
-    space = Replan(asked, cluster, previous, ReplanPolicy()).quick_space()
+    space = ReplanAttempt(asked, cluster, previous, ReplanPolicy()).quick_space()
     assert (space is not None) == quick
 
 
@@ -192,7 +192,7 @@ def test_a_quick_plan_may_be_uneven_by_the_slack():
     tables[3] = tables[3]._replace(perf_inputs=tables[3].perf_inputs * 1.1)
     asked, cluster = request(tables, 8, 4, ALL_TYPES), cluster_of(8, 4)
     policy = ReplanPolicy(slack=9.0, max_moved=0.0)
-    replan = Replan(asked, cluster, previous, policy)
+    replan = ReplanAttempt(asked, cluster, previous, policy)
     found = replan.quick(Problem(replan.quick_space(), cluster))
     assert found is not None
     assert found[1].moved == 0

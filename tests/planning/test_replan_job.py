@@ -11,10 +11,9 @@ from fastplan.engine.packed_certificate import proven_bound
 from fastplan.engine.problem import Problem
 from fastplan.engine.solve import estimate
 from fastplan.model.objectives import NO_OBJECTIVES
-from fastplan.planning import plan
-from fastplan.planning.plan import plan_job
+from fastplan.planning import plan as planning
+from fastplan.planning.plan import plan
 from fastplan.planning.policy import ReplanPolicy
-from fastplan.planning.replan_job import replan_job
 from fastplan.spec.lower import lower
 from fastplan.spec.model import TopologySpec
 from tests.sweep.samples import hardware, model
@@ -30,61 +29,63 @@ def job(ranks=4, rows=1_000_000):
 
 
 def old(**changes):
-    return plan_job(job(**changes)).plan()
+    return plan(job(**changes)).plan()
 
 
 @pytest.mark.parametrize("optimization", [None, BETTER], ids=["torchrec", "better"])
 def test_a_plan_that_follows_has_a_key_of_its_own(optimization):
-    scratch = plan_job(job(), optimization=optimization)
-    planned = replan_job(job(), old(ranks=8), FREE, optimization)
+    scratch = plan(job(), optimize=optimization)
+    planned = plan(job(), previous=old(ranks=8), replan=FREE, optimize=optimization)
     assert planned.replan.followed
     assert planned.key != scratch.key
-    other = replan_job(job(), old(ranks=8), NEVER, optimization)
+    other = plan(job(), previous=old(ranks=8), replan=NEVER, optimize=optimization)
     assert other.replan.followed
     assert len({planned.key, other.key, scratch.key}) == 3
 
 
 @pytest.mark.parametrize("optimization", [None, BETTER], ids=["torchrec", "better"])
 def test_a_plan_that_does_not_follow_has_the_key_of_the_plan_from_scratch(optimization):
-    scratch = plan_job(job(), optimization=optimization)
-    planned = replan_job(job(), old(rows=900_000), NEVER, optimization)
+    scratch = plan(job(), optimize=optimization)
+    planned = plan(job(), previous=old(rows=900_000), replan=NEVER, optimize=optimization)
     assert not planned.replan.followed
     assert planned.record.rating == scratch.record.rating
-    assert (planned.key, planned.canonical) == (scratch.key, scratch.canonical)
-    assert planned.cache.fingerprint == planned.plan().fingerprint == scratch.key
+    assert planned.key == scratch.key
+    assert planned.plan().fingerprint == scratch.key.fingerprint
 
 
 def test_a_plan_that_follows_is_kept_and_never_taken_from_the_cache():
     store = MemoryStore()
     cache = PlanCache(store)
     for _ in range(2):
-        planned = replan_job(job(), old(ranks=8), FREE, BETTER, cache)
+        planned = plan(job(), previous=old(ranks=8), replan=FREE, optimize=BETTER, cache=cache)
         assert (planned.cache.status, planned.cache.reason) == ("miss", "it was not looked up")
-    assert [stored.key for stored in store.entries()] == [planned.key]
-    candidate, _ = cache.find(planned.key, job().cluster, lambda candidate: candidate)
+    assert [stored.key for stored in store.entries()] == [planned.key.fingerprint]
+    candidate, _ = cache.find(planned.key.fingerprint, job().cluster, lambda candidate: candidate)
     assert candidate.record.rating == planned.rating
     assert candidate.certificate == planned.certificate
     problem = Problem(estimate(job().request), job().cluster)
     bound = proven_bound(candidate.certificate, planned.rating, problem, NO_OBJECTIVES, ())
     assert bound == planned.lower_bound
-    assert plan_job(job(), cache, BETTER).cache.status == "miss"
+    assert plan(job(), cache=cache, optimize=BETTER).cache.status == "miss"
 
 
 def test_a_plan_that_does_not_follow_is_found_by_those_that_ask_for_one_from_scratch():
     cache = PlanCache(MemoryStore())
-    planned = replan_job(job(), old(rows=900_000), NEVER, cache=cache)
-    known = plan_job(job(), cache)
+    planned = plan(job(), previous=old(rows=900_000), replan=NEVER, cache=cache)
+    known = plan(job(), cache=cache)
     assert (known.cache.status, known.rating) == ("hit", planned.rating)
 
 
 def test_a_plan_whose_search_was_interrupted_is_not_kept(monkeypatch):
-    found = plan.optimize
+    found = planning.improve
     monkeypatch.setattr(
-        plan,
-        "optimize",
+        planning,
+        "improve",
         lambda *args, **more: replace(found(*args, **more), stopped_by="interrupted"),
     )
     store = MemoryStore()
-    planned = replan_job(job(), old(ranks=8), FREE, BETTER, PlanCache(store))
+    planned = plan(
+        job(), previous=old(ranks=8), replan=FREE, optimize=BETTER, cache=PlanCache(store)
+    )
     assert planned.interrupted
     assert list(store.entries()) == []

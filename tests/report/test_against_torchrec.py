@@ -30,7 +30,7 @@ def test_costs_and_memory_by_rank_are_the_sums_over_torchrecs_shards(count, tmp_
         planner.plan(built.module, built.sharders)
     cluster = read_cluster(planner._storage_reservation.last_reserved_topology)
     request = drafted(planner, built.module, built.sharders).request
-    record = planner._fastplan.record()
+    record = planner._fastplan.result.record
     basis = Basis(
         canonical=planner.last_run.cache.request, request=request, cluster=cluster, record=record
     )

@@ -10,7 +10,7 @@ import pytest
 
 from fastplan.engine.narrow import narrowed, shard_ranks
 from fastplan.engine.solve import estimate
-from fastplan.planning.plan import plan_job
+from fastplan.planning.plan import plan
 from fastplan.report.analysis import analyse
 from fastplan.spec.lower import lower
 from fastplan.spec.model import ModelSpec, TableSpec, TopologySpec
@@ -39,7 +39,7 @@ def test_memory_is_the_sum_over_all_shards(seed: int) -> None:
     ranks = random.Random(seed).choice((2, 8, 16, 24))
     topology = TopologySpec(hardware=hardware(), world_size=ranks)
     job = lower(replace(random_model(seed), topology=topology))
-    planned = plan_job(job)
+    planned = plan(job)
     assert planned.record is not None
     space = estimate(narrowed(job.request, planned.record))
     found = rank_memory(space, planned.record, ranks)
@@ -54,7 +54,7 @@ def test_memory_is_the_sum_over_all_shards(seed: int) -> None:
 def test_headroom_is_what_the_report_says() -> None:
     topology = TopologySpec(hardware=hardware(), world_size=16)
     job = lower(replace(random_model(3), topology=topology))
-    planned = plan_job(job)
+    planned = plan(job)
     assert planned.record is not None
     found = memory_of(job, planned.record)
     [hbm] = [tier for tier in analyse(planned.plan()).memory if tier.tier == "hbm"]
@@ -67,7 +67,7 @@ def test_headroom_is_what_the_report_says() -> None:
 def test_on_cpus_the_memory_is_the_hosts() -> None:
     cpu = hardware("cpu", device="cpu", hbm=0)
     job = lower(model(topology=TopologySpec(hardware=cpu, world_size=2)))
-    planned = plan_job(job)
+    planned = plan(job)
     assert planned.record is not None
     found = memory_of(job, planned.record)
     assert found["tier"] == "ddr"

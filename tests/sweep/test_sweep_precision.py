@@ -14,7 +14,7 @@ from torch.distributed.optim import (  # noqa: E402
 )
 from torchrec.modules.embedding_configs import DataType  # noqa: E402
 
-from fastplan.planning.plan import plan_job  # noqa: E402
+from fastplan.planning.plan import plan  # noqa: E402
 from fastplan.spec.lower import lower  # noqa: E402
 from fastplan.spec.model import ModelSpec, TopologySpec  # noqa: E402
 from fastplan.sweep.sweep import in_precision  # noqa: E402
@@ -64,8 +64,8 @@ def test_the_request_is_that_of_a_module_in_that_precision(
     on = {"topology": TopologySpec(hardware=hardware(), world_size=16)}
     full = exported(monkeypatch, DataType.FP32, OPTIMIZERS[optimizer])
     real = exported(monkeypatch, DataType[precision.upper()], OPTIMIZERS[optimizer])
-    ours = plan_job(lower(replace(in_precision(full, precision), **on)))
-    theirs = plan_job(lower(replace(real, **on)))
+    ours = plan(lower(replace(in_precision(full, precision), **on)))
+    theirs = plan(lower(replace(real, **on)))
     assert ours.job.request == theirs.job.request
     assert (ours.key, ours.rating) == (theirs.key, theirs.rating)
-    assert ours.key != plan_job(lower(replace(full, **on))).key
+    assert ours.key != plan(lower(replace(full, **on))).key

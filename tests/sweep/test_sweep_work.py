@@ -12,7 +12,7 @@ import pytest
 
 from fastplan.cache.plan_cache import PlanCache
 from fastplan.model.job import CannotPlan
-from fastplan.planning.plan import plan_job
+from fastplan.planning.plan import plan
 from fastplan.spec.lower import lower
 from fastplan.spec.units import format_size
 from fastplan.sweep import work as sweep_work
@@ -31,8 +31,12 @@ def rows_of(asked: Sweep, cache: Path | None = None) -> list[Row]:
 def test_a_row_says_what_planning_the_variant_says() -> None:
     asked = sweep(precisions=("fp16",), batch_sizes=(256,))
     for cell, row in zip(cells(asked), rows_of(asked), strict=True):
-        planned = plan_job(lower(variant(pinned(asked.models[0]), cell)))
-        assert (row.fits, row.rating, row.key) == (True, planned.rating, planned.key)
+        planned = plan(lower(variant(pinned(asked.models[0]), cell)))
+        assert (row.fits, row.rating, row.key) == (
+            True,
+            planned.rating,
+            planned.key.fingerprint,
+        )
         assert (row.id, row.world_size, row.precision) == (cell.id, cell.world_size, "fp16")
         assert (row.cache, row.error, row.warning, row.shortage) == ("off", None, None, None)
         assert row.headroom is not None and 0 < row.headroom < 1
@@ -74,7 +78,7 @@ def test_whatever_is_raised_is_told_in_the_row(monkeypatch: pytest.MonkeyPatch) 
     def broken(*_: Any) -> None:
         raise ZeroDivisionError("two\nlines")
 
-    monkeypatch.setattr("fastplan.planning.plan.plan_job", broken)
+    monkeypatch.setattr("fastplan.planning.plan.plan", broken)
     assert [row.error for row in rows_of(sweep())] == ["ZeroDivisionError: two lines"] * 2
 
 

@@ -148,15 +148,15 @@ def breaks(rank: int, world: int, folder: str) -> Any:
     """The last rank can't rebuild the plan."""
     used = planner(world)
     told = None
-    rebuild = collective.rebuild
+    recorded_space = collective.recorded_space
     if rank == world - 1:
-        collective.rebuild = lambda *args, **kwargs: 1 / 0
+        collective.recorded_space = lambda *args, **kwargs: 1 / 0
     try:
         used.collective_plan(model(), SHARDERS)
     except (RuntimeError, ZeroDivisionError) as error:
         told = f"{type(error).__name__}: {error}"
     finally:
-        collective.rebuild = rebuild
+        collective.recorded_space = recorded_space
     return [told, str(planner(world).collective_plan(model(), SHARDERS))]
 
 

@@ -171,7 +171,7 @@ def one_slow_rank(store: Store, entry: Entry) -> None:
     record = PlanRecord.unpack(entry.payload)
     cost = planner(None)
     cost.plan(model(), SHARDERS)
-    columns = cost._fastplan.basis.space.columns
+    columns = cost._fastplan.result.searched.problem.space
     kind, kernel = SHARDING_TYPE_INDEX["table_wise"], KERNEL_INDEX["fused_uvm_caching"]
     chosen = np.flatnonzero((columns.option_type == kind) & (columns.option_kernel == kernel))
     rating = 0.0

@@ -20,8 +20,7 @@ from fastplan.cache.entry import decode, encode
 from fastplan.cache.stores import MemoryStore
 from fastplan.engine.certificate import Certificate, lower_bound
 from fastplan.engine.packed_certificate import pack_certificate, proven_bound
-from fastplan.engine.problem import Problem
-from fastplan.torchrec import improving
+from fastplan.planning import caching
 from tests.costs.samples import critical_path
 from tests.torchrec.test_improving import (
     MIB,
@@ -68,9 +67,9 @@ def test_a_hit_proves_no_bound_that_nobody_reads(monkeypatch):
     cache = PlanCache(MemoryStore())
     _, made = planned(cache=cache, **MOVES)
     checked = []
-    check = improving.proven_bound
+    check = caching.proven_bound
     monkeypatch.setattr(
-        improving, "proven_bound", lambda *given: checked.append(given) or check(*given)
+        caching, "proven_bound", lambda *given: checked.append(given) or check(*given)
     )
     _, hit = planned(cache=cache, **MOVES)
     assert "gap" not in repr(hit.last_run)
@@ -94,7 +93,7 @@ FORGED = Certificate(value=1e9, threshold=0.0, slabs=())
 def test_a_certificate_that_proves_nothing_costs_the_bound_and_not_the_plan(kind):
     cache = PlanCache(MemoryStore())
     first, made = planned(cache=cache, **MOVES)
-    problem = Problem(made._fastplan.basis.space.columns, made._fastplan.basis.cluster)
+    problem = made._fastplan.result.searched.problem
     honest = lower_bound(problem, upper=made.last_run.rating)
     claimed = made.last_run.rating * 0.9999999
     forged = {
@@ -139,7 +138,7 @@ def rated_otherwise(kind: str) -> dict[str, Any]:
 def test_a_certificate_says_nothing_of_plans_that_are_rated_otherwise(kind):
     cache = PlanCache(MemoryStore())
     _, made = planned(model(2), cache=cache, **rated_otherwise(kind))
-    problem = Problem(made._fastplan.basis.space.columns, made._fastplan.basis.cluster)
+    problem = made._fastplan.result.searched.problem
     true = lower_bound(problem)
     packed = pack_certificate(true, problem, Objectives(), ())
     assert proven_bound(packed, math.inf, problem, Objectives(), ()) == true.value

@@ -36,9 +36,9 @@ from fastplan.cache.stores import MemoryStore
 from fastplan.engine.packed_certificate import proven_bound
 from fastplan.engine.problem import Problem
 from fastplan.engine.solve import estimate
+from fastplan.planning import plan as planning
 from fastplan.plans.file import read_plan
-from fastplan.torchrec import improving
-from fastplan.torchrec.planning import Planning
+from fastplan.torchrec.search.backend import PlannerBackend
 from tests.costs.samples import critical_path
 
 MIB = 1 << 20
@@ -189,10 +189,10 @@ def test_a_cache_keeps_modes_and_settings_apart():
 
 
 def test_a_plan_that_an_interrupt_cut_short_is_not_kept(monkeypatch):
-    found = improving.optimize
+    found = planning.improve
     monkeypatch.setattr(
-        improving,
-        "optimize",
+        planning,
+        "improve",
         lambda *args, **more: replace(found(*args, **more), stopped_by="interrupted"),
     )
     cache = PlanCache(MemoryStore())
@@ -260,7 +260,7 @@ def test_a_plan_by_torchrec_itself_is_named_as_the_reason(monkeypatch):
     def refuse(*_: Any) -> None:
         raise NotNative("this test says so")
 
-    monkeypatch.setattr(Planning, "_search", refuse)
+    monkeypatch.setattr(PlannerBackend, "search", refuse)
     _, planner = planned(model(2), **MOVES)
     assert planner.last_run.engine == "torchrec"
     assert planner.last_run.not_optimized == "planned by TorchRec itself: this test says so"
@@ -330,9 +330,9 @@ def test_parity_takes_nothing_that_only_optimizing_knows(given):
 
 
 def test_an_unsound_plan_is_not_taken(monkeypatch):
-    found = improving.optimize
+    found = planning.improve
     monkeypatch.setattr(
-        improving, "optimize", lambda *args, **more: replace(found(*args, **more), rating=1.0)
+        planning, "improve", lambda *args, **more: replace(found(*args, **more), rating=1.0)
     )
     _, planner = planned(**MOVES)
     assert "not sound" in planner.last_run.not_optimized

@@ -16,7 +16,7 @@ from torchrec.distributed.types import CacheParams
 
 from fastplan import EmbeddingShardingPlanner, Objectives, ReplanPolicy, StoredPlanLoader, save_plan
 from fastplan.torchrec.fallback import NotNative
-from fastplan.torchrec.planning import Planning
+from fastplan.torchrec.search.backend import PlannerBackend
 from tests.torchrec.test_custom import memory, slower
 from tests.torchrec.test_replanning import FULL, ROWS, SHARDERS, changed, model, planner
 
@@ -101,7 +101,7 @@ def test_a_plan_by_torchrec_itself_is_named(monkeypatch):
     def refuse(*_: Any) -> None:
         raise NotNative("this test says so")
 
-    monkeypatch.setattr(Planning, "_search", refuse)
+    monkeypatch.setattr(PlannerBackend, "search", refuse)
     used = planner(previous=first, replan=ReplanPolicy(reference="scratch"))
     used.plan(changed(), SHARDERS)
     assert used.last_run.not_followed == "planned by TorchRec itself: this test says so"

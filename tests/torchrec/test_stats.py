@@ -9,8 +9,8 @@ from torchrec.distributed.planner.stats import EmbeddingStats
 
 from fastplan import EmbeddingShardingPlanner
 from fastplan.model.solution import PlanCount
+from fastplan.planning import result as searching
 from fastplan.torchrec import collector
-from fastplan.torchrec.search import native as native_search
 from fastplan.torchrec.write.lazy import LazyList
 from tests.parity.instances import make_instance
 from tests.parity.small import small
@@ -69,7 +69,7 @@ def test_the_table_is_torchrecs_where_somebody_listens(caplog):
 
 
 def test_whoever_listens_is_told_of_plans_that_are_not_all_counted(monkeypatch, caplog):
-    monkeypatch.setattr(native_search, "count_some_plans", lambda *_: PlanCount(3, 2))
+    monkeypatch.setattr(searching, "count_some_plans", lambda *_: PlanCount(3, 2))
     with caplog.at_level(logging.INFO, logger=torchrec_stats.logger.name):
         planner = planned(EmbeddingShardingPlanner, small())
     assert sum("found at least 3 possible plan(s)" in line for line in caplog.messages) == 1
@@ -78,7 +78,7 @@ def test_whoever_listens_is_told_of_plans_that_are_not_all_counted(monkeypatch, 
 
 
 def test_a_table_that_is_read_later_has_all_plans_counted(monkeypatch):
-    monkeypatch.setattr(native_search, "count_some_plans", lambda *_: PlanCount(0, 2))
+    monkeypatch.setattr(searching, "count_some_plans", lambda *_: PlanCount(0, 2))
     lines = planned(EmbeddingShardingPlanner, small())._stats[0]._stats_table
     plans = planned(TorchRecPlanner, small())._num_plans
     assert sum(f"found {plans} possible plan(s)" in line for line in lines) == 1

@@ -10,7 +10,7 @@ from torchrec.distributed.planner.types import DeviceHardware, Perf, Storage, To
 
 from fastplan.model.request import Cluster
 from fastplan.torchrec.fallback import NotNative, describe
-from fastplan.torchrec.read.sharders import AskedSharder
+from fastplan.torchrec.read.sharders import CachedSharder
 
 _STOCK_RESERVATIONS = tuple(
     getattr(storage_reservations, name)
@@ -26,7 +26,7 @@ _STOCK_RESERVATIONS = tuple(
 _LARGEST = 1 << 60
 
 
-def reserve(planner: Any, module: Any, sharders: list[AskedSharder]) -> Topology:
+def reserve(planner: Any, module: Any, sharders: list[CachedSharder]) -> Topology:
     """The topology less what the reservation keeps, by the reservation's own code."""
     reservation, topology = planner._storage_reservation, planner._topology
     if type(reservation) not in _STOCK_RESERVATIONS:

@@ -2,45 +2,63 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from torchrec.distributed.planner import partitioners, perf_models, proposers
 
+from fastplan.costs.errors import NoFingerprint
 from fastplan.costs.functions import PlanObjective
-from fastplan.model.request import Partitioner, Proposer
+from fastplan.model.request import Partitioner, Proposer, Search
 from fastplan.model.solution import ProposerReport
-from fastplan.torchrec.fallback import NotNative, describe, require_stock
+from fastplan.torchrec.fallback import Custom, describe, why_not_stock
 from fastplan.torchrec.read.custom import ObjectiveModel
 
 _PROPOSER_METHODS = ("load", "propose", "feedback")
 
 
-def read_proposer(proposer: Any) -> Proposer:
-    """A static proposer's settings; NotNative for others."""
+def read_proposer(proposer: Any) -> Proposer | Custom:
+    """The settings of a proposer whose proposals do not depend on ratings."""
     kind = type(proposer)
-    if kind is proposers.GridSearchProposer:
-        require_stock(proposer, kind, *_PROPOSER_METHODS)
-        return Proposer(kind="grid", max_proposals=int(proposer._max_proposals))
-    if kind is proposers.GreedyProposer:
-        require_stock(proposer, kind, *_PROPOSER_METHODS)
-        return Proposer(
-            kind="greedy",
-            use_depth=bool(proposer._use_depth),
-            threshold=int(proposer._threshold or 0),
-            best_rating=float(proposer._best_perf_rating),
-            inferior=int(proposer._num_inferior_perf),
-        )
-    if kind is proposers.UniformProposer:
-        require_stock(proposer, kind, *_PROPOSER_METHODS)
-        return Proposer(kind="uniform", use_depth=bool(proposer._use_depth))
-    if kind is proposers.DynamicProgrammingProposer:
-        require_stock(proposer, kind, *_PROPOSER_METHODS)
-        return Proposer(
-            kind="dynamic_programming",
-            bins_per_device=int(proposer._hbm_bins_per_device),
-            exhausted=bool(proposer._inited),
-        )
-    raise NotNative(f"{describe(proposer)} proposes in Python")
+    read = _PROPOSERS.get(kind)
+    if read is None:
+        return Custom(proposer, f"{describe(proposer)} proposes in Python")
+    reason = why_not_stock(proposer, kind, *_PROPOSER_METHODS)
+    return Custom(proposer, reason) if reason else read(proposer)
+
+
+def _read_grid(proposer: Any) -> Proposer:
+    return Proposer(kind="grid", max_proposals=int(proposer._max_proposals))
+
+
+def _read_greedy(proposer: Any) -> Proposer:
+    return Proposer(
+        kind="greedy",
+        use_depth=bool(proposer._use_depth),
+        threshold=int(proposer._threshold or 0),
+        best_rating=float(proposer._best_perf_rating),
+        inferior=int(proposer._num_inferior_perf),
+    )
+
+
+def _read_uniform(proposer: Any) -> Proposer:
+    return Proposer(kind="uniform", use_depth=bool(proposer._use_depth))
+
+
+def _read_dynamic_programming(proposer: Any) -> Proposer:
+    return Proposer(
+        kind="dynamic_programming",
+        bins_per_device=int(proposer._hbm_bins_per_device),
+        exhausted=bool(proposer._inited),
+    )
+
+
+_PROPOSERS = {
+    proposers.GridSearchProposer: _read_grid,
+    proposers.GreedyProposer: _read_greedy,
+    proposers.UniformProposer: _read_uniform,
+    proposers.DynamicProgrammingProposer: _read_dynamic_programming,
+}
 
 
 def listens(proposer: Any) -> bool:
@@ -57,18 +75,21 @@ def keep_state(proposer: Any, report: ProposerReport) -> None:
         proposer._inited = True
 
 
-def read_partitioner(partitioner: Any) -> Partitioner:
-    """A stock partitioner's settings; NotNative for others."""
-    if type(partitioner) is partitioners.GreedyPerfPartitioner:
-        require_stock(partitioner, partitioners.GreedyPerfPartitioner, "partition")
+def read_partitioner(partitioner: Any) -> Partitioner | Custom:
+    """The settings of a partitioner."""
+    kind = type(partitioner)
+    if kind is not partitioners.GreedyPerfPartitioner:
+        kind = partitioners.MemoryBalancedPartitioner
+    if reason := why_not_stock(partitioner, kind, "partition"):
+        return Custom(partitioner, reason)
+    if kind is partitioners.GreedyPerfPartitioner:
         sort_by = partitioner._sort_by
         if sort_by not in (partitioners.SortBy.STORAGE, partitioners.SortBy.PERF):
-            raise NotNative(f"partitioner sorts by {sort_by}")
+            return Custom(partitioner, f"partitioner sorts by {sort_by}")
         return Partitioner(
             sort_by_perf=sort_by == partitioners.SortBy.PERF,
             balance_modules=bool(partitioner._balance_modules),
         )
-    require_stock(partitioner, partitioners.MemoryBalancedPartitioner, "partition")
     return Partitioner(
         memory_balanced=True,
         balance_modules=bool(partitioner._balance_modules),
@@ -77,19 +98,84 @@ def read_partitioner(partitioner: Any) -> Partitioner:
     )
 
 
-def check_perf_model(perf_model: Any, ranks: int) -> None:
-    """Raises NotNative unless plans are rated by the largest rank."""
-    require_stock(perf_model, perf_models.NoopPerfModel, "rate")
+def read_rating(perf_model: Any, ranks: int) -> PlanObjective | Custom | None:
+    """What plans are rated by: None is their largest rank."""
+    kind = ObjectiveModel if type(perf_model) is ObjectiveModel else perf_models.NoopPerfModel
+    if reason := why_not_stock(perf_model, kind, "rate"):
+        return Custom(perf_model, reason)
     if perf_model._topology.world_size != ranks:
-        raise NotNative("the perf model rates another number of ranks")
+        rater = "the objective" if kind is ObjectiveModel else "the perf model"
+        return Custom(perf_model, f"{rater} rates another number of ranks")
+    return perf_model.objective if kind is ObjectiveModel else None
 
 
-def read_objective(perf_model: Any, ranks: int) -> PlanObjective | None:
-    """What plans are rated by, None for the largest rank; NotNative where that is Python's."""
-    if type(perf_model) is not ObjectiveModel:
-        check_perf_model(perf_model, ranks)
-        return None
-    require_stock(perf_model, ObjectiveModel, "rate")
-    if perf_model._topology.world_size != ranks:
-        raise NotNative("the objective rates another number of ranks")
-    return perf_model.objective
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """A planner's parts as they are before a search, which may change them.
+
+    Attributes:
+        proposers: settings, or the part itself where it is custom; None for the scale-up proposer,
+            whose proposals depend on ratings.
+        search: all settings together. Parts that are custom are left out.
+        keys: what the parts that are no settings add to the cache key, or the part to ask.
+    """
+
+    proposers: tuple[Proposer | Custom | None, ...]
+    partitioner: Partitioner | Custom
+    rating: PlanObjective | Custom | None
+    search: Search
+    keys: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, planner: Any, ranks: int) -> Parts:
+        """The parts of a planner that plans for so many ranks."""
+        read = tuple(None if listens(p) else read_proposer(p) for p in planner._proposers)
+        partitioner = read_partitioner(planner._partitioner)
+        rating = read_rating(planner._perf_model, ranks)
+        search = Search(
+            proposers=tuple(each for each in read if isinstance(each, Proposer)),
+            partitioner=Partitioner() if isinstance(partitioner, Custom) else partitioner,
+            timeout_seconds=float(planner._timeout_seconds or 0),
+            objective=None if isinstance(rating, Custom) else rating,
+        )
+        keys: list[Any] = []
+        for index, (part, own) in enumerate(zip(planner._proposers, read, strict=True)):
+            if own is None:
+                keys.append(["scaleup", index, bool(part.use_depth), part.search is not None])
+            elif isinstance(own, Custom):
+                keys.append((index, part))
+        keys += [(None, each.part) for each in (partitioner, rating) if isinstance(each, Custom)]
+        return cls(
+            proposers=read, partitioner=partitioner, rating=rating, search=search, keys=tuple(keys)
+        )
+
+    @property
+    def scaleup(self) -> list[int]:
+        """The places of the scale-up proposers."""
+        return [index for index, each in enumerate(self.proposers) if each is None]
+
+    @property
+    def python(self) -> str:
+        """Why Python has to run a part; empty where all are native."""
+        parts = (self.rating, *self.proposers, self.partitioner)
+        return next((each.reason for each in parts if isinstance(each, Custom)), "")
+
+    def fingerprints(self) -> list[Any]:
+        """What the parts that are no settings add to the cache key. Raises NoFingerprint."""
+        found = []
+        for key in self.keys:
+            if isinstance(key, list):
+                found.append(key)
+                continue
+            index, part = key
+            own = own_fingerprint(part)
+            found.append(own if index is None else [index, own])
+        return found
+
+
+def own_fingerprint(part: Any) -> list[str]:
+    """What a custom part says of itself. Raises NoFingerprint where it says nothing."""
+    give = getattr(part, "fingerprint", None)
+    if not callable(give):
+        raise NoFingerprint(f"{describe(part)} has no `fingerprint()`")
+    return [describe(part), str(give())]

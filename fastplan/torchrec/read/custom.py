@@ -93,7 +93,7 @@ class CostEstimator(ShardEstimator):
                 option.shards[number].perf = Perf(**parts)
 
     def fingerprint(self) -> str:
-        """A hash of the cost's code and of all it reads. Raises CannotTell."""
+        """A hash of the cost's code and of all it reads. Raises NoFingerprint."""
         return self.cost.fingerprint()
 
 
@@ -213,7 +213,7 @@ class ObjectiveModel(PerfModel):
         return self.objective.rate(ranks)
 
     def fingerprint(self) -> str:
-        """A hash of the objective's code and of all it reads. Raises CannotTell."""
+        """A hash of the objective's code and of all it reads. Raises NoFingerprint."""
         return self.objective.fingerprint()
 
 

@@ -13,13 +13,13 @@ from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.types import ShardingOption
 
 from fastplan.engine.solve import OutOfRange
+from fastplan.planning.run import Run
 from fastplan.torchrec import versions
 from fastplan.torchrec.fallback import NotNative, describe, require_stock
 from fastplan.torchrec.read import components
 from fastplan.torchrec.read.extract import Extraction
-from fastplan.torchrec.read.sharders import AskedSharder
+from fastplan.torchrec.read.sharders import CachedSharder
 from fastplan.torchrec.read.space import EstimatedSpace, ObjectSpace, Space
-from fastplan.torchrec.run import Run
 from fastplan.torchrec.write import hooks
 from fastplan.torchrec.write.lazy import LazyList
 
@@ -38,7 +38,7 @@ class Enumeration:
     """One planner's way to the search space of one module."""
 
     def __init__(
-        self, planner: Any, run: Run, module: Any, sharders: list[Any], asked: list[AskedSharder]
+        self, planner: Any, run: Run, module: Any, sharders: list[Any], asked: list[CachedSharder]
     ) -> None:
         self._planner = planner
         self._enumerator = planner._enumerator

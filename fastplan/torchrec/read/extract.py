@@ -33,7 +33,7 @@ from fastplan.torchrec.fallback import NotNative
 from fastplan.torchrec.read import custom
 from fastplan.torchrec.read.costs import Estimators
 from fastplan.torchrec.read.holder import Holder, passes_of
-from fastplan.torchrec.read.sharders import AskedSharder
+from fastplan.torchrec.read.sharders import CachedSharder
 
 _NAN = math.nan
 # Whole numbers stay exact as doubles up to here, with room for the factors they meet.
@@ -63,7 +63,7 @@ class Extraction:
     """Walks a module once and collects its tables, as TorchRec's enumerator would see them."""
 
     def __init__(
-        self, enumerator: Any, sharders: list[AskedSharder], *, deterministic: bool
+        self, enumerator: Any, sharders: list[CachedSharder], *, deterministic: bool
     ) -> None:
         self._enumerator = enumerator
         self._deterministic = deterministic

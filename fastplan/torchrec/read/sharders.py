@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 
-class AskedSharder:
+class CachedSharder:
     """A sharder that remembers its answers; everything else is the sharder's own."""
 
     def __init__(self, sharder: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,21 +15,26 @@ from torchrec.distributed.planner.enumerators import get_partition_by_type
 from torchrec.distributed.planner.types import Perf, ShardingOption, Storage
 from torchrec.distributed.types import ShardingPlan
 
-from fastplan.costs.errors import CannotTell
+from fastplan.costs.errors import NoFingerprint
 from fastplan.engine.problem import SearchSpace
 from fastplan.engine.solve import estimate
+from fastplan.model.record import NO_LOAD_FACTOR, BadRecord, PlanRecord
 from fastplan.model.request import Request
 from fastplan.model.vocabulary import (
     KERNEL_INDEX,
+    KERNELS,
     SHARDING_TYPE_INDEX,
     SHARDING_TYPES,
     UNIFORM_TYPES,
 )
+from fastplan.planning.result import Placement
 from fastplan.torchrec import collector
 from fastplan.torchrec.fallback import NotNative
 from fastplan.torchrec.read.extract import Extraction, Origin
 from fastplan.torchrec.write.options import OptionBuilder
 from fastplan.torchrec.write.plan import PlanBuilder
+
+_CACHED = "fused_uvm_caching"
 
 
 class Space(Protocol):
@@ -99,18 +105,18 @@ class EstimatedSpace:
         return estimate(self.request)
 
     def check_cost(self) -> None:
-        """Raises NotNative for estimates by a custom cost that reads other values by now.
+        """Raises NoFingerprint for estimates by a custom cost that reads other values by now.
 
         A space is remembered by its enumerator, so a second plan may find it.
         """
         if "columns" in vars(self) and self._priced_by != self._cost_now():
-            raise NotNative("the options were estimated before the custom cost has changed")
+            raise NoFingerprint("the options were estimated before the custom cost has changed")
 
     def _cost_now(self) -> str | None:
         pricing = self.request.pricing
         try:
             return None if pricing is None else pricing.function.fingerprint()
-        except CannotTell:
+        except NoFingerprint:
             return None
 
     @cached_property
@@ -127,6 +133,12 @@ class EstimatedSpace:
         """The space for whoever needs shards and not their costs: nothing has to be compiled."""
         request = replace(self.request, pricing=None)
         return EstimatedSpace(request, self.extraction, self.enumerator, self.origins)
+
+    def with_columns(self, columns: SearchSpace) -> EstimatedSpace:
+        """The same tables with other columns."""
+        space = EstimatedSpace(self.request, self.extraction, self.enumerator, self.origins)
+        space.columns = columns
+        return space
 
     def narrowed(self, choices: Iterable[Choice]) -> EstimatedSpace:
         """The space with just these options, one per table, in this order."""
@@ -160,6 +172,86 @@ class EstimatedSpace:
     def sharding_plan(self, options: Any, ranks: Any, topology: Any) -> ShardingPlan:
         builder = PlanBuilder(self.columns, self.request.tables, self.origins, topology)
         return builder.build(self.table_of_option, options, ranks)
+
+
+def recorded_space(space: EstimatedSpace, record: PlanRecord, *, resizes: bool) -> EstimatedSpace:
+    """The space with just a record's options. Raises BadRecord when they are not allowed.
+
+    `resizes` says whether a proposer of the search may give tables other caches.
+    """
+    tables = space.request.tables
+    if len(record.table) != len(tables):
+        raise BadRecord(f"it has {len(record.table)} tables, the model {len(tables)}")
+    allowed = [{(item.sharding_type, item.kernel) for item in menu} for menu in space.request.menus]
+    choices = []
+    for table, kind, kernel_number, factor in zip(
+        record.table.tolist(),
+        record.sharding_type.tolist(),
+        record.kernel.tolist(),
+        record.load_factor.tolist(),
+        strict=True,
+    ):
+        sharding_type, kernel = SHARDING_TYPES[kind], KERNELS[kernel_number]
+        menu = allowed[tables[table].menu]
+        rule = space.origins[table].constraint
+        cache = rule.cache_params if rule is not None else None
+        choice = sharding_type, kernel
+        if not math.isnan(factor):
+            cache = _resized(tables[table].name, kernel, factor, cache if resizes else None)
+            # The scale-up proposer takes tables that outgrow their cache to the device.
+            choice = sharding_type, _CACHED
+        if choice not in menu and (sharding_type, kernel) not in menu:
+            raise BadRecord(
+                f"table {tables[table].name} may not be ({sharding_type}, {kernel}) any more"
+            )
+        choices.append(Choice(table, sharding_type, kernel, cache))
+    return space.narrowed(choices)
+
+
+def _resized(name: str, kernel: str, factor: float, cache: Any) -> Any:
+    """The cache parameters that the scale-up proposer leaves; raises BadRecord for any other."""
+    if cache is None:
+        raise BadRecord(f"table {name} has another cache, and nothing here resizes caches")
+    if kernel == "fused" and factor == NO_LOAD_FACTOR:
+        return replace(cache, load_factor=None)
+    if kernel == _CACHED and 0 < factor < 1:
+        return replace(cache, load_factor=factor)
+    raise BadRecord(f"table {name} may not be {kernel} with a cache load factor of {factor:g}")
+
+
+class FixedSpace:
+    """The options of one plan that Python has made, as they are."""
+
+    def __init__(self, plan: list[ShardingOption]) -> None:
+        self._plan = plan
+
+    @property
+    def columns(self) -> SearchSpace:
+        return _columns([[option] for option in self._plan])
+
+    def all_options(self) -> list[ShardingOption]:
+        return self._plan
+
+    def chosen_options(self, options: Any, ranks: Any) -> list[ShardingOption]:
+        return self._plan
+
+    def sharding_plan(self, options: Any, ranks: Any, topology: Any) -> ShardingPlan:
+        return planners.to_sharding_plan(self._plan, topology)
+
+
+class FixedPlacement(Placement):
+    """A plan of options that Python has made. Its record is what it was given, or none."""
+
+    @classmethod
+    def of(
+        cls, plan: list[ShardingOption], rating: float, record: PlanRecord | None
+    ) -> FixedPlacement:
+        none = np.empty(0, np.int32)
+        return cls(FixedSpace(plan), none, none, rating, record)
+
+    @property
+    def record(self) -> PlanRecord | None:
+        return self.stored
 
 
 class ObjectSpace:

@@ -15,22 +15,21 @@ from typing import Any
 import numpy as np
 from torchrec.distributed.planner import proposers as proposers_of_torchrec
 from torchrec.distributed.planner.constants import MAX_SIZE
-from torchrec.distributed.planner.planners import to_sharding_plan
 from torchrec.distributed.planner.types import PlannerError, ShardingOption, Storage
 from torchrec.distributed.planner.utils import reset_shard_rank
 
 from fastplan.engine.problem import Problem
 from fastplan.engine.solve import OutOfRange, Placer, placer, propose
 from fastplan.model.record import PlanRecord
-from fastplan.model.request import Cluster
-from fastplan.model.solution import ProposerReport
+from fastplan.model.request import Proposer
+from fastplan.model.solution import PlanCount, ProposerReport
 from fastplan.model.vocabulary import UNIFORM_TYPES
 from fastplan.torchrec import collector, versions
-from fastplan.torchrec.fallback import NotNative
-from fastplan.torchrec.read import components
+from fastplan.torchrec.fallback import Custom, NotNative
+from fastplan.torchrec.read.components import Parts
 from fastplan.torchrec.read.known_options import KnownOptions
-from fastplan.torchrec.read.space import ObjectSpace, Space, place
-from fastplan.torchrec.search.outcome import Outcome
+from fastplan.torchrec.read.space import FixedPlacement, ObjectSpace, Space, place
+from fastplan.torchrec.search.native import PlannerSearched
 
 _CHUNK = 256
 
@@ -48,14 +47,41 @@ class _NoPlace(PlannerError):
     """The core's word that a proposal can't be placed; TorchRec's partitioner has better ones."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class MixedSearched(PlannerSearched):
+    """What TorchRec's loop would have found."""
+
+    last_failed: list[ShardingOption]
+    counted: tuple[ProposerReport, ...]
+
+    def plans(self) -> int:
+        return sum(report.plans for report in self.counted)
+
+    def some_plans(self, placements: int) -> PlanCount:
+        return PlanCount(self.plans())
+
+    def reports(self) -> tuple[ProposerReport, ...]:
+        return self.counted
+
+    def failed(self) -> list[list[ShardingOption]]:
+        return [self.last_failed] if self.last_failed else []
+
+    @property
+    def last(self) -> Any:
+        return ()
+
+
 class MixedSearch:
     """One run of the planner's loop."""
 
-    def __init__(self, planner: Any, space: Space, reserved: Any, cluster: Cluster) -> None:
+    def __init__(
+        self, planner: Any, parts: Parts, space: Space, problem: Problem, reserved: Any
+    ) -> None:
         self._planner = planner
+        self._parts = parts
         self._space = space
         self._reserved = reserved
-        self._cluster = cluster
+        self._cluster = problem.cluster
         # Proposers are given the list itself, as TorchRec gives it, and may edit it.
         self._shown = space.all_options()
         if versions.IS_1_9:
@@ -63,14 +89,9 @@ class MixedSearch:
         self._known = KnownOptions(self._shown, space.columns)
         self._is_edited = False
         self._hears_ranks = False
-        self._problem = Problem(space.columns, cluster)
-        self._partitioner = _if_stock(components.read_partitioner, planner._partitioner)
-        ranks = len(cluster.rank_hbm)
-        self._native_rating, self._objective = True, None
-        try:
-            self._objective = components.read_objective(planner._perf_model, ranks)
-        except NotNative:
-            self._native_rating = False
+        self._problem = problem
+        self._native_rating = not isinstance(parts.rating, Custom)
+        self._objective = parts.search.objective
         self._placer = self._placer_of(self._problem)
         self._seen: dict[tuple[int, ...], _Placed] = {}
         self._best: list[ShardingOption] | None = None
@@ -80,15 +101,19 @@ class MixedSearch:
         self._last_failed: list[ShardingOption] = []
         self._last_error: PlannerError | None = None
 
-    def run(self) -> Outcome:
-        """Searches, and returns what TorchRec's loop would have found."""
-        with collector.resumed():
-            return self._run()
+    def run(self, fixed: str) -> MixedSearched:
+        """Searches, and returns what TorchRec's loop would have found.
 
-    def _run(self) -> Outcome:
+        Args:
+            fixed: why nothing else can be done with the plan.
+        """
+        with collector.resumed():
+            return self._run(fixed)
+
+    def _run(self, fixed: str) -> MixedSearched:
         reports = []
         proposers = self._planner._proposers
-        native = [_if_stock(_static, proposer) for proposer in proposers]
+        native = [_static(settings) for settings in self._parts.proposers]
         self._load(native)
         start = time.time()
         to_check = False
@@ -105,23 +130,28 @@ class MixedSearch:
                     proposer._inited = True
             self._hears_ranks = tell is not None and not _is_torchrecs(proposer)
             reports.append(self._listen(proposals, tell, start))
-        found = bool(self._best)
-        counted = tuple(reports)
-        return Outcome(
-            found=found,
-            rating=float(self._best_rating) if found else 0.0,
-            best_plan=lambda: self._best or [],
-            sharding_plan=lambda topology: to_sharding_plan(self._best or [], topology),
-            failed=lambda: [self._last_failed] if self._last_failed else [],
+        placed = sum(report.proposals for report in reports)
+        return MixedSearched(
+            space=self._space,
+            problem=self._problem,
+            search=self._parts.search,
+            solution=None,
+            placement=self._placement(),
+            proposals=placed,
+            evaluated=placed,
+            fixed=fixed,
+            reserved=self._reserved,
             error=self._last_error,
             lowest=self._lowest if self._last_failed else None,
-            reserved=self._reserved,
-            proposals=sum(report.proposals for report in counted),
-            evaluated=sum(report.proposals for report in counted),
-            plans=lambda: sum(report.plans for report in counted),
-            reports=lambda: counted,
-            record=self._record if self._best_numbers else None,
+            last_failed=self._last_failed,
+            counted=tuple(reports),
         )
+
+    def _placement(self) -> FixedPlacement | None:
+        if not self._best:
+            return None
+        record = self._record() if self._best_numbers else None
+        return FixedPlacement.of(self._best, float(self._best_rating), record)
 
     def _load(self, native: list[Any]) -> None:
         """Shows proposers the search space.
@@ -248,9 +278,9 @@ class MixedSearch:
 
     def _placer_of(self, problem: Problem) -> Placer | None:
         """Places and rates proposals of a problem; None when Python must partition."""
-        if self._partitioner is None:
+        if isinstance(self._parts.partitioner, Custom):
             return None
-        return placer(problem, self._partitioner, self._objective)
+        return placer(problem, self._parts.partitioner, self._objective)
 
     def _place_natively(
         self, proposal: list[ShardingOption], numbers: list[int] | None
@@ -319,15 +349,8 @@ def _is_torchrecs(proposer: Any) -> bool:
     return kind.__module__ == proposers_of_torchrec.__name__ and not replaced
 
 
-def _static(proposer: Any) -> Any:
-    settings = components.read_proposer(proposer)
-    if settings.threshold:
-        raise NotNative("a threshold listens to ratings")
+def _static(settings: Proposer | Custom | None) -> Proposer | None:
+    """The settings of a proposer whose proposals are known in advance; None for others."""
+    if not isinstance(settings, Proposer) or settings.threshold:
+        return None  # a threshold depends on ratings
     return settings
-
-
-def _if_stock(read: Callable[[Any], Any], part: Any) -> Any:
-    try:
-        return read(part)
-    except NotNative:
-        return None

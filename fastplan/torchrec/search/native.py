@@ -6,170 +6,225 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from fastplan.engine.problem import Problem
-from fastplan.engine.solve import count_plans, count_some_plans, propose, solve
-from fastplan.model.request import Search
+from fastplan.engine.solve import propose, solve
 from fastplan.model.solution import PlanCount, ProposerReport, Solution
 from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES
-from fastplan.torchrec.fallback import NotNative
+from fastplan.planning.result import Placement, Searched
 from fastplan.torchrec.read import components
+from fastplan.torchrec.read.components import Parts
 from fastplan.torchrec.read.space import Space
 from fastplan.torchrec.search import scaleup
-from fastplan.torchrec.search.outcome import Outcome
 from fastplan.torchrec.search.scaleup import Scaleup
 
 
-class NativeSearch:
-    """A planner's components as settings. Raises NotNative when one of them is custom.
+@dataclass(frozen=True, kw_only=True)
+class PlannerSearched(Searched):
+    """A search of TorchRec's planner, and what its error message needs when nothing fits.
 
-    After a run, `solution` is what the static proposers found.
+    Attributes:
+        reserved: the topology that was searched.
+        error: what the partitioner raised for the last proposal, where that was Python.
+        lowest: storage of the smallest proposal, where `failed` has the last one alone.
     """
 
-    solution: Solution
+    space: Space
+    reserved: Any
+    error: Any = None
+    lowest: Any = None
 
-    def __init__(self, planner: Any, space: Space, reserved: Any, problem: Problem) -> None:
-        if (planner._timeout_seconds or 0) < 0:
-            raise NotNative("the time was over before the search began")
-        objective = components.read_objective(planner._perf_model, len(problem.cluster.rank_hbm))
+    def failed(self) -> list[list[Any]]:
+        """The smallest and the last proposal, as options."""
+        assert self.solution is not None
+        shown = (self.solution.lowest, self.solution.last)
+        return [self.space.chosen_options(options, None) for options in shown if len(options)]
+
+    @property
+    def last(self) -> Any:
+        """Numbers of the last proposal's options, if they are the space's own."""
+        assert self.solution is not None
+        return self.solution.last
+
+
+class NativeSearch:
+    """One search over a planner's parts, which are all stock."""
+
+    def __init__(
+        self, planner: Any, parts: Parts, space: Space, problem: Problem, reserved: Any
+    ) -> None:
         self._proposers = planner._proposers
-        self.space = space
+        self._parts = parts
+        self._space = space
+        self._problem = problem
         self._reserved = reserved
-        self.problem = problem
-        self.listening = [i for i, p in enumerate(self._proposers) if components.listens(p)]
-        self._static = [i for i in range(len(self._proposers)) if i not in self.listening]
-        for i in self.listening:
-            scaleup.can_run(self._proposers[i], space)
-        self.search = Search(
-            proposers=tuple(components.read_proposer(self._proposers[i]) for i in self._static),
-            partitioner=components.read_partitioner(planner._partitioner),
-            timeout_seconds=float(planner._timeout_seconds or 0),
-            objective=objective,
-        )
 
-    def run(self) -> Outcome:
+    def run(self) -> PlannerSearched:
         """Searches, and returns the plan that TorchRec's loop would have found first."""
-        deadline = time.time() + (self.search.timeout_seconds or math.inf)
-        self.solution = solution = solve(self.problem, self.search)
-        outcome = self._static_outcome(solution)
-        winner = self._static[solution.winner] if solution.found else len(self._proposers)
-        runs: dict[int, Scaleup] = {}
-        twins = {i: scaleup.twin(self._proposers[i]) for i in self.listening}
-        for i in self.listening:
-            run = runs[i] = Scaleup(self.space, self._reserved, self.problem.cluster)  # type: ignore[arg-type]
-            run.run(twins[i], self.search, deadline)
-            better = run.found and (
-                not outcome.found
-                or run.rating < outcome.rating
-                or (run.rating == outcome.rating and i < winner)
-            )
-            if better:
-                winner = i
-            self._add(outcome, run, i, better)
-        if runs and not outcome.found:
-            self._add_failures(outcome, runs)
+        search, listening = self._parts.search, self._parts.scaleup
+        deadline = time.time() + (search.timeout_seconds or math.inf)
+        solution = solve(self._problem, search)
+        twins = {place: scaleup.twin(self._proposers[place]) for place in listening}
+        runs = {}
+        for place, twin in twins.items():
+            runs[place] = Scaleup(self._space, self._reserved, self._problem.cluster)  # type: ignore[arg-type]
+            runs[place].run(twin, search, deadline)
+        found = self._searched(solution, runs)
         # Only now: until here TorchRec might have had to search, with proposers as they were.
-        for i, twin in twins.items():
-            vars(self._proposers[i]).update(vars(twin))
-        for i, report in zip(self._static, solution.reports, strict=True):
-            components.keep_state(self._proposers[i], report)
-        return outcome
+        for place, twin in twins.items():
+            vars(self._proposers[place]).update(vars(twin))
+        static = [p for i, p in enumerate(self._proposers) if i not in twins]
+        for proposer, report in zip(static, solution.reports, strict=True):
+            components.keep_state(proposer, report)
+        return found
 
-    def _static_outcome(self, solution: Solution) -> Outcome:
-        space, problem, search = self.space, self.problem, self.search
-
-        def reports() -> tuple[ProposerReport, ...]:
-            whole = solution if solution.exhaustive else solve(problem, search, exhaustive=True)
-            return whole.reports
-
-        def plans() -> int:
-            known = solution.plans
-            return sum(count_plans(problem, search)) if known is None else known
-
-        def some_plans(placements: int) -> PlanCount:
-            known = solution.plans
-            if known is not None:
-                return PlanCount(known)
-            return count_some_plans(problem, search, placements)
-
-        outcome = Outcome(
-            failed=lambda: [
-                space.chosen_options(options, None)
-                for options in (solution.lowest, solution.last)
-                if len(options)
-            ],
-            reserved=self._reserved,
-            last=solution.last,
-            proposals=solution.proposals,
-            evaluated=solution.evaluated,
-            plans=plans,
-            some_plans=some_plans,
-            reports=reports,
-        )
+    def _searched(self, solution: Solution, runs: dict[int, Scaleup]) -> PlannerSearched:
+        placement = None
         if solution.found:
-            outcome.take(space, solution.options, solution.ranks, solution.rating)
-        return outcome
+            chosen = solution.options, solution.ranks, solution.rating
+            placement = Placement(self._space, *chosen)
+        facts: dict[str, Any] = {
+            "space": self._space,
+            "problem": self._problem,
+            "search": self._parts.search,
+            "solution": solution,
+            "reserved": self._reserved,
+            "placement": placement,
+            "proposals": solution.proposals,
+            "evaluated": solution.evaluated,
+        }
+        if not runs:
+            return PlannerSearched(**facts)
+        return ScaleupSearched.of(facts, self._parts, runs)
 
-    def _add(self, outcome: Outcome, run: Scaleup, index: int, better: bool) -> None:
-        """Adds what a scale-up run found to the outcome of the proposers before it."""
-        known = [self._is_static(proposal) for proposal in run.fresh]
-        fresh_plans = sum(ok and not seen for ok, seen in zip(run.feasible, known, strict=True))
-        outcome.proposals += known.count(False)
-        outcome.evaluated += len(run.fresh)
-        report = run.report()._replace(
-            proposals=known.count(False), repeats=run.repeats + known.count(True), plans=fresh_plans
-        )
-        plans, some_plans, reports = outcome.plans, outcome.some_plans, outcome.reports
-        outcome.plans = lambda: plans() + fresh_plans
-        if some_plans is not None:
-            outcome.some_plans = lambda placements: _with_more(some_plans(placements), fresh_plans)
-        outcome.reports = lambda: _inserted(reports(), index, report)
-        if better and run.best is not None:
-            space, ranks = run.best
-            options = np.arange(space.columns.tables, dtype=np.int32)
-            outcome.take(space, options, ranks, run.rating)
-            outcome.record = run.record
 
-    def _add_failures(self, outcome: Outcome, runs: dict[int, Scaleup]) -> None:
-        """Adds proposals to those that TorchRec's message is about, which ends with the last.
+@dataclass(frozen=True, kw_only=True)
+class ScaleupSearched(PlannerSearched):
+    """A search with scale-up proposers, whose runs come on top of what the core has found."""
 
-        That is the last one that nobody has proposed before.
+    parts: Parts
+    runs: dict[int, Scaleup]
+
+    @classmethod
+    def of(cls, facts: dict[str, Any], parts: Parts, runs: dict[int, Scaleup]) -> ScaleupSearched:
+        """The core's result and the runs together."""
+        fixed = "the scale-up proposer resizes caches, which nothing else does"
+        own = cls(**facts, parts=parts, runs=runs, fixed=fixed)
+        new = sum(known.count(False) for known in own._known.values())
+        counts = {
+            "placement": own._best(),
+            "proposals": own.proposals + new,
+            "evaluated": own.evaluated + sum(len(run.fresh) for run in runs.values()),
+        }
+        found = cls(**{**facts, **counts}, parts=parts, runs=runs, fixed=fixed)
+        vars(found).update(_known=own._known)  # which takes long to find out
+        return found
+
+    def _best(self) -> Placement | None:
+        """The best plan; among equal ratings that of the proposer that comes first."""
+        best, solution = self.placement, self.solution
+        assert solution is not None
+        winner = self._static[solution.winner] if solution.found else len(self.parts.proposers)
+        for place, run in self.runs.items():
+            if not run.found or run.best is None:
+                continue
+            rating = math.inf if best is None else best.rating
+            if run.rating < rating or (run.rating == rating and place < winner):
+                space, ranks = run.best
+                options = np.arange(space.columns.tables, dtype=np.int32)
+                best = Placement(space, options, ranks, run.rating, run.record())
+                winner = place
+        return best
+
+    @cached_property
+    def _static(self) -> list[int]:
+        """The places of the proposers that the core has run."""
+        return [place for place in range(len(self.parts.proposers)) if place not in self.runs]
+
+    @cached_property
+    def _known(self) -> dict[int, list[bool]]:
+        """By run: whether a static proposer makes each of its proposals too."""
+        return {
+            place: [self._is_static(proposal) for proposal in run.fresh]
+            for place, run in self.runs.items()
+        }
+
+    @cached_property
+    def _new_plans(self) -> dict[int, int]:
+        return {
+            place: sum(
+                fits and not known
+                for fits, known in zip(run.feasible, self._known[place], strict=True)
+            )
+            for place, run in self.runs.items()
+        }
+
+    def plans(self) -> int:
+        return super().plans() + sum(self._new_plans.values())
+
+    def some_plans(self, placements: int) -> PlanCount:
+        count = super().some_plans(placements)
+        return count._replace(plans=count.plans + sum(self._new_plans.values()))
+
+    def reports(self) -> tuple[ProposerReport, ...]:
+        reports = [*super().reports()]
+        for place, run in self.runs.items():
+            known = self._known[place]
+            own = run.report()._replace(
+                proposals=known.count(False),
+                repeats=run.repeats + known.count(True),
+                plans=self._new_plans[place],
+            )
+            reports.insert(place, own)
+        return tuple(reports)
+
+    def failed(self) -> list[list[Any]]:
+        """Every proposal of the runs, and of the core's the smallest and the last.
+
+        TorchRec's message ends with the last proposal that nobody has proposed before.
         """
+        own, last = self._last_proposals
+        options = [run.space_of(p).chosen_options(range(len(p)), None) for run, p in own]
+        if last is None:
+            return [*super().failed(), *options]
+        return [*options, *super().failed()[:1], self.space.chosen_options(last, None)]
+
+    @property
+    def last(self) -> Any:
+        last = self._last_proposals[1]
+        return () if last is None else last
+
+    @cached_property
+    def _last_proposals(self) -> tuple[list[tuple[Scaleup, Any]], Any]:
+        """The proposals of the runs, and the last one of all if it is the core's."""
         seen: set[Any] = set()
         own: list[tuple[Scaleup, Any]] = []
-        last: Any = None  # of the static proposers: a row of the core's
-        for index, proposals in self._in_order(runs):
+        last: Any = None
+        for place, proposals in self._in_order():
             for numbers, proposal in proposals:
                 if numbers is not None and numbers in seen:
                     continue
                 seen.add(numbers)
-                last = None if index in runs else proposal
-                if index in runs:
-                    own.append((runs[index], proposal))
-        smallest = outcome.failed
+                last = None if place in self.runs else proposal
+                if place in self.runs:
+                    own.append((self.runs[place], proposal))
+        return own, last
 
-        def failed() -> list[list[Any]]:
-            options = [run.space_of(p).chosen_options(range(len(p)), None) for run, p in own]
-            if last is None:
-                return [*smallest(), *options]
-            return [*options, *smallest()[:1], self.space.chosen_options(last, None)]
-
-        outcome.failed = failed
-        outcome.last = () if last is None else last
-
-    def _in_order(self, runs: dict[int, Scaleup]) -> Iterator[tuple[int, Iterable[Any]]]:
+    def _in_order(self) -> Iterator[tuple[int, Iterable[Any]]]:
         """What each proposer has proposed: option numbers by table, and the proposal itself.
 
         Those of cache sizes that are not the search space's own have no numbers.
         """
-        for index in range(len(self._proposers)):
-            if index in runs:
-                yield index, [(self._numbers(p), p) for p in runs[index].fresh]
+        for place in range(len(self.parts.proposers)):
+            if place in self.runs:
+                yield place, [(self._numbers(p), p) for p in self.runs[place].fresh]
             else:
-                yield index, self._rows(self._static.index(index))
+                yield place, self._rows(self._static.index(place))
 
     def _is_static(self, proposal: list[Any]) -> bool:
         """Whether a static proposer proposes exactly these options too."""
@@ -183,7 +238,7 @@ class NativeSearch:
     def _numbers(self, proposal: list[Any]) -> tuple[int, ...] | None:
         """The search space's options that a scale-up proposal is made of, if it is."""
         numbers = []
-        columns = self.problem.space
+        columns = self.space.columns
         for option in proposal:
             begin, end = columns.table_option_begin[option.table : option.table + 2]
             same = [
@@ -202,8 +257,10 @@ class NativeSearch:
 
     def _rows(self, place: int) -> Iterator[tuple[tuple[int, ...], Any]]:
         """What a static proposer has proposed: numbers by table, and in its own order."""
+        assert self.solution is not None
         begin, size, chunk = 0, 1, 1024
         while begin < size:
+            assert self.problem is not None
             rows = propose(self.problem, self.search.proposers[place], begin, begin + chunk)
             size = rows["size"]
             if self.solution.exhaustive:  # it may have stopped before its end
@@ -213,13 +270,3 @@ class NativeSearch:
             for row in rows["options"][: size - begin]:
                 yield tuple(row[by_table].tolist()), row
             begin += chunk
-
-
-def _with_more(count: PlanCount, plans: int) -> PlanCount:
-    return count._replace(plans=count.plans + plans)
-
-
-def _inserted(
-    reports: tuple[ProposerReport, ...], index: int, report: ProposerReport
-) -> tuple[ProposerReport, ...]:
-    return (*reports[:index], report, *reports[index:])

@@ -23,7 +23,7 @@ from fastplan.model.record import AS_REQUESTED, NO_LOAD_FACTOR, PlanRecord
 from fastplan.model.request import Cluster, Search
 from fastplan.model.solution import ProposerReport
 from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES
-from fastplan.torchrec.fallback import NotNative, require_stock
+from fastplan.torchrec.fallback import why_not_stock
 from fastplan.torchrec.read.space import Choice, EstimatedSpace
 
 
@@ -113,17 +113,20 @@ class _Estimator:
             option.total_storage = _total_storage(columns, number)
 
 
-def can_run(proposer: Any, space: Any) -> None:
-    """Raises NotNative unless the proposer is TorchRec's own and the space was estimated here."""
-    require_stock(proposer, EmbeddingOffloadScaleupProposer, "load", "propose", "feedback")
+def why_not(proposer: Any, space: Any) -> str:
+    """Why Python has to run the scale-up proposer; empty where it can run on the core's numbers."""
+    methods = ("load", "propose", "feedback")
+    if reason := why_not_stock(proposer, EmbeddingOffloadScaleupProposer, *methods):
+        return reason
     if not isinstance(space, EstimatedSpace):
-        raise NotNative("the scale-up proposer needs an enumerator that is TorchRec's own")
+        return "the scale-up proposer needs an enumerator that is TorchRec's own"
     caching = KERNELS.index("fused_uvm_caching")
     for table, origin in enumerate(space.origins):
         begin, end = space.columns.table_option_begin[table : table + 2]
         cached = (space.columns.option_kernel[begin:end] == caching).any()
         if cached and (origin.constraint is None or origin.constraint.cache_params is None):
-            raise NotNative(f"table {origin.name} is cached without cache parameters")
+            return f"table {origin.name} is cached without cache parameters"
+    return ""
 
 
 def twin(proposer: Any) -> Any:

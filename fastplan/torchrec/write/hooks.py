@@ -18,6 +18,9 @@ from typing import Any, TypeVar
 from torchrec.distributed import logger as torchrec_logger
 from torchrec.distributed.planner import planners
 
+from fastplan.planning.result import Result, Searched
+from fastplan.planning.run import Run
+
 _NOTHING = {"RESUME", "NOP", "LOAD_CONST", "RETURN_VALUE", "RETURN_CONST"}
 Method = TypeVar("Method", bound=Callable[..., Any])
 _checked: dict[Any, bool] = {}
@@ -108,11 +111,12 @@ def after_enumeration(planner: Any, search_space: list[Any]) -> None:
         hook(search_space, type(planner).__name__)
 
 
-def after_proposing(planner: Any, outcome: Any) -> None:
+def after_proposing(planner: Any, searched: Searched | None) -> None:
     """Reports what each proposer did."""
-    if hook := _hook("log_proposer_result"):
+    hook = _hook("log_proposer_result")
+    if hook is not None and searched is not None:
         kind, technique = type(planner).__name__, _technique(planner)
-        for index, report in enumerate(outcome.reports()):
+        for index, report in enumerate(searched.reports()):
             hook(
                 planner_type=kind,
                 proposer_name=type(planner._proposers[index]).__name__,
@@ -125,18 +129,18 @@ def after_proposing(planner: Any, outcome: Any) -> None:
             )
 
 
-def without_plan(planner: Any, outcome: Any, facts: dict[str, Any]) -> None:
+def without_plan(facts: dict[str, Any], searched: dict[str, str]) -> None:
     """Reports that there is no plan: TorchRec's facts, but for those about the search."""
     if hook := _hook("log_planning_result"):
-        hook(**{**facts, **_search_facts(planner, outcome)})
+        hook(**{**facts, **searched})
 
 
-def after_planning(planner: Any, technique: Any, outcome: Any) -> None:
-    """Reports a finished plan. `outcome` is the planner's own record of the search."""
+def after_planning(planner: Any, technique: Any, result: Result, run: Run) -> None:
+    """Reports a finished plan."""
     kind = type(planner).__name__
-    after_proposing(planner, outcome)
+    after_proposing(planner, result.searched)
     if hook := _hook("log_planning_result"):
-        hook(planner_type=kind, technique=technique, **_result(planner, outcome))
+        hook(planner_type=kind, technique=technique, **_result(planner, result, run))
     for name in ("log_offloading_summary", "log_table_assignment"):
         if hook := _hook(name):
             hook(planner._best_plan, kind, technique=technique)
@@ -149,13 +153,18 @@ def after_planning(planner: Any, technique: Any, outcome: Any) -> None:
             hook(planner._best_plan, technique=planners.OptimizationTechnique[about])
 
 
-def _search_facts(planner: Any, outcome: Any) -> dict[str, str]:
+def search_facts(planner: Any, result: Result, run: Run) -> dict[str, str]:
+    """What TorchRec reports of a search; empty where nobody listens."""
+    if _hook("log_planning_result") is None:
+        return {}
+    searched = result.searched
+    reports = () if searched is None else searched.reports()
     proposals, plans = planner._num_proposals, planner._num_plans
     names = [type(p).__name__ for p in planner._proposers]
     return {
         "num_proposals": str(proposals),
         "num_plans": str(plans),
-        "planner_time_seconds": str(round(outcome.search_seconds, 3)),
+        "planner_time_seconds": str(round(run.seconds.get("search", 0.0), 3)),
         "total_failed_proposals": str(proposals - plans),
         "num_proposers": str(len(names)),
         "proposer_classes": ",".join(names),
@@ -166,21 +175,22 @@ def _search_facts(planner: Any, outcome: Any) -> dict[str, str]:
                     "cache_hits": report.repeats,
                     "timed_out": report.timed_out,
                 }
-                for i, report in enumerate(outcome.reports())
+                for i, report in enumerate(reports)
             }
         ),
     }
 
 
-def _result(planner: Any, outcome: Any) -> dict[str, str]:
+def _result(planner: Any, result: Result, run: Run) -> dict[str, str]:
     best = planner._best_plan
+    loaded = result.searched is not None and result.searched.loaded
     facts = {
-        **_search_facts(planner, outcome),
+        **search_facts(planner, result, run),
         "success": "True",
         "num_shardable_tables": str(len({option.name for option in best})),
         "sharding_type_distribution": json.dumps(dict(Counter(o.sharding_type for o in best))),
-        "plan_source": "loaded" if outcome.loaded else "solved",
+        "plan_source": "loaded" if loaded else "solved",
     }
-    if not outcome.loaded:
-        facts["best_perf_rating"] = str(round(outcome.rating, 6))
+    if not loaded and result.rating is not None:
+        facts["best_perf_rating"] = str(round(result.rating, 6))
     return facts

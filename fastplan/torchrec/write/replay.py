@@ -19,7 +19,7 @@ from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.types import PlannerError, ShardingOption
 
 from fastplan.torchrec.read.costs import stock_estimator
-from fastplan.torchrec.search.outcome import Outcome
+from fastplan.torchrec.search.native import PlannerSearched
 from fastplan.torchrec.write import hooks
 
 
@@ -100,37 +100,37 @@ def raise_no_plan(
     planner: Any,
     module: Any,
     sharders: Any,
-    outcome: Outcome,
+    searched: PlannerSearched,
+    facts: dict[str, str],
     some_option: list[ShardingOption],
 ) -> NoReturn:
     """Raises the PlannerError that TorchRec raises when none of its proposals can be placed.
 
     There may be no proposal at all; `some_option` then shows TorchRec that there are tables.
+    `facts` are those about the search, for TorchRec's hooks.
     """
-    hooks.after_proposing(planner, outcome)
-    proposals: list[Any] = outcome.failed()
+    hooks.after_proposing(planner, searched)
+    proposals: list[Any] = searched.failed()
     options = [option for proposal in proposals for option in proposal] or some_option
     _make_numpys(planner, options)
-    if outcome.lowest is not None:
-        proposals = [[_Sized(outcome.lowest)], *proposals]
+    if searched.lowest is not None:
+        proposals = [[_Sized(searched.lowest)], *proposals]
     double = object.__new__(type(planner))
     double.__dict__.update(planner.__dict__)
     double._fastplan = copy.copy(planner._fastplan)
     enumerator, reservation = planner._enumerator, planner._storage_reservation
     double._enumerator = _stand_in(enumerator, enumerate=lambda module, sharders: options)
-    double._storage_reservation = _stand_in(reservation, reserve=lambda **_: outcome.reserved)
+    double._storage_reservation = _stand_in(reservation, reserve=lambda **_: searched.reserved)
     double._stats = [
         _Stats(stats, enumerator=enumerator, storage_reservation=reservation)
         for stats in planner._stats or ()
     ]
-    counts = (outcome.proposals, planner._num_plans)
+    counts = (searched.proposals, planner._num_plans)
     double._proposers = [_Two(double, proposals, counts)]
-    double._partitioner = _Partitioner(planner._partitioner, outcome.error)
+    double._partitioner = _Partitioner(planner._partitioner, searched.error)
     double.plan_loader = None
     double._timeout_seconds = None
-    _plan_telling(lambda **facts: hooks.without_plan(planner, outcome, facts))(
-        double, module, sharders
-    )
+    _plan_telling(lambda **theirs: hooks.without_plan(theirs, facts))(double, module, sharders)
     raise AssertionError("a proposal that could not be placed was placed by TorchRec")
 
 

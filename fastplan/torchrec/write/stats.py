@@ -15,9 +15,9 @@ from torchrec.distributed.planner.stats import EmbeddingStats
 from torchrec.distributed.planner.types import PlanDebugStats, Topology
 from torchrec.distributed.types import ShardingPlan
 
+from fastplan.planning.run import Run
 from fastplan.torchrec import collector
 from fastplan.torchrec.read.cluster import copied
-from fastplan.torchrec.run import Run
 from fastplan.torchrec.write import hooks, stats_table
 from fastplan.torchrec.write.lazy import LazyList
 

@@ -7,8 +7,8 @@ import pytest
 
 from fastplan import EmbeddingShardingPlanner
 from fastplan.model.solution import PlanCount
-from fastplan.torchrec import run as run_module
-from fastplan.torchrec.run import Run
+from fastplan.planning import run as run_module
+from fastplan.planning.run import Run
 from tests.parity.instances import make_instance
 
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from fastplan.cache.plan_cache import CacheReport
-from fastplan.engine.optimize import Optimized, gap_above
+from fastplan.engine.optimize import gap_above
 from fastplan.model.solution import PlanCount
 from fastplan.planning.moves import Moves
 from fastplan.planning.replan import ReplanReport
+
+if TYPE_CHECKING:
+    from fastplan.planning.result import Result
 
 # Placing one proposal takes about 1/300 of planning: statistics may count that much further.
 _FEW_PLACEMENTS = 64
@@ -103,16 +107,36 @@ class Run:
         """The lower bound, or how to prove it."""
         self._lower_bound = bound
 
+    def take(self, result: Result) -> None:
+        """Takes over what a result says."""
+        self.cache, self.replan = result.cache, result.replan
+        self.not_optimized, self.not_followed = result.not_optimized, result.not_followed
+        searched, found = result.searched, result.optimized
+        if searched is not None:
+            self.proposals = searched.proposals
+            self.count_plans(searched.plans, searched.some_plans)
+        if found is not None:
+            self.stopped_by = found.stopped_by
+            self.start_ratings = dict(found.start_ratings)
+            self.objective, self.objective_before = found.objective, found.objective_before
+        if result.placement is not None:
+            loaded = searched is not None and searched.loaded
+            self.rating = None if loaded else result.placement.rating
+            self.evaluated = 0 if searched is None else searched.evaluated
+            # The proof of a stored plan is checked when someone asks for the bound.
+            bound = (lambda: result.lower_bound) if searched is None else result.lower_bound
+            self.bound_plans(bound)
+
+    def take_counts(self, proposals: int, plans: int, rating: float | None) -> None:
+        """Takes over what TorchRec's own planner has counted."""
+        self.proposals = self.evaluated = proposals
+        self.count_plans(plans)
+        self.rating = rating
+
     def add_reason(self, engine: str, reason: str) -> None:
         """Notes why not everything is native."""
         self.engine = engine
         self.reason = f"{self.reason}; {reason}" if self.reason else reason
-
-    def optimized(self, found: Optimized) -> None:
-        """Notes what came of improving TorchRec's plan."""
-        self.stopped_by = found.stopped_by
-        self.start_ratings = dict(found.start_ratings)
-        self.objective, self.objective_before = found.objective, found.objective_before
 
     def __getstate__(self) -> dict[str, object]:
         known = {"_plans": self.plans, "_some_plans": None, "_lower_bound": self.lower_bound}
