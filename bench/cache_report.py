@@ -209,7 +209,7 @@ def _entries(part: Record | None) -> str:
         ]
         for size in part["sizes"]
     ]
-    header = [f"entries, {_size(part)}", "hit", "n", "min", "max", "CPU", "of it cache", "ratio"]
+    header = [f"entries, {_size(part)}", "hit", "n", "min", "max", "CPU", "cache phase", "ratio"]
     return table(header, rows, left=())
 
 

@@ -280,7 +280,7 @@ def _report(result: dict[str, Any]) -> str:
         f"time, loading it in another process {duration(compiling['median_load_seconds'])} "
         f"(n = {len(compiling['load_seconds'])}).",
         *map(_check_line, result["checks"]),
-        "All plans that should be are identical."
+        "All plans that must be identical are identical."
         if not result["differences"]
         else f"DIFFERENT: {'; '.join(result['differences'])}",
     ]

@@ -31,7 +31,7 @@ _ROWS = {
     "compile": ("compile", "recompile"),
     "first batch": ("training", "lost"),
 }
-_OTHERS = "the rest"
+_OTHERS = "other"
 _OUTSIDE = (*_ROWS["launch"], "imports")
 
 Cell = dict[str, Any]
@@ -143,7 +143,7 @@ def _start(cells: list[Cell], number: int) -> str:
             rows.append([title, *(duration(took) if took else "-" for took in times)])
     whole = [_of(cells, variant, lambda job: _whole(job, number)) for variant in variants]
     own = [_of(cells, variant, lambda job: inside(job, number)) for variant in variants]
-    rows.append(["in all", *map(shown, whole)])
+    rows.append(["total", *map(shown, whole)])
     rows.append(["without launch and imports", *map(shown, own)])
     titles = [f"{_STARTS[number]}, to the first step", *(SHOWN[variant] for variant in variants)]
     return table(titles, rows)

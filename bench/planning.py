@@ -213,7 +213,7 @@ def _times(cells: list[dict[str, Any]]) -> str:
 def _notes(result: dict[str, Any]) -> list[str]:
     limit = duration(result["torchrec_limit_seconds"])
     lines = [
-        "TorchRec and its enumerate(): n=1. fastplan: median of fresh planners, first run apart."
+        "TorchRec and its enumerate(): n=1. fastplan: median of fresh planners, without the first."
     ]
     if any(cell["torchrec"]["seconds"] is None for cell in result["cells"]):
         lines.append(

@@ -310,10 +310,10 @@ def _report(result: dict[str, Any]) -> str:
     lines = [
         table(header, cells),
         "",
-        "Ratings are TorchRec's; in brackets, how far they are above the highest bound. `greedy`",
+        "Ratings are TorchRec's; in brackets, the distance above the highest bound. `greedy`",
         f"is the best of {', '.join(WEIGHTS)}, heaviest first.",
-        f"`program`: what an integer program proves in {EXACT_SECONDS:g} s that no plan is below.",
-        "Gaps are what a run has proven by itself within its time.",
+        f"`program`: the lower bound that an integer program proves in {EXACT_SECONDS:g} s.",
+        "`gap`: the gap that a run proves by itself within its time.",
     ]
     lines += [f"{row['name']}: {text}" for row in rows for text in row["wrong"]]
     return "\n".join(lines)

@@ -249,15 +249,15 @@ def report_text(result: dict[str, Any]) -> str:
     scratch = sum(not row["followed"] for row in days)
     lines += [
         "",
-        f"A day of {len(days)} small changes on random 50 x 16; replan is to stay within 3 % of",
-        f"optimize, and was planned from scratch {scratch} times:",
+        f"A day of {len(days)} small changes on random 50 x 16. replan must stay within 3 % of",
+        f"optimize; it planned from scratch {scratch} times:",
     ]
     for who in ("torchrec", "optimize", "replan"):
         part = statistics.mean(row[who]["moved"] / row["bytes"] for row in days)
         last = days[-1][who]["rating"] / days[-1]["optimize"]["rating"]
         worst = max(row[who]["rating"] / row["optimize"]["rating"] for row in days)
         lines.append(
-            f"  {who}: moves {100 * part:.2f} % a change, rating against optimize "
+            f"  {who}: moves {100 * part:.2f} % per change, rating relative to optimize "
             f"{100 * (last - 1):+.2f} % at the end, {100 * (worst - 1):+.2f} % at worst"
         )
     lines += ["", "1000 x 64, 1 % of tables changed, CPU ms (median of {n}):".format(**timed)]

@@ -204,7 +204,7 @@ def _report(result: dict[str, Any]) -> str:
         f"{TABLES[0]} to {TABLES[-1]} tables, {RANKS[0]} to {RANKS[-1]} ranks, "
         f"{len(SKUS)} SKUs, {JOBS} processes; {result['fit']} cells fit.",
         *map(_check_line, result["checks"]),
-        "The rating of the plan that both made is "
+        "The rating of the plan that both planners made is "
         + ("identical." if not same else f"DIFFERENT: {'; '.join(same)}"),
     ]
     return "\n".join(lines)
