@@ -1,8 +1,8 @@
-"""What a collective start sends: fastplan's record beside TorchRec's pickled plan.
+"""The data that a collective start sends: fastplan's record compared with TorchRec's pickled plan.
 
-Sending itself is left out, since it depends on the network: bytes are counted, and the time that
-the sending and the receiving rank spend on them. A rank that receives fastplan's record has read
-its own tables before, which TorchRec's need not; that time is shown too.
+The sending itself depends on the network and is not measured. The benchmark counts bytes, and times
+the sending and the receiving rank. A rank that receives fastplan's record must first read its own
+tables, which TorchRec does not need; that time is shown too.
 """
 
 import multiprocessing
@@ -33,7 +33,7 @@ ROW_WISE_EVERY = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sent:
-    """One plan as either side sends it, and the times of packing it."""
+    """One plan as each side sends it, and the times of packing it."""
 
     pickled: bytes
     record: bytes

@@ -1,4 +1,4 @@
-"""Counts over random instances what must hold of every optimized plan, and what mostly does."""
+"""Checks optimized plans on random instances, and counts the results."""
 
 import argparse
 import math
@@ -61,7 +61,7 @@ def _failed(result: dict[str, Any]) -> bool:
 
 
 def _optimized(problem: Problem, search: Search, seed: int, counts: Counter[str]) -> Optimized:
-    """An optimized plan; what is wrong with it is counted."""
+    """Optimizes a plan and counts failed checks."""
     settings = OptimizeSettings(time_budget=None, move_budget=MOVES, seed=seed)
     found = optimize(problem, search, settings)
     torchrec = min(found.start_ratings.values())

@@ -1,7 +1,8 @@
-"""What changes cost: plans from scratch against plans that follow the one before.
+"""The cost of changes: plans from scratch compared with plans that follow the previous plan.
 
-TorchRec's plans are fastplan's parity plans, which are the same to the bit; they may renumber their
-ranks as suits them best before bytes are counted. Bytes are those that ranks need and do not hold.
+TorchRec's plans are fastplan's parity plans, which are the same to the bit. They may renumber their
+ranks in the best way before bytes are counted. Moved bytes are those that ranks
+need and don't hold.
 """
 
 import argparse
@@ -55,7 +56,7 @@ def plan_of(asked: Asked, options: Any, ranks: Any, rating: float) -> Plan:
 
 
 def followed(asked: Asked, previous: Plan, policy: ReplanPolicy, scratch: Scratch) -> Any:
-    """The plan that follows another one, its report, and what it took in CPU seconds."""
+    """The plan that follows another one, its report, and its CPU seconds."""
     began = time.process_time()
     replan = ReplanAttempt(asked.request, asked.cluster, previous, policy)
     found = replan.after(asked.problem, scratch)
@@ -67,7 +68,7 @@ def followed(asked: Asked, previous: Plan, policy: ReplanPolicy, scratch: Scratc
 
 
 def moved(previous: Plan, plan: Plan) -> int:
-    """Bytes that move if the new plan's ranks are numbered as suits it best."""
+    """Moved bytes with the best numbering of the new plan's ranks."""
     ranks = best_renumbering(plan, previous)
     return min(
         movement(previous, plan).bytes,
@@ -143,7 +144,7 @@ def _row(previous: Plan, state: State, change: str, apply: Any) -> dict[str, Any
 
 
 def day(state: State, steps: int) -> list[dict[str, Any]]:
-    """Small changes one after another, each way of planning going on from its own last plan."""
+    """Small changes one after the other. Each way of planning continues from its own last plan."""
     asked = ask(state)
     first = solve(asked.problem, asked.search)
     start = optimize(asked.problem, asked.search, OPTIMIZE, start=first)
@@ -183,7 +184,7 @@ def main() -> int:
     parser.add_argument(
         "--only", default="", metavar="TEXT", help="instances with this in the name"
     )
-    parser.add_argument("--steps", type=int, default=50, help="changes of a day (default 50)")
+    parser.add_argument("--steps", type=int, default=50, help="changes per day (default 50)")
     add_arguments(parser, FILE)
     arguments = parser.parse_args()
     return measured_or_shown(arguments, FILE, lambda: _measure_all(arguments), report_text)

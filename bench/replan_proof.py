@@ -1,4 +1,4 @@
-"""Proofs that no plan has a rating and moves few bytes, both."""
+"""Proves that no plan both reaches a rating and moves few bytes."""
 
 from collections.abc import Mapping
 from dataclasses import replace
