@@ -7,10 +7,10 @@ JOBS ?= 2
 # Extra pip arguments for torch, for a machine where `pip install torch` would fetch a CUDA build.
 TORCH_PIP_ARGS ?=
 # Tests that run under the sanitizers. tests/parity works there too and takes about five minutes.
-SANITIZE_TESTS ?= tests/core tests/property
+SANITIZE_TESTS ?= tests/engine tests/property
 # Tests that run with the second TorchRec. Elastic restarts depend on torch, not on TorchRec.
-NEXT_TESTS := tests/parity tests/bridge tests/docs/test_compatibility.py tests/docs/test_custom_cost.py \
-	--ignore tests/bridge/test_replan_processes.py
+NEXT_TESTS := tests/parity tests/torchrec tests/docs/test_compatibility.py tests/docs/test_custom_cost.py \
+	--ignore tests/torchrec/test_replan_processes.py
 # Seconds of fuzzing per parser.
 FUZZ_SECONDS ?= 60
 # Selects benchmarks, e.g. BENCH_ARGS="planning cache".
