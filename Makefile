@@ -84,7 +84,7 @@ sanitize: $(STAMPS)/native
 	@FASTPLAN_SANITIZE=1 $(BIN)/python setup.py --quiet build --build-lib $(SANITIZED)
 	@cp -R tests pyproject.toml $(SANITIZED)
 	@cd $(SANITIZED) && $(SANITIZE_ENV) $(CURDIR)/$(BIN)/python -c \
-		"import os, fastplan.core._native as n; assert n.__file__.startswith(os.getcwd()), n.__file__"
+		"import os, fastplan.engine._native as n; assert n.__file__.startswith(os.getcwd()), n.__file__"
 	@cd $(SANITIZED) && $(SANITIZE_ENV) $(CURDIR)/$(BIN)/pytest -n $(JOBS) --dist worksteal \
 		$(SANITIZE_TESTS)
 
@@ -93,7 +93,7 @@ fuzz: $(STAMPS)/native
 
 clean:
 	rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	rm -f fastplan/core/_native*.so $(STAMPS)/native
+	rm -f fastplan/engine/_native*.so $(STAMPS)/native
 	find fastplan tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 distclean: clean

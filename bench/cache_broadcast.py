@@ -23,7 +23,7 @@ from bench.progress import Progress
 from bench.runs import Case
 from fastplan import EmbeddingShardingPlanner as FastPlanner
 from fastplan.model.record import PlanRecord
-from fastplan.torchrec import collective, collector
+from fastplan.torchrec import collective, compat
 from fastplan.torchrec.collective import sendable
 from fastplan.torchrec.planning import drafted
 from fastplan.torchrec.read.space import recorded_space
@@ -126,7 +126,7 @@ def _described(case: Case, planner: Any) -> Any:
 
 
 def _rebuilt(space: Any, data: bytes, topology: Any) -> ShardingPlan:
-    with collector.paused():
+    with compat.paused():
         record = PlanRecord.unpack(data)
         numbers = np.arange(len(record.table), dtype=np.int32)
         plan: ShardingPlan = recorded_space(space, record, resizes=True).sharding_plan(

@@ -30,7 +30,7 @@ import fastplan
 from bench.identity import differences
 from bench.runs import quiet
 from fastplan.model.record import PlanRecord
-from fastplan.torchrec import collective, collector
+from fastplan.torchrec import collective, compat
 from fastplan.torchrec.collective import sendable
 from fastplan.torchrec.planning import drafted
 from fastplan.torchrec.read.space import recorded_space
@@ -124,7 +124,7 @@ def _rebuilt(planner: Any, module: Any, data: bytes) -> Any:
     """The work of a rank in fastplan's collective start, without the sending."""
     space = drafted(planner, module, _sharders())
     collective._canonical(space)
-    with collector.paused():
+    with compat.paused():
         record = PlanRecord.unpack(data)
         numbers = np.arange(len(record.table), dtype=np.int32)
         return recorded_space(space, record, resizes=True).sharding_plan(

@@ -25,9 +25,9 @@ from fastplan.engine.optimize import OptimizeSettings, optimize
 from fastplan.engine.solve import solve, verify_plan
 from fastplan.model.plan import Basis, Plan
 from fastplan.model.record import PlanRecord
+from fastplan.planning.held import best_renumbering, renumbered
 from fastplan.planning.movement import movement
 from fastplan.planning.policy import ReplanPolicy
-from fastplan.planning.ranks import best_renumbering, renumbered
 from fastplan.planning.replan import ReplanAttempt, Scratch
 
 FILE = "replan.json"

@@ -21,7 +21,7 @@ _HOMES = {
     "ModelsDiffer": "fastplan.torchrec.collective",
     "ObjectiveModel": "fastplan.torchrec.read.custom",
     "Objectives": "fastplan.model.objectives",
-    "PatchRefused": "fastplan.torchrec.patch.replacement",
+    "PatchRefused": "fastplan.torchrec.patch.patch",
     "PlanCache": "fastplan.cache.plan_cache",
     "PlanFileError": "fastplan.plans.checks",
     "PlanMismatch": "fastplan.torchrec.plan_files",
@@ -36,7 +36,7 @@ _HOMES = {
     "load_plan": "fastplan.torchrec.plan_files",
     "patch": "fastplan.torchrec.patch.patch",
     "plan_objective": "fastplan.costs.functions",
-    "reshard": "fastplan.torchrec.running_job",
+    "reshard": "fastplan.torchrec.resharding",
     "reshard_arguments": "fastplan.torchrec.resharding",
     "save_plan": "fastplan.torchrec.plan_files",
     "shard_cost": "fastplan.costs.functions",
@@ -90,13 +90,11 @@ if TYPE_CHECKING:
     from fastplan.torchrec.export import export_spec
     from fastplan.torchrec.export_tables import CannotExport
     from fastplan.torchrec.loader import StoredPlanLoader
-    from fastplan.torchrec.patch.patch import patch
-    from fastplan.torchrec.patch.replacement import PatchRefused
+    from fastplan.torchrec.patch.patch import PatchRefused, patch
     from fastplan.torchrec.plan_files import PlanMismatch, load_plan, save_plan
     from fastplan.torchrec.planner import EmbeddingShardingPlanner
     from fastplan.torchrec.read.custom import CostEstimator, ObjectiveModel, cost_estimators
-    from fastplan.torchrec.resharding import reshard_arguments
-    from fastplan.torchrec.running_job import reshard
+    from fastplan.torchrec.resharding import reshard, reshard_arguments
 
 
 def __getattr__(name: str) -> Any:

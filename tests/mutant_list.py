@@ -189,14 +189,14 @@ CACHE = (
     ),
     Mutant(
         name="narrow-takes-load-factors",
-        file="fastplan/engine/narrow.py",
+        file="fastplan/engine/layout.py",
         old="if not np.isnan(record.load_factor).all():",
         new="if np.isnan(record.load_factor).all() and False:",
         tests=("tests/engine/test_narrow.py",),
     ),
     Mutant(
         name="narrow-takes-any-rank",
-        file="fastplan/engine/narrow.py",
+        file="fastplan/engine/layout.py",
         old="found.max() >= ranks",
         new="found.max() > ranks",
         tests=("tests/engine/test_narrow.py",),

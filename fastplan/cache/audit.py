@@ -9,7 +9,7 @@ import numpy as np
 
 from fastplan.cache.entry import BadEntry, Entry, request_bytes
 from fastplan.cache.fingerprint import fingerprint, parse_canonical
-from fastplan.engine.narrow import narrowed
+from fastplan.engine.layout import narrowed
 from fastplan.engine.packed_certificate import proven_bound
 from fastplan.engine.problem import Problem, SearchSpace
 from fastplan.engine.solve import OutOfRange, estimate, verify_plan

@@ -35,7 +35,7 @@ _LONGEST_REASON = 300
 _KEY_VARIABLE = "FASTPLAN_CACHE_KEY"
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CacheReport:
     """What the cache did for one plan: `status` is hit, miss, off or failed."""
 

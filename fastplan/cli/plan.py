@@ -235,7 +235,7 @@ def _write(args: Namespace, plan: Plan) -> None:
 
 
 def _say_infeasible(args: Namespace, result: Result) -> None:
-    from fastplan.planning.shortage import shortage_of
+    from fastplan.planning.describe import shortage_of
     from fastplan.report.units import of_count
     from fastplan.sweep.memory import explain_lack
 

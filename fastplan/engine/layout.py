@@ -14,13 +14,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastplan.engine.narrow import narrowed, shard_ranks
-from fastplan.engine.problem import SearchSpace
+from fastplan.engine.problem import Ints, SearchSpace
 from fastplan.engine.solve import estimate
 from fastplan.model.plan import COLUMN, COLUMNS, RANK, ROW, ROWS, Layout, Shards, TableLayout
 from fastplan.model.record import AS_REQUESTED, BadRecord, PlanRecord
-from fastplan.model.request import Cluster, Request, Table
-from fastplan.model.vocabulary import KERNEL_INDEX, KERNELS, SHARDING_TYPE_INDEX, SHARDING_TYPES
+from fastplan.model.request import Cluster, MenuItem, Request, Table
+from fastplan.model.vocabulary import (
+    KERNEL_INDEX,
+    KERNELS,
+    SHARDING_TYPE_INDEX,
+    SHARDING_TYPES,
+    UNIFORM_TYPES,
+)
 
 # More shards than any plan has, and few enough to hold in memory.
 MOST_SHARDS = 2**24
@@ -69,24 +74,6 @@ def merged(runs: Iterable[tuple[int, int]]) -> Runs:
         if count:
             merged.append((count, size))
     return tuple(merged)
-
-
-def shard_offsets(sharding_type: str, sizes: list[tuple[int, int]], dim: int) -> list[list[int]]:
-    """Where each shard starts, given their sizes in order."""
-    if sharding_type in ("data_parallel", "table_wise"):
-        return [[0, 0] for _ in sizes]
-    if sharding_type in ("column_wise", "table_column_wise"):
-        return [[0, i * cols] for i, (_, cols) in enumerate(sizes)]
-    columns = dim // sizes[0][1] if sharding_type == "grid_shard" else 1
-    per_column = len(sizes) // columns
-    offsets = []
-    row = 0
-    for i, (rows, cols) in enumerate(sizes):
-        if i % per_column == 0:
-            row = 0
-        offsets.append([row, i // per_column * cols])
-        row += rows
-    return offsets
 
 
 def block_shards(cut: Cut, ranks: Any) -> Shards:
@@ -268,3 +255,54 @@ def _shards(
     for table in np.flatnonzero(np.isin(space.option_type, _WHOLE)).tolist():
         shards[begin[table] : begin[table] + per_table[table], ROW : COLUMN + 1] = 0
     return shards
+
+
+_UNIFORM = np.array([name in UNIFORM_TYPES for name in SHARDING_TYPES])
+
+
+def narrowed(request: Request, record: PlanRecord) -> Request:
+    """The request with just a record's options, one per table, in the record's order.
+
+    Raises BadRecord when the record does not belong to the request.
+    """
+    if len(record.table) != len(request.tables):
+        raise BadRecord(f"it has {len(record.table)} tables, the model {len(request.tables)}")
+    if not np.isnan(record.load_factor).all():
+        # Their bandwidths and miss rates followed from objects that a request does not hold.
+        raise BadRecord("the search resized caches, and their costs are not part of the request")
+    asked = [{(item.sharding_type, item.kernel): item for item in menu} for menu in request.menus]
+    menus: dict[MenuItem, int] = {}
+    tables = []
+    for number, kind, kernel in zip(
+        record.table.tolist(), record.sharding_type.tolist(), record.kernel.tolist(), strict=True
+    ):
+        table = request.tables[number]
+        choice = SHARDING_TYPES[kind], KERNELS[kernel]
+        item = asked[table.menu].get(choice)
+        if item is None:
+            raise BadRecord(f"table {table.name} may not be ({choice[0]}, {choice[1]})")
+        tables.append(table._replace(menu=menus.setdefault(item, len(menus))))
+    return Request(
+        tables=tuple(tables),
+        menus=tuple((item,) for item in menus),
+        coefficients=request.coefficients,
+        cost=request.cost,
+        pricing=request.pricing,
+    )
+
+
+def shard_ranks(record: PlanRecord, table_shards: Ints, ranks: int) -> Ints:
+    """The rank of every shard in plan order: uniform ones in turn, the others as recorded.
+
+    `table_shards` has the number of shards by plan position. Raises BadRecord.
+    """
+    shard_uniform = np.repeat(_UNIFORM[record.sharding_type], table_shards)
+    begin = np.cumsum(table_shards) - table_shards
+    found: Ints = np.arange(len(shard_uniform)) - np.repeat(begin, table_shards)
+    placed = len(shard_uniform) - int(shard_uniform.sum())
+    if placed != len(record.ranks):
+        raise BadRecord(f"it has {len(record.ranks)} ranks for {placed} shards")
+    found[~shard_uniform] = record.ranks
+    if len(found) and (found.max() >= ranks or found.min() < 0):
+        raise BadRecord(f"a shard is on rank {int(found.max())} of {ranks}")
+    return found

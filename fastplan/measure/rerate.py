@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fastplan.engine.narrow import narrowed, shard_ranks
+from fastplan.engine.layout import narrowed, shard_ranks
 from fastplan.engine.solve import OutOfRange, estimate
 from fastplan.model.job import SpecJob
 from fastplan.model.plan import COLUMNS, RANK, Basis, Layout, Plan

@@ -19,10 +19,10 @@ from fastplan.engine.reachable import FOLLOWING_SLACK, check_reachable
 from fastplan.engine.solve import OutOfRange, verify_plan
 from fastplan.model.job import Job
 from fastplan.model.record import BadRecord
-from fastplan.planning.backend import SearchBackend
 from fastplan.planning.key import Key, key_of
 from fastplan.planning.policy import ReplanPolicy
-from fastplan.planning.result import Placement, Result, table_names
+from fastplan.planning.result import Result, table_names
+from fastplan.planning.search import Placement, SearchBackend
 
 logger = logging.getLogger(__name__)
 
@@ -98,9 +98,9 @@ class CacheUse:
 
     def keep(self, result: Result) -> None:
         """Stores a plan that was searched for after a miss."""
-        record = result.record
         if self.cache is None or self.report.status != "miss":
             return
+        record = result.record
         if record is None or result.interrupted:
             return
         facts: dict[str, Any] = {

@@ -11,8 +11,7 @@ import numpy as np
 
 from fastplan.model.plan import Plan, TableLayout
 from fastplan.model.request import Cluster, Request, Table
-from fastplan.planning.held import Key, key_of
-from fastplan.planning.ranks import LOST, RankMap
+from fastplan.planning.held import LOST, Key, RankMap, key_of
 from fastplan.report.units import of_count
 
 _SHAPE = ("rows", "dim", "element_size")

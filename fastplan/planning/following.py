@@ -10,12 +10,12 @@ from fastplan.engine.optimize import OptimizeSettings
 from fastplan.engine.reachable import FOLLOWING_SLACK, reachable_rating
 from fastplan.model.objectives import NO_OBJECTIVES
 from fastplan.model.plan import Plan
-from fastplan.planning.backend import SearchBackend
 from fastplan.planning.caching import CacheUse
 from fastplan.planning.policy import ReplanPolicy
 from fastplan.planning.replan import ReplanAttempt, Scratch
-from fastplan.planning.result import Placement, Result, Searched
+from fastplan.planning.result import Result
 from fastplan.planning.run import Run
+from fastplan.planning.search import Placement, SearchBackend, Searched
 
 
 class Following:

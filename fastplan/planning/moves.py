@@ -10,9 +10,8 @@ import numpy as np
 
 from fastplan.model.plan import RANK, Plan
 from fastplan.planning.difference import table_name
-from fastplan.planning.flows import Transfers
 from fastplan.planning.held import Key, by_key
-from fastplan.planning.movement import Movement, movement
+from fastplan.planning.movement import Movement, Transfers, movement
 
 
 class Move(NamedTuple):

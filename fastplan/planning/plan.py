@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from fastplan.cache.plan_cache import PlanCache
+from fastplan.cache.plan_cache import CacheReport, PlanCache
 from fastplan.engine.optimize import Optimized, OptimizeSettings, no_plan
 from fastplan.engine.optimize import optimize as improve
 from fastplan.engine.packed_certificate import pack_certificate
@@ -14,12 +14,15 @@ from fastplan.engine.solve import verify_plan
 from fastplan.model.job import Job
 from fastplan.model.objectives import RulesBroken
 from fastplan.model.plan import Plan
-from fastplan.planning.backend import SearchBackend
 from fastplan.planning.caching import CacheUse
 from fastplan.planning.following import Following
+from fastplan.planning.key import key_of
 from fastplan.planning.policy import ReplanPolicy
-from fastplan.planning.result import Placement, Result, Searched, table_names
+from fastplan.planning.result import Result, table_names
 from fastplan.planning.run import Run
+from fastplan.planning.search import Placement, SearchBackend, Searched
+
+NO_CACHE = CacheReport(status="off", reason="no cache is configured")
 
 
 def plan(
@@ -56,14 +59,24 @@ def plan(
     """
     run = run or Run()
     backend = backend or SearchBackend(job)
-    use = CacheUse(backend, cache, optimize)
-    following = None
+    use, following = None, None
     if previous is not None or replan is not None:
+        use = CacheUse(backend, cache, optimize)
         following = Following(backend, use, previous, replan, optimize, run)
+    elif cache is not None:
+        use = CacheUse(backend, cache, optimize)
     result = _known(use, following, run, given=previous is not None)
     if result is None:
         searched = backend.search(run)
-        result = _searched(use, searched, run)
+        result = Result(
+            job=job,
+            engine=run.engine,
+            reason=run.reason,
+            make_key=partial(key_of, job, optimize),
+            cache=NO_CACHE,
+            placement=searched.placement,
+            searched=searched,
+        )
         if optimize is not None:
             with run.phase("optimize"):
                 result = _improved(result, searched, optimize, backend)
@@ -72,27 +85,17 @@ def plan(
     return _kept(use, following, result, run)
 
 
-def _known(use: CacheUse, following: Following | None, run: Run, *, given: bool) -> Result | None:
+def _known(
+    use: CacheUse | None, following: Following | None, run: Run, *, given: bool
+) -> Result | None:
     """A plan that needs no search: a stored one, or one that follows another."""
-    if not given:
+    if use is not None and not given:
         with run.phase("cache"):
             result = use.find()
         run.cache = use.report
         if result is not None:
             return result
     return None if following is None else following.begin()
-
-
-def _searched(use: CacheUse, searched: Searched, run: Run) -> Result:
-    return Result(
-        job=use.job,
-        engine=run.engine,
-        reason=run.reason,
-        make_key=lambda: use.key,
-        cache=use.report,
-        placement=searched.placement,
-        searched=searched,
-    )
 
 
 def _improved(
@@ -149,14 +152,13 @@ def _packed(job: Job, problem: Problem, found: Optimized, settings: OptimizeSett
     return pack_certificate(found.certificate, problem, settings.objectives, names)
 
 
-def _kept(use: CacheUse, following: Following | None, result: Result, run: Run) -> Result:
+def _kept(use: CacheUse | None, following: Following | None, result: Result, run: Run) -> Result:
     """The result, stored under the key of how it was found."""
-    if result.cache.status == "hit":
+    if use is None or result.cache.status == "hit":
         run.cache = result.cache
         return result
-    if following is not None:
-        use = following.use_for(result)
+    kept = use if following is None else following.use_for(result)
     with run.phase("cache"):
-        use.keep(result)
-    run.cache = use.report
-    return replace(result, cache=use.report, make_key=lambda: use.key)
+        kept.keep(result)
+    run.cache = kept.report
+    return replace(result, cache=kept.report, make_key=lambda: kept.key)

@@ -25,11 +25,17 @@ from fastplan.model.record import PlanRecord
 from fastplan.model.request import Cluster, Request
 from fastplan.model.solution import Options
 from fastplan.planning.difference import Difference, difference, table_name
-from fastplan.planning.held import by_key, held_columns
+from fastplan.planning.held import (
+    by_key,
+    even_cost,
+    held_columns,
+    kept_space,
+    mean_cost,
+    rank_map,
+    renumbered,
+)
 from fastplan.planning.moves import Moves, list_moves
 from fastplan.planning.policy import ReplanPolicy
-from fastplan.planning.quick import even_cost, kept_space, mean_cost
-from fastplan.planning.ranks import rank_map, renumbered
 
 # Parts of all bytes, for the frontier.
 FRONTIER = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)

@@ -5,105 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 from fastplan.cache.plan_cache import CacheReport
 from fastplan.engine.optimize import Optimized, gap_above
-from fastplan.engine.problem import Problem, SearchSpace
-from fastplan.engine.solve import count_plans, count_some_plans, solve
 from fastplan.model.job import Job
 from fastplan.model.plan import Plan
 from fastplan.model.record import PlanRecord
-from fastplan.model.request import Search
-from fastplan.model.solution import Options, PlanCount, ProposerReport, Solution
 from fastplan.planning.key import Key
 from fastplan.planning.replan import ReplanReport
-
-
-class Space(Protocol):
-    """A search space. TorchRec's side also makes objects of its options."""
-
-    @property
-    def columns(self) -> SearchSpace: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """A search space that is nothing but its columns."""
-
-    columns: SearchSpace
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """A plan as the search has it: options of a space, and the ranks of their shards."""
-
-    space: Space
-    options: Options  # by plan position: numbers of the space's options
-    ranks: Options  # of the shards that are not uniform, in plan order
-    rating: float
-    stored: PlanRecord | None = None  # the record it was made from, where it was
-
-    @property
-    def chosen(self) -> tuple[Options, Options, float]:
-        return self.options, self.ranks, self.rating
-
-    @property
-    def record(self) -> PlanRecord | None:
-        """The plan as plain data; None where a record can't hold it."""
-        if self.stored is not None:
-            return self.stored
-        return PlanRecord.of(self.space.columns, self.options, self.ranks, self.rating)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Searched:
-    """What a search found. Counting plans takes time, so it is done when someone asks.
-
-    Attributes:
-        space: what was searched, and on which ranks: `problem`. None where there was no search.
-        search: how it was searched.
-        solution: what the core found; None where Python searched.
-        placement: the best plan; None where nothing fits.
-        proposals: distinct proposals.
-        evaluated: proposals that were placed; fewer where the search could leave some out.
-        fixed: why the plan can be neither improved nor compared; empty where it can.
-        loaded: whether a plan loader brought the plan.
-    """
-
-    space: Space | None
-    problem: Problem | None
-    search: Search
-    solution: Solution | None
-    placement: Placement | None
-    proposals: int = 0
-    evaluated: int = 0
-    fixed: str = ""
-    loaded: bool = False
-
-    def plans(self) -> int:
-        """The number of feasible proposals."""
-        assert self.problem is not None
-        assert self.solution is not None
-        known = self.solution.plans
-        return sum(count_plans(self.problem, self.search)) if known is None else known
-
-    def some_plans(self, placements: int) -> PlanCount:
-        """The same, if placing so many proposals is enough to know."""
-        assert self.problem is not None
-        assert self.solution is not None
-        known = self.solution.plans
-        if known is not None:
-            return PlanCount(known)
-        return count_some_plans(self.problem, self.search, placements)
-
-    def reports(self) -> tuple[ProposerReport, ...]:
-        """What each proposer did."""
-        assert self.problem is not None
-        assert self.solution is not None
-        if self.solution.exhaustive:
-            return self.solution.reports
-        return solve(self.problem, self.search, exhaustive=True).reports
+from fastplan.planning.search import Placement, Searched
 
 
 @dataclass(frozen=True, kw_only=True)

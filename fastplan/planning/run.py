@@ -123,9 +123,10 @@ class Run:
             loaded = searched is not None and searched.loaded
             self.rating = None if loaded else result.placement.rating
             self.evaluated = 0 if searched is None else searched.evaluated
-            # The proof of a stored plan is checked when someone asks for the bound.
-            bound = (lambda: result.lower_bound) if searched is None else result.lower_bound
-            self.bound_plans(bound)
+            if result.bound is not None:
+                # The proof of a stored plan is checked when someone asks for the bound.
+                proven = searched is not None
+                self.bound_plans(result.lower_bound if proven else lambda: result.lower_bound)
 
     def take_counts(self, proposals: int, plans: int, rating: float | None) -> None:
         """Takes over what TorchRec's own planner has counted."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastplan.engine.narrow import narrowed
+from fastplan.engine.layout import narrowed
 from fastplan.engine.problem import Floats, Ints
 from fastplan.engine.solve import OutOfRange, estimate
 from fastplan.model.plan import Basis

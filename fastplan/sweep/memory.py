@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from fastplan.engine.narrow import narrowed
+from fastplan.engine.layout import narrowed
 from fastplan.engine.problem import Ints, Problem, SearchSpace
 from fastplan.engine.solve import estimate, solve
 from fastplan.model.job import SpecJob
 from fastplan.model.record import PlanRecord
 from fastplan.model.request import Cluster
 from fastplan.model.vocabulary import SHARDING_TYPES, UNIFORM_TYPES
+from fastplan.planning.describe import shortage_of
 from fastplan.planning.result import Result
-from fastplan.planning.shortage import shortage_of
 from fastplan.spec.units import format_size
 
 _TIERS = ("hbm", "ddr", "ssd")

@@ -28,14 +28,13 @@ from fastplan.spec.model import (
 )
 from fastplan.spec.references import is_reference
 from fastplan.spec.reservation import POLICIES
-from fastplan.torchrec import versions
+from fastplan.torchrec import compat
+from fastplan.torchrec.compat import NotNative, describe
 from fastplan.torchrec.export_tables import CannotExport, module_specs, table_spec
-from fastplan.torchrec.fallback import NotNative, describe
 from fastplan.torchrec.planning import drafted
 from fastplan.torchrec.read.cluster import read_cluster, reserve
-from fastplan.torchrec.read.components import Parts
-from fastplan.torchrec.read.job import read_job
-from fastplan.torchrec.read.sharders import CachedSharder
+from fastplan.torchrec.read.components import Parts, read_job
+from fastplan.torchrec.read.holder import CachedSharder
 
 _POLICIES = {
     getattr(storage_reservations, name): policy
@@ -69,7 +68,7 @@ def export_spec(planner: Any, module: Any, sharders: list[Any], name: str = "mod
     draft = ModelSpec(
         name=name,
         batch_size=planner._batch_size,
-        torchrec=versions.VERSION,
+        torchrec=compat.VERSION,
         modules=module_specs(space),
         tables=tuple(
             table_spec(table.tower, origin)

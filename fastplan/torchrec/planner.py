@@ -30,12 +30,10 @@ from fastplan.engine.optimize import OptimizeSettings
 from fastplan.engine.solve import OutOfRange
 from fastplan.model.objectives import NO_OBJECTIVES, Objectives
 from fastplan.planning.run import Run
-from fastplan.torchrec import collective, collector
-from fastplan.torchrec.fallback import NotNative
-from fastplan.torchrec.planning import Planning
-from fastplan.torchrec.previous import Policy, Previous
+from fastplan.torchrec import collective, compat
+from fastplan.torchrec.compat import NotNative
+from fastplan.torchrec.planning import Planning, Policy, Previous, State, state_of
 from fastplan.torchrec.read.custom import check_rating, install
-from fastplan.torchrec.state import State, state_of
 from fastplan.torchrec.write import hooks
 
 
@@ -164,7 +162,7 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         self.last_run = run = Run()
         planning = Planning(self, run, module, sharders)
         try:
-            with collector.paused(ending=run.phase("garbage")):
+            with compat.paused(ending=run.phase("garbage")):
                 return planning.plan()
         except (NotNative, OutOfRange) as why:
             return planning.plan_by_torchrec(why)

@@ -11,10 +11,10 @@ from fastplan.costs.stock import stock_cost
 from fastplan.engine.problem import Problem, SearchSpace
 from fastplan.engine.solve import estimate, solve
 from fastplan.model.request import Pricing
-from fastplan.torchrec.fallback import NotNative
+from fastplan.torchrec.compat import NotNative
 from fastplan.torchrec.planning import drafted
 from fastplan.torchrec.read.cluster import read_cluster, reserve
-from fastplan.torchrec.read.sharders import CachedSharder
+from fastplan.torchrec.read.holder import CachedSharder
 from fastplan.torchrec.search.native import NativeSearch
 from tests.parity.compare import quiet
 from tests.parity.instances import make_instance

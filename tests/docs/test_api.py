@@ -63,7 +63,7 @@ NAMES = {
         "fastplan.PlanFileError",
         "fastplan.PlanMismatch",
         "fastplan.StoreError",
-        "fastplan.torchrec.protocol_cache.ProtocolPlanCache",
+        "fastplan.torchrec.loader.ProtocolPlanCache",
         "fastplan.cache.stores.open_store",
         "fastplan.cache.stores.default_directory",
         "fastplan.cache.stores.Store",

@@ -17,9 +17,9 @@ from fastplan.engine.layout import (
     cuts_of,
     layout_of,
     merged,
+    narrowed,
     shard_offsets,
 )
-from fastplan.engine.narrow import narrowed
 from fastplan.engine.solve import estimate
 from fastplan.model.plan import RANK, Plan
 from fastplan.model.record import BadRecord

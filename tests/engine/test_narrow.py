@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fastplan.engine.narrow import narrowed, shard_ranks
+from fastplan.engine.layout import narrowed, shard_ranks
 from fastplan.engine.problem import Problem
 from fastplan.engine.solve import estimate, solve
 from fastplan.model.record import NO_LOAD_FACTOR, BadRecord, PlanRecord

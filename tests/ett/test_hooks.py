@@ -19,7 +19,7 @@ from fastplan import ett
 from fastplan.ett.hooks import is_recompile
 from fastplan.ett.reading import read_job
 from fastplan.torchrec import planner as fastplan_planner
-from fastplan.torchrec.fallback import NotNative
+from fastplan.torchrec.compat import NotNative
 from fastplan.torchrec.planning import Planning
 
 SHARDERS = [EmbeddingBagCollectionSharder()]

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from fastplan.planning.difference import WrongModel, difference
+from fastplan.planning.held import best_renumbering, rank_map, renumbered
 from fastplan.planning.movement import movement
-from fastplan.planning.ranks import best_renumbering, rank_map, renumbered
 from tests.plans.samples import cluster_of, solved
 from tests.problems import ALL_TYPES, DEFAULT_SEARCH, request, table
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fastplan.engine.narrow import narrowed
+from fastplan.engine.layout import narrowed
 from fastplan.engine.solve import estimate
 from fastplan.model.vocabulary import SHARDING_TYPES, UNIFORM_TYPES
 from fastplan.report.analysis import analyse

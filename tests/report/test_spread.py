@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fastplan.engine.narrow import narrowed, shard_ranks
+from fastplan.engine.layout import narrowed, shard_ranks
 from fastplan.engine.solve import estimate
 from fastplan.model.record import BadRecord
 from fastplan.report.spread import Spread, by_load

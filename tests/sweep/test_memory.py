@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fastplan.engine.narrow import narrowed, shard_ranks
+from fastplan.engine.layout import narrowed, shard_ranks
 from fastplan.engine.solve import estimate
 from fastplan.planning.plan import plan
 from fastplan.report.analysis import analyse

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from fastplan.torchrec import collector
+from fastplan.torchrec import compat
 
 YOUNG = 10_000
 
@@ -36,7 +36,7 @@ def objects():
 
 
 def test_an_end_collects_what_the_block_made_and_not_the_process(collected):
-    with collector.paused():
+    with compat.paused():
         kept = objects()
         assert collected == []
     assert collected == [0]
@@ -44,9 +44,9 @@ def test_an_end_collects_what_the_block_made_and_not_the_process(collected):
 
 
 def test_other_peoples_code_inside_a_pause_does_not_pay_for_what_was_made_before(collected):
-    with collector.paused():
+    with compat.paused():
         kept = objects()
-        with collector.resumed():
+        with compat.resumed():
             assert gc.isenabled()
             assert [[]] and collected == [0]
     assert collected == [0]
@@ -56,13 +56,13 @@ def test_other_peoples_code_inside_a_pause_does_not_pay_for_what_was_made_before
 def test_plans_alone_do_not_put_off_a_full_collection_for_good(collected):
     kept = []
     for _ in range(20):
-        with collector.paused():
+        with compat.paused():
             kept.append(objects())
     assert max(collected) > 0
 
 
 def test_a_block_that_makes_little_collects_nothing(collected):
-    with collector.paused():
+    with compat.paused():
         pass
     assert collected == []
 
@@ -70,7 +70,7 @@ def test_a_block_that_makes_little_collects_nothing(collected):
 def test_who_has_turned_the_collector_off_finds_it_off(collected):
     gc.disable()
     try:
-        with collector.paused():
+        with compat.paused():
             objects()
         assert not gc.isenabled() and collected == []
     finally:
@@ -87,7 +87,7 @@ def test_the_collection_is_timed_by_whoever_asks(collected):
         def __exit__(self, *error):
             entered.append(list(collected))
 
-    with collector.paused(ending=Timer()):
+    with compat.paused(ending=Timer()):
         kept = objects()
     assert entered == [[], [0]]
     assert len(kept) == 2 * YOUNG

@@ -255,7 +255,7 @@ def test_the_scale_up_proposer_is_named_as_the_reason():
 
 
 def test_a_plan_by_torchrec_itself_is_named_as_the_reason(monkeypatch):
-    from fastplan.torchrec.fallback import NotNative
+    from fastplan.torchrec.compat import NotNative
 
     def refuse(*_: Any) -> None:
         raise NotNative("this test says so")

@@ -24,7 +24,7 @@ from torchrec.distributed.types import ShardMetadata
 
 import fastplan
 from fastplan.torchrec.patch import fast_start
-from fastplan.torchrec.patch.replacement import PatchRefused, replace_all
+from fastplan.torchrec.patch.patch import PatchRefused, replace_all
 
 INFER = "_infer_sharding_spec_from_shards_metadata"
 PARSE = "_parse_and_validate_remote_device"

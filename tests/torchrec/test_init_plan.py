@@ -9,7 +9,7 @@ import torch
 from torch.distributed import _remote_device
 from torchrec.distributed.types import EnumerableShardingSpec, ShardMetadata
 
-from fastplan.torchrec.write.specs import Shards
+from fastplan.torchrec.write.plan import Shards
 from tests.torchrec import start_worker
 
 RANKS = 8

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from fastplan.torchrec.write.lazy import LazyList
+from fastplan.torchrec.write.plan import LazyList
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from torchrec.distributed.planner.types import ParameterConstraints
 from torchrec.distributed.types import CacheParams
 
 from fastplan import EmbeddingShardingPlanner, Objectives, ReplanPolicy, StoredPlanLoader, save_plan
-from fastplan.torchrec.fallback import NotNative
+from fastplan.torchrec.compat import NotNative
 from fastplan.torchrec.search.backend import PlannerBackend
 from tests.torchrec.test_custom import memory, slower
 from tests.torchrec.test_replanning import FULL, ROWS, SHARDERS, changed, model, planner

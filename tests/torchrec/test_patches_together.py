@@ -10,7 +10,7 @@ from torchrec.distributed import embedding_sharding, model_parallel, shard
 from torchrec.distributed.planner import planners
 
 import fastplan
-from fastplan.torchrec.patch.replacement import PatchRefused
+from fastplan.torchrec.patch.patch import PatchRefused
 
 OWNER = model_parallel.DistributedModelParallel
 STOCK = {

@@ -20,8 +20,7 @@ from fastplan.cache.fingerprint import (
     parse_canonical,
     parse_search,
 )
-from fastplan.engine.layout import layout_of
-from fastplan.engine.narrow import narrowed
+from fastplan.engine.layout import layout_of, narrowed
 from fastplan.engine.problem import Problem
 from fastplan.engine.solve import estimate, verify_plan
 from fastplan.model.plan import Basis, Plan
@@ -33,7 +32,7 @@ from fastplan.torchrec.plan_files import (
     read_plan_file,
     save_plan,
 )
-from fastplan.torchrec.state import basis_of_planner
+from fastplan.torchrec.planning import basis_of_planner
 from tests.parity.compare import quiet
 from tests.parity.instances import make_instance
 from tests.parity.models import bag_collection

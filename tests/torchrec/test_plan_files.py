@@ -29,7 +29,7 @@ from fastplan.torchrec.plan_files import (
     read_plan_file,
     save_plan,
 )
-from fastplan.torchrec.plan_placement import PlacementRule, Placements
+from fastplan.torchrec.plan_json import PlacementRule, Placements
 from tests.parity.small import small_model, small_topology
 from tests.plans.samples import NO_PLANS
 

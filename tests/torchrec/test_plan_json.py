@@ -15,7 +15,7 @@ from torchrec.distributed.types import ParameterSharding
 
 from fastplan.plans import entries
 from fastplan.torchrec.plan_files import PlanFileError, load_plan, save_plan
-from fastplan.torchrec.plan_placement import PlacementRule, Placements
+from fastplan.torchrec.plan_json import PlacementRule, Placements
 from tests.parity.small import small_topology
 from tests.trees import Node, nodes
 

@@ -10,7 +10,7 @@ pytest.importorskip("torchrec")
 from torch import nn
 from torchrec.distributed.types import ShardingPlan
 
-from fastplan.torchrec.plan_match import PlanMismatch, check_module
+from fastplan.torchrec.plan_files import PlanMismatch, check_module
 from tests.parity.compare import quiet
 from tests.parity.draw import Draw
 from tests.parity.models import META, MODULES, bag_collection, make_sharder

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("torchrec")
 
-from fastplan.torchrec.plan_placement import PlacementRule, Placements, infer_rule, table_shape
+from fastplan.torchrec.plan_json import PlacementRule, Placements, infer_rule, table_shape
 
 from .plans import one_table, spec
 

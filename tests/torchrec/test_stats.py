@@ -9,9 +9,9 @@ from torchrec.distributed.planner.stats import EmbeddingStats
 
 from fastplan import EmbeddingShardingPlanner
 from fastplan.model.solution import PlanCount
-from fastplan.planning import result as searching
-from fastplan.torchrec import collector
-from fastplan.torchrec.write.lazy import LazyList
+from fastplan.planning import search as searching
+from fastplan.torchrec import compat
+from fastplan.torchrec.write.plan import LazyList
 from tests.parity.instances import make_instance
 from tests.parity.small import small
 
@@ -42,7 +42,7 @@ def test_no_garbage_is_collected_for_torchrecs_own_statistics(monkeypatch, caplo
     def resumed():
         raise AssertionError("nobody else's code runs")
 
-    monkeypatch.setattr(collector, "resumed", resumed)
+    monkeypatch.setattr(compat, "resumed", resumed)
     with caplog.at_level(level, logger=torchrec_stats.logger.name):
         planned(EmbeddingShardingPlanner)
 

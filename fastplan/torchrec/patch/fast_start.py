@@ -17,8 +17,8 @@ import torch.distributed as dist
 from torch.distributed import _remote_device
 from torch.distributed._shard.sharding_spec import ChunkShardingSpec, EnumerableShardingSpec
 
-from fastplan.torchrec import collector
-from fastplan.torchrec.patch.replacement import Replacement
+from fastplan.torchrec import compat
+from fastplan.torchrec.patch.patch import Replacement
 
 # All that grouping reads of a table, but for its fused parameters.
 _GROUPED_BY = attrgetter(
@@ -172,7 +172,7 @@ def without_collections(stock: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(stock)
     def started(*args: Any, **kwargs: Any) -> Any:
-        with collector.paused():
+        with compat.paused():
             return stock(*args, **kwargs)
 
     return started

@@ -9,8 +9,8 @@ from torchrec.distributed.planner import storage_reservations
 from torchrec.distributed.planner.types import DeviceHardware, Perf, Storage, Topology
 
 from fastplan.model.request import Cluster
-from fastplan.torchrec.fallback import NotNative, describe
-from fastplan.torchrec.read.sharders import CachedSharder
+from fastplan.torchrec.compat import NotNative, describe
+from fastplan.torchrec.read.holder import CachedSharder
 
 _STOCK_RESERVATIONS = tuple(
     getattr(storage_reservations, name)

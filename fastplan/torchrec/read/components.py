@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from torchrec.distributed.planner import partitioners, perf_models, proposers
 
 from fastplan.costs.errors import NoFingerprint
 from fastplan.costs.functions import PlanObjective
-from fastplan.model.request import Partitioner, Proposer, Search
+from fastplan.model.job import Job
+from fastplan.model.request import Cluster, Partitioner, Proposer, Search
 from fastplan.model.solution import ProposerReport
-from fastplan.torchrec.fallback import Custom, describe, why_not_stock
+from fastplan.torchrec import compat
+from fastplan.torchrec.compat import Custom, describe, why_not_stock
 from fastplan.torchrec.read.custom import ObjectiveModel
+from fastplan.torchrec.read.space import EstimatedSpace, Space
 
 _PROPOSER_METHODS = ("load", "propose", "feedback")
 
@@ -179,3 +183,55 @@ def own_fingerprint(part: Any) -> list[str]:
     if not callable(give):
         raise NoFingerprint(f"{describe(part)} has no `fingerprint()`")
     return [describe(part), str(give())]
+
+
+def read_job(planner: Any, space: Space, cluster: Cluster, parts: Parts) -> Job:
+    """The job of one plan() of a planner, as it is before the search.
+
+    Args:
+        planner: the planner, whose reservation has been made.
+        space: the search space; not estimated yet where that is native.
+        cluster: what the reservation has left of the topology.
+        parts: the planner's proposers, partitioner and perf model.
+    """
+    uncacheable = None
+    if not isinstance(space, EstimatedSpace):
+        uncacheable = "the search space is enumerated in Python"
+    elif planner.plan_loader is not None:
+        uncacheable = "a plan loader decides the plan"
+    return Job(
+        request=space.request if isinstance(space, EstimatedSpace) else None,
+        cluster=cluster,
+        search=parts.search,
+        context={
+            "torchrec": compat.VERSION,
+            "deterministic": planner._fastplan.deterministic,
+            "local_world_size": cluster.local_world_size,
+            "group_size": cluster.group_size,
+            "reservation": _reservation(planner._storage_reservation),
+        },
+        custom=partial(_fingerprints, space, parts),
+        uncacheable=uncacheable,
+    )
+
+
+def _fingerprints(space: Space, parts: Parts) -> list[Any]:
+    """What custom parts add to the cache key. Raises NoFingerprint."""
+    assert isinstance(space, EstimatedSpace)
+    space.check_cost()
+    estimators = map(own_fingerprint, space.extraction.estimators.custom)
+    return [*parts.fingerprints(), *estimators]
+
+
+def _reservation(reservation: Any) -> dict[str, Any]:
+    """Policy and result. What it leaves of the devices is compared with a tolerance."""
+    parts: dict[str, Any] = {}
+    for name in ("_percentage", "_hbm_reserved_bytes", "_margin_bytes", "_model_base_bytes"):
+        value = getattr(reservation, name, None)
+        if isinstance(value, int | float):
+            parts[name.strip("_")] = value
+    for name in ("_dense_storage", "_kjt_storage"):
+        storage = getattr(reservation, name, None)
+        if storage is not None:
+            parts[name.strip("_")] = asdict(storage)
+    return {"policy": describe(reservation), **parts}

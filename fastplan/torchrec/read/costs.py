@@ -21,8 +21,7 @@ from torchrec.distributed.types import PipelineType
 
 from fastplan.model.request import Coefficients, CostModel, Pricing
 from fastplan.model.vocabulary import SHARDING_TYPES
-from fastplan.torchrec.fallback import NotNative, describe
-from fastplan.torchrec.stock import replaced_in
+from fastplan.torchrec.compat import NotNative, describe, replaced_in
 
 _PIPELINES = {
     PipelineType.TRAIN_SPARSE_DIST: "train_sparse_dist",

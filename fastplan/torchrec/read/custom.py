@@ -27,7 +27,7 @@ from fastplan.costs.functions import PlanObjective, ShardCost
 from fastplan.engine import _native
 from fastplan.model.request import Pricing
 from fastplan.model.vocabulary import KERNEL_INDEX, SHARDING_TYPE_INDEX
-from fastplan.torchrec.fallback import NotNative
+from fastplan.torchrec.compat import NotNative
 from fastplan.torchrec.read.costs import Estimators, is_stock_perf_estimator, stock_estimator
 
 _NAN = float("nan")

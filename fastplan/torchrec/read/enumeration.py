@@ -14,14 +14,14 @@ from torchrec.distributed.planner.types import ShardingOption
 
 from fastplan.engine.solve import OutOfRange
 from fastplan.planning.run import Run
-from fastplan.torchrec import versions
-from fastplan.torchrec.fallback import NotNative, describe, require_stock
+from fastplan.torchrec import compat
+from fastplan.torchrec.compat import NotNative, describe, require_stock
 from fastplan.torchrec.read import components
 from fastplan.torchrec.read.extract import Extraction
-from fastplan.torchrec.read.sharders import CachedSharder
+from fastplan.torchrec.read.holder import CachedSharder
 from fastplan.torchrec.read.space import EstimatedSpace, ObjectSpace, Space
 from fastplan.torchrec.write import hooks
-from fastplan.torchrec.write.lazy import LazyList
+from fastplan.torchrec.write.plan import LazyList
 
 _ENUMERATOR_METHODS = (
     "enumerate",
@@ -174,7 +174,7 @@ class Enumeration:
 
     def _show(self, options: list[ShardingOption]) -> None:
         """TorchRec 1.9 shows the search space on the planner too: the objects, not copies."""
-        if versions.IS_1_9:
+        if compat.IS_1_9:
             self._planner._search_space = options
 
 

@@ -28,12 +28,11 @@ from torchrec.modules.embedding_tower import EmbeddingTower, EmbeddingTowerColle
 
 from fastplan.model.request import MenuItem, Request, Table
 from fastplan.model.vocabulary import KERNEL_INDEX, SHARDING_TYPE_INDEX
-from fastplan.torchrec import versions
-from fastplan.torchrec.fallback import NotNative
+from fastplan.torchrec import compat
+from fastplan.torchrec.compat import NotNative
 from fastplan.torchrec.read import custom
 from fastplan.torchrec.read.costs import Estimators
-from fastplan.torchrec.read.holder import Holder, passes_of
-from fastplan.torchrec.read.sharders import CachedSharder
+from fastplan.torchrec.read.holder import CachedSharder, Holder, passes_of
 
 _NAN = math.nan
 # Whole numbers stay exact as doubles up to here, with room for the factors they meet.
@@ -68,7 +67,8 @@ class Extraction:
         self._enumerator = enumerator
         self._deterministic = deterministic
         self.estimators = Estimators(enumerator)
-        custom.take_over(self.estimators, enumerator)
+        if self.estimators.custom:
+            custom.take_over(self.estimators, enumerator)
         self._constraints = enumerator._constraints or {}
         self._perf_constraints = self.estimators.perf._constraints or {}
         self._storage_constraints = self.estimators.storage._constraints or {}
@@ -356,7 +356,7 @@ def _prefetch_passes(cache: Any, holder: Holder) -> int:
 def _key_value(constraint: Any, storage_rule: Any, holder: Holder) -> tuple[float, int]:
     """Load factor and bytes of a key-value table's cache."""
     own = constraint.key_value_params if constraint else None
-    params = versions.key_value_params(own, storage_rule)
+    params = compat.key_value_params(own, storage_rule)
     megabytes = (params.max_l1_cache_size or 0) if params else 0
     if not isinstance(megabytes, int):
         raise NotNative("a key-value cache size is not a whole number")

@@ -83,3 +83,24 @@ def _virtual_buckets(module: Any) -> dict[str, int]:
 
 def passes_of(config: Any) -> int:
     return (config.num_passes or 0) if config else 0
+
+
+class CachedSharder:
+    """A sharder that remembers its answers; everything else is the sharder's own."""
+
+    def __init__(self, sharder: Any) -> None:
+        self.sharder = sharder
+        self.module_type = sharder.module_type
+        self._answers: dict[
+            int, tuple[Any, Any]
+        ] = {}  # the module is kept, so its id stays its own
+
+    def shardable_parameters(self, module: Any) -> Any:
+        known = self._answers.get(id(module))
+        if known is None:
+            answer = self.sharder.shardable_parameters(module)
+            known = self._answers[id(module)] = (module, answer)
+        return known[1]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.sharder, name)

@@ -27,9 +27,9 @@ from fastplan.model.vocabulary import (
     SHARDING_TYPES,
     UNIFORM_TYPES,
 )
-from fastplan.planning.result import Placement
-from fastplan.torchrec import collector
-from fastplan.torchrec.fallback import NotNative
+from fastplan.planning.search import Placement
+from fastplan.torchrec import compat
+from fastplan.torchrec.compat import NotNative
 from fastplan.torchrec.read.extract import Extraction, Origin
 from fastplan.torchrec.write.options import OptionBuilder
 from fastplan.torchrec.write.plan import PlanBuilder
@@ -160,12 +160,12 @@ class EstimatedSpace:
         return np.repeat(np.arange(self.columns.tables), np.diff(begin))
 
     def all_options(self) -> list[ShardingOption]:
-        with collector.paused():
+        with compat.paused():
             return self._builder.all()
 
     def chosen_options(self, options: Any, ranks: Any) -> list[ShardingOption]:
         tables = self.table_of_option
-        with collector.paused():
+        with compat.paused():
             chosen = [self._builder.of_table(int(tables[o]), [int(o)])[0] for o in options]
             return place(chosen, ranks)
 

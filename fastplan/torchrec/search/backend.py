@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import copy
+import logging
 from functools import cached_property
 from typing import Any
+
+from torchrec.distributed.planner import planners
 
 from fastplan.engine.problem import Problem, SearchSpace
 from fastplan.model.job import Job
 from fastplan.model.record import PlanRecord
 from fastplan.model.request import Search
-from fastplan.planning.backend import SearchBackend
-from fastplan.planning.result import Placement, Searched
+from fastplan.model.solution import PlanCount, ProposerReport
 from fastplan.planning.run import Run
-from fastplan.torchrec.fallback import Custom
+from fastplan.planning.search import Placement, SearchBackend, Searched
+from fastplan.torchrec import compat
+from fastplan.torchrec.compat import Custom
 from fastplan.torchrec.read.components import Parts
 from fastplan.torchrec.read.enumeration import Enumeration
-from fastplan.torchrec.read.space import EstimatedSpace, ObjectSpace, Space, recorded_space
+from fastplan.torchrec.read.space import (
+    EstimatedSpace,
+    FixedPlacement,
+    ObjectSpace,
+    Space,
+    recorded_space,
+)
 from fastplan.torchrec.search import scaleup
-from fastplan.torchrec.search.loaded import loaded_plan
 from fastplan.torchrec.search.mixed import MixedSearch
 from fastplan.torchrec.search.native import NativeSearch
 
@@ -130,3 +140,51 @@ class PlannerBackend(SearchBackend):
             return self._parts.python
         proposers = [self._planner._proposers[place] for place in self._parts.scaleup]
         return next(filter(None, (scaleup.why_not(each, space) for each in proposers)), "")
+
+
+logger = logging.getLogger(__name__)
+
+
+class LoadedPlan(Searched):
+    """A plan in place of a search."""
+
+    def plans(self) -> int:
+        return 0
+
+    def some_plans(self, placements: int) -> PlanCount:
+        return PlanCount(0)
+
+    def reports(self) -> tuple[ProposerReport, ...]:
+        return ()
+
+
+def loaded_plan(planner: Any, space: Space, search: Search) -> LoadedPlan | None:
+    """The plan of the planner's plan loader, if there is one and it has one.
+
+    Raises PlannerError where the loader's plan was made in another context.
+    """
+    if planner.plan_loader is None:
+        return None
+    try:
+        context = planner.hash_planner_context_inputs_str()
+    except compat.UNHASHABLE_CONTEXT:
+        logger.warning("the stored plan can't be checked against this planner; planning again")
+        return None
+    planner._loader_plan_validation(
+        current_planner_hash=context, loaded_plan_hash=planner.plan_loader.plan_context_hash()
+    )
+    loaded = planner.plan_loader.load()
+    if loaded is None:
+        return None
+    merged = planners.extract_plan(search_space=space.all_options(), loaded_sharding_options=loaded)
+    if not merged:
+        return None
+    return LoadedPlan(
+        space=space,
+        problem=None,
+        search=search,
+        solution=None,
+        placement=FixedPlacement.of(copy.deepcopy(merged), 0.0, None),
+        fixed="the plan is the plan loader's",
+        loaded=True,
+    )

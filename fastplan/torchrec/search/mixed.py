@@ -24,11 +24,11 @@ from fastplan.model.record import PlanRecord
 from fastplan.model.request import Proposer
 from fastplan.model.solution import PlanCount, ProposerReport
 from fastplan.model.vocabulary import UNIFORM_TYPES
-from fastplan.torchrec import collector, versions
-from fastplan.torchrec.fallback import Custom, NotNative
+from fastplan.torchrec import compat
+from fastplan.torchrec.compat import Custom, NotNative
 from fastplan.torchrec.read.components import Parts
-from fastplan.torchrec.read.known_options import KnownOptions
 from fastplan.torchrec.read.space import FixedPlacement, ObjectSpace, Space, place
+from fastplan.torchrec.search.known_options import KnownOptions
 from fastplan.torchrec.search.native import PlannerSearched
 
 _CHUNK = 256
@@ -84,7 +84,7 @@ class MixedSearch:
         self._cluster = problem.cluster
         # Proposers are given the list itself, as TorchRec gives it, and may edit it.
         self._shown = space.all_options()
-        if versions.IS_1_9:
+        if compat.IS_1_9:
             planner._search_space = self._shown
         self._known = KnownOptions(self._shown, space.columns)
         self._is_edited = False
@@ -107,7 +107,7 @@ class MixedSearch:
         Args:
             fixed: why nothing else can be done with the plan.
         """
-        with collector.resumed():
+        with compat.resumed():
             return self._run(fixed)
 
     def _run(self, fixed: str) -> MixedSearched:

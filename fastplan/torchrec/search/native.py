@@ -16,7 +16,7 @@ from fastplan.engine.problem import Problem
 from fastplan.engine.solve import propose, solve
 from fastplan.model.solution import PlanCount, ProposerReport, Solution
 from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES
-from fastplan.planning.result import Placement, Searched
+from fastplan.planning.search import Placement, Searched
 from fastplan.torchrec.read import components
 from fastplan.torchrec.read.components import Parts
 from fastplan.torchrec.read.space import Space

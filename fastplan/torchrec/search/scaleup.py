@@ -23,7 +23,7 @@ from fastplan.model.record import AS_REQUESTED, NO_LOAD_FACTOR, PlanRecord
 from fastplan.model.request import Cluster, Search
 from fastplan.model.solution import ProposerReport
 from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES
-from fastplan.torchrec.fallback import why_not_stock
+from fastplan.torchrec.compat import why_not_stock
 from fastplan.torchrec.read.space import Choice, EstimatedSpace
 
 

@@ -9,12 +9,12 @@ from torchrec.distributed.planner.constants import POOLING_FACTOR
 from torchrec.distributed.planner.enumerators import get_partition_by_type
 from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Storage
 
-from fastplan.engine.layout import shard_offsets
 from fastplan.engine.problem import SearchSpace
 from fastplan.model.request import Table
 from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES
-from fastplan.torchrec import versions
+from fastplan.torchrec import compat
 from fastplan.torchrec.read.extract import Extraction, Origin
+from fastplan.torchrec.write.plan import shard_offsets
 
 
 class OptionBuilder:
@@ -68,7 +68,7 @@ class OptionBuilder:
             "batch_size": self._batch_size,
             "dependency": facts.tower,
             "is_pooled": facts.pooled,
-            **versions.extra_option_arguments(self._enumerator, origin.name, origin.module),
+            **compat.extra_option_arguments(self._enumerator, origin.name, origin.module),
         }
         if rule:
             arguments |= {

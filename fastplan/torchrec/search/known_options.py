@@ -12,7 +12,7 @@ from typing import Any
 from torchrec.distributed.planner.types import ShardingOption
 
 from fastplan.engine.problem import SearchSpace
-from fastplan.torchrec.fallback import NotNative
+from fastplan.torchrec.compat import NotNative
 from fastplan.torchrec.read.space import shard_row
 
 _ROW = [
