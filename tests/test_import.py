@@ -47,7 +47,7 @@ except ModuleNotFoundError as error:
 """
     assert python(code) == (
         "torch | fastplan.EmbeddingShardingPlanner needs torch, which is not installed; "
-        "`fastplan doctor` tells how to install it"
+        "`fastplan doctor` shows how to install it"
     )
 
 

@@ -210,7 +210,9 @@ def _check_settings(capacity_tolerance: float, timeout: float) -> None:
         raise ValueError(f"`timeout` must be positive, not {timeout}")
 
 
-def open_cache(where: Any, *, capacity_tolerance: float, timeout: float) -> PlanCache | None:
+def open_cache(
+    where: Any, *, capacity_tolerance: float = 0.01, timeout: float = 5.0
+) -> PlanCache | None:
     """The cache that a planner's `cache` argument means; None for no cache.
 
     True is the platform's usual directory for caches. None asks the environment (FASTPLAN_CACHE);

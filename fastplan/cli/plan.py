@@ -156,47 +156,24 @@ def _plan(
     from sys import stderr
 
     from fastplan.cli.terminal import Countdown
-    from fastplan.engine.solve import OutOfRange
-    from fastplan.model.job import CannotPlan
-    from fastplan.planning.plan import plan
+    from fastplan.planning.specs import plan_job
     from fastplan.plans.file import read_plan
 
     older = None if previous is None else read_plan(previous)
-    _check(job, settings, older)
     seconds = None if settings is None else settings.time_budget
     with Countdown("improving the plan", seconds):
-        try:
-            result = plan(
-                job,
-                cache=cache,
-                optimize=settings,
-                previous=older,
-                replan=None if older is None else policy,
-            )
-        except OutOfRange as error:
-            raise CannotPlan(str(error)) from error
+        result = plan_job(
+            job,
+            cache=cache,
+            optimize=settings,
+            previous=older,
+            replan=None if older is None else policy,
+        )
     if result.not_optimized:
         print(f"fastplan: warning: this is TorchRec's plan: {result.not_optimized}", file=stderr)
     if result.interrupted:
         print("\nfastplan: interrupted; this is the best plan so far", file=stderr)
     return result
-
-
-def _check(job: SpecJob, settings: OptimizeSettings | None, previous: Plan | None) -> None:
-    """Raises CannotPlan for options that exclude each other, before any time is spent."""
-    from fastplan.model.job import CannotPlan
-    from fastplan.model.objectives import NO_OBJECTIVES
-
-    objective = job.search.objective
-    if objective is not None and settings is not None:
-        raise CannotPlan(
-            f"optimize improves a plan's largest rank, and {objective.name} rates plans otherwise: "
-            "leave out the objective, or plan without --optimize"
-        )
-    if objective is not None and previous is not None:
-        raise CannotPlan("an objective of your own rates plans, and no plan can follow another")
-    if settings is not None and settings.objectives != NO_OBJECTIVES and previous is not None:
-        raise CannotPlan("a plan can't follow another and keep other objectives, pins or groups")
 
 
 def _with_functions(spec: ModelSpec, args: Namespace) -> ModelSpec:

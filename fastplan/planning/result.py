@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastplan.cache.plan_cache import CacheReport
 from fastplan.engine.optimize import Optimized, gap_above
@@ -15,6 +15,9 @@ from fastplan.model.record import PlanRecord
 from fastplan.planning.key import Key
 from fastplan.planning.replan import ReplanReport
 from fastplan.planning.search import Placement, Searched
+
+if TYPE_CHECKING:
+    from fastplan.planning.describe import Shortage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +89,13 @@ class Result:
     @property
     def proposals(self) -> int:
         return 0 if self.searched is None else self.searched.proposals
+
+    @property
+    def shortage(self) -> Shortage:
+        """What a job lacks of which nothing fits."""
+        from fastplan.planning.describe import shortage_of
+
+        return shortage_of(self)
 
     def plan(self, notes: dict[str, str] | None = None) -> Plan:
         """The plan of a spec's job as files hold it and reports show it.

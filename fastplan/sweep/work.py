@@ -88,14 +88,14 @@ def _open_cache(where: str | None) -> PlanCache | None:
 
 def _row(task: Task, cell: Cell, cache: PlanCache | None) -> Row:
     from fastplan.model.job import DoesNotFit
-    from fastplan.planning.plan import plan
+    from fastplan.planning.specs import plan_job
     from fastplan.spec.lower import lower
 
     begin = time.perf_counter()
     try:
         model = _model(task.model, cell.precision)
         job = lower(variant(model, cell), trust=task.trust)
-        answer = _facts(plan(job, cache=cache, optimize=task.optimization))
+        answer = _facts(plan_job(job, cache=cache, optimize=task.optimization))
     except DoesNotFit as error:
         answer = {"fits": False, "shortage": reason(error)}
     except Exception as error:  # a bad cell must not stop the others

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch.distributed as dist
@@ -28,7 +29,7 @@ from fastplan.cache.plan_cache import PlanCache, open_cache
 from fastplan.costs.functions import PlanObjective, ShardCost
 from fastplan.engine.optimize import OptimizeSettings
 from fastplan.engine.solve import OutOfRange
-from fastplan.model.objectives import NO_OBJECTIVES, Objectives
+from fastplan.model.objectives import NO_OBJECTIVES
 from fastplan.planning.run import Run
 from fastplan.torchrec import collective, compat
 from fastplan.torchrec.compat import NotNative
@@ -38,30 +39,25 @@ from fastplan.torchrec.write import hooks
 
 
 class EmbeddingShardingPlanner(TorchRecPlanner):
-    """TorchRec's EmbeddingShardingPlanner: the same arguments, the same plan, much sooner.
+    """TorchRec's EmbeddingShardingPlanner: the same arguments and the same plan, found faster.
 
     Args are TorchRec's, in TorchRec's order. In addition:
         deterministic: order a table's options as its sharder lists them, so that the plan does
             not depend on PYTHONHASHSEED (TorchRec 1.8's does when options tie).
-        cache: where plans are kept over restarts: a directory, a URL that fsspec knows, or a
-            PlanCache; True is the platform's usual directory for caches. None takes FASTPLAN_CACHE
+        cache: where plans are kept across restarts: a directory, a URL that fsspec knows, or a
+            `Cache`; True is the platform's usual directory for caches. None takes FASTPLAN_CACHE
             from the environment, False is no cache.
-        cache_timeout: seconds that a cache which hangs may cost; a PlanCache has its own.
-        capacity_tolerance: how far a device's memory may be from what a plan was solved for; a
-            PlanCache has its own.
-        mode: "parity" is TorchRec's plan; "optimize" improves on it, and is never worse than the
+        mode: "parity" is TorchRec's plan; "optimize" improves it, and is never worse than the
             better of TorchRec's plans with shards sorted by storage and by perf.
-        time_budget: seconds for planning and improving, or None for no limit. Ctrl-C ends the
+        optimize: how to improve TorchRec's plan; implies `mode="optimize"`. Ctrl-C ends the
             improvement with the best plan so far.
-        move_budget: how much to try. With this alone, seed and threads decide the plan.
-        seed, threads: of the improvement.
-        previous, replan: a plan, file or planner to follow, and the policy; see docs/replan.md.
-        objectives: what to minimise within some part of the best rating, and where tables must
-            lie; see Objectives. RulesBroken is raised rather than a plan that does not keep them.
+        previous: a plan, a plan file or a planner to follow; see docs/replan.md.
+        replan: how to follow `previous`; without it, "auto" or a `Replan` follows the nearest plan
+            in the cache.
         shard_cost: a function with @fastplan.shard_cost: what a shard costs.
         objective: a function with @fastplan.plan_objective: rates plans, not their largest rank.
 
-    After `plan()`, `last_run` tells which engine planned and why, the rating, seconds by phase,
+    After `plan()`, `last_run` has the engine that planned and why, the rating, seconds by phase,
     proposals and plans, and what the cache did; of an optimized plan also `lower_bound`, which no
     plan is rated below, `gap`, `stopped_by` and `start_ratings`, or why it is `not_optimized`; and
     `replan` and `moves` of a plan that follows another, or why it is `not_followed`.
@@ -87,26 +83,27 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         *,
         deterministic: bool = False,
         cache: str | os.PathLike[str] | PlanCache | bool | None = None,
-        cache_timeout: float = 5.0,
-        capacity_tolerance: float = 0.01,
         mode: Literal["parity", "optimize"] = "parity",
-        time_budget: float | None = 1.0,
-        move_budget: int | None = None,
-        seed: int = 0,
-        threads: int = 1,
+        optimize: OptimizeSettings | None = None,
         previous: Any = None,
         replan: Policy = None,
-        objectives: Objectives | None = None,
         shard_cost: ShardCost | None = None,
         objective: PlanObjective | None = None,
+        **older: Any,
     ) -> None:
-        check_rating(objective, performance_model, mode)
+        settings = _optimize_settings(mode, optimize, older)
+        check_rating(objective, performance_model, settings is not None)
         self._fastplan = State(
             deterministic=deterministic,
-            optimize=_optimize_settings(mode, time_budget, move_budget, seed, threads, objectives),
+            optimize=settings,
             previous=Previous(previous, replan),
-            cache=open_cache(cache, capacity_tolerance=capacity_tolerance, timeout=cache_timeout),
+            cache=open_cache(cache, **_taken(older, "cache_timeout", "capacity_tolerance")),
         )
+        if older:
+            raise TypeError(
+                f"{type(self).__name__}.__init__() got an unexpected keyword argument "
+                f"{next(iter(older))!r}"
+            )
         super().__init__(
             topology=topology,
             batch_size=batch_size,
@@ -189,30 +186,43 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         return collective.start(self, module, sharders, pg, overridden=overridden)
 
 
+_OLDER = {
+    "cache_timeout": "Cache(..., timeout=...)",
+    "capacity_tolerance": "Cache(..., capacity_tolerance=...)",
+    "time_budget": "optimize=Optimize(time_budget=...)",
+    "move_budget": "optimize=Optimize(move_budget=...)",
+    "seed": "optimize=Optimize(seed=...)",
+    "threads": "optimize=Optimize(threads=...)",
+    "objectives": "optimize=Optimize(objectives=...)",
+}
 _DEFAULT = OptimizeSettings()
 
 
+def _taken(older: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Those of a planner's former arguments that were given; they are removed from `older`."""
+    found = {name: older.pop(name) for name in names if name in older}
+    for name in found:
+        warnings.warn(
+            f"`{name}` of the planner is deprecated: use {_OLDER[name]}",
+            DeprecationWarning,
+            stacklevel=4,
+        )
+    return {name.removeprefix("cache_"): value for name, value in found.items()}
+
+
 def _optimize_settings(
-    mode: str,
-    time_budget: float | None,
-    move_budget: int | None,
-    seed: int,
-    threads: int,
-    objectives: Objectives | None,
+    mode: str, optimize: OptimizeSettings | None, older: dict[str, Any]
 ) -> OptimizeSettings | None:
-    """The settings of a planner whose mode is to improve plans; None for TorchRec's plans."""
+    """How TorchRec's plans are improved; None where they are not."""
     if mode not in ("parity", "optimize"):
         raise ValueError(f'`mode` must be "parity" or "optimize", not {mode!r}')
-    settings = OptimizeSettings(
-        time_budget=time_budget,
-        move_budget=move_budget,
-        seed=seed,
-        threads=threads,
-        objectives=objectives or NO_OBJECTIVES,
-    )
-    if mode == "optimize":
+    given = _taken(older, "time_budget", "move_budget", "seed", "threads", "objectives")
+    if given.get("objectives", ()) is None:
+        given["objectives"] = NO_OBJECTIVES
+    settings = replace(optimize or _DEFAULT, **given)
+    if mode == "optimize" or optimize is not None:
         return settings
-    for name in (field.name for field in fields(settings)):
+    for name in given:
         if getattr(settings, name) != getattr(_DEFAULT, name):
             raise ValueError(f'`{name}` needs `mode="optimize"`: TorchRec\'s plans have none')
     return None

@@ -78,7 +78,7 @@ def test_whatever_is_raised_is_told_in_the_row(monkeypatch: pytest.MonkeyPatch) 
     def broken(*_: Any) -> None:
         raise ZeroDivisionError("two\nlines")
 
-    monkeypatch.setattr("fastplan.planning.plan.plan", broken)
+    monkeypatch.setattr("fastplan.planning.specs.plan_job", broken)
     assert [row.error for row in rows_of(sweep())] == ["ZeroDivisionError: two lines"] * 2
 
 

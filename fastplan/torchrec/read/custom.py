@@ -230,13 +230,13 @@ def take_over(estimators: Estimators, enumerator: Any) -> None:
         estimators.pricing = Pricing(function=last.cost, batch_size=batch_size)
 
 
-def check_rating(objective: Any, performance_model: Any, mode: str) -> None:
+def check_rating(objective: Any, performance_model: Any, improves: bool) -> None:
     """Raises ValueError where an objective is not the one part that rates plans."""
     if objective is None:
         return
     if performance_model is not None:
         raise ValueError("`objective` and `performance_model` both rate plans: give one")
-    if mode == "optimize":
+    if improves:
         raise ValueError('`mode="optimize"` improves the largest rank: leave out `objective`')
 
 
