@@ -22,7 +22,7 @@ STAMPS := $(VENV)/.stamps
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 NEXT := .torchrec/1.9.2
 SANITIZED := build/sanitize
-CPP_FILES := $(sort $(wildcard cpp/*.cpp cpp/*.h cpp/*.hpp))
+CPP_FILES := $(sort $(wildcard cpp/*/*.cpp cpp/*/*.h))
 
 export FASTPLAN_JOBS ?= $(JOBS)
 
@@ -129,7 +129,7 @@ $(STAMPS)/dev: requirements/dev.txt $(STAMPS)/torchrec
 	@touch $@
 
 # The wildcard on the directory itself detects deleted files.
-$(STAMPS)/native: $(STAMPS)/dev setup.py pyproject.toml $(CPP_FILES) $(wildcard cpp)
+$(STAMPS)/native: $(STAMPS)/dev setup.py pyproject.toml $(CPP_FILES) $(wildcard cpp cpp/*)
 	@echo "building the native core"
 	@$(PIP) install --no-build-isolation --no-deps --editable .
 	@touch $@

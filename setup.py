@@ -13,8 +13,8 @@ from pybind11.setup_helpers import ParallelCompile, Pybind11Extension
 from setuptools import setup
 from setuptools.command.build_ext import build_ext
 
-SOURCES = sorted(glob("cpp/*.cpp"))
-HEADERS = sorted(glob("cpp/*.h") + glob("cpp/*.hpp"))
+SOURCES = sorted(glob("cpp/*/*.cpp"))
+HEADERS = sorted(glob("cpp/*/*.h"))
 
 # The plan must match TorchRec's to the last bit: a fused multiply-add or a reordered sum
 # would change it, so neither contraction, nor fast-math, nor march=native.

@@ -142,7 +142,7 @@ REPLAN = (
     ),
     Mutant(
         name="replan-rating-is-reached",
-        file="cpp/replan.cpp",
+        file="cpp/replan/replan.cpp",
         old="return translator_.plan(draft).rating <= settings_.target;",
         new="return translator_.plan(draft).rating <= settings_.target || true;",
         tests=("tests/engine/test_replan.py",),
@@ -274,21 +274,21 @@ BOUNDS = (
     ),
     Mutant(
         name="relaxation-sum-not-rounded",
-        file="cpp/certificate_relaxation.cpp",
+        file="cpp/bound/relaxation.cpp",
         old="return sum - rounding * size;",
         new="return sum;",
         tests=("tests/engine/test_optimize_bound.py",),
     ),
     Mutant(
         name="bound-beyond-its-check",
-        file="cpp/certificate_search.cpp",
+        file="cpp/bound/bound_search.cpp",
         old="constexpr double kCheckRounding = 3 * kRounding;",
         new="constexpr double kCheckRounding = kRounding;",
         tests=("tests/engine/test_optimize_bound.py",),
     ),
     Mutant(
         name="swap-splits-towers",
-        file="cpp/anneal.cpp",
+        file="cpp/improve/anneal.cpp",
         old="choices_.tower(other_table) >= 0 || taken(choice",
         new="taken(choice",
         tests=("tests/engine/test_optimize.py",),

@@ -17,7 +17,7 @@ _BITS = 58
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """Amounts by channel of every run, and of every option. See cpp/goal.h."""
+    """Amounts by channel of every run, and of every option. See cpp/improve/goal.h."""
 
     channels: int
     run_part_begin: Ints

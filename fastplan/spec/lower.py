@@ -30,7 +30,7 @@ from fastplan.spec.references import CodeNotTrusted, check_trust, is_own
 from fastplan.spec.units import format_size
 
 _DEFAULT_HARDWARE = "torchrec"
-_MOST_MEMORY = 2**61  # of a kind, on all ranks together; cpp/problem.cpp has the same limit
+_MOST_MEMORY = 2**61  # of a kind, on all ranks together; cpp/core/problem.cpp has the same limit
 _STOCK_COEFFICIENTS = Coefficients((1.0, 1.0, 1.0, 0.0), None)
 
 

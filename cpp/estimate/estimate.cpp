@@ -1,0 +1,75 @@
+#include "estimate/estimate.h"
+
+#include "core/exact.h"
+#include "estimate/custom_cost.h"
+
+namespace fastplan {
+namespace {
+
+// Distinct for every (table, type, kernel), well spread: sums of these identify proposals.
+std::uint64_t option_key(std::size_t table, std::uint8_t type, std::uint8_t kernel) {
+  std::uint64_t x = (static_cast<std::uint64_t>(table) << 16) | (std::uint64_t{type} << 8) | kernel;
+  x += 0x9e3779b97f4a7c15ull;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+  return x ^ (x >> 31);
+}
+
+void append(SearchSpace& space, const ShardRun& run, const Perf& perf, const Storage& storage) {
+  space.run_count.push_back(run.count);
+  space.run_rows.push_back(run.rows);
+  space.run_cols.push_back(run.cols);
+  space.run_fwd_compute.push_back(perf.fwd_compute);
+  space.run_fwd_comms.push_back(perf.fwd_comms);
+  space.run_bwd_compute.push_back(perf.bwd_compute);
+  space.run_bwd_comms.push_back(perf.bwd_comms);
+  space.run_input_dist_comms.push_back(perf.input_dist_comms);
+  space.run_prefetch_compute.push_back(perf.prefetch_compute);
+  space.run_hbm.push_back(storage.hbm);
+  space.run_ddr.push_back(storage.ddr);
+  space.run_ssd.push_back(storage.ssd);
+}
+
+void check_table(const EstimateInput& input, std::size_t table) {
+  const auto rows = input.table_rows[table];
+  const auto dim = input.table_dim[table];
+  if (rows < 0 || dim < 0 || input.table_bytes[table] < 0) throw OutOfRange("negative size");
+  // Products of rows, columns and element size must stay exact as doubles.
+  if (static_cast<__int128>(rows) * dim * 16 >= kLargestSize ||
+      input.table_bytes[table] >= kLargestSize) {
+    throw OutOfRange("a table is too large for the core");
+  }
+}
+
+}  // namespace
+
+SearchSpace estimate(const EstimateInput& input, Pricer* pricer) {
+  SearchSpace space;
+  for (std::size_t table = 0; table < input.tables(); ++table) {
+    check_table(input, table);
+    const auto menu = static_cast<std::size_t>(input.table_menu[table]);
+    const auto end = static_cast<std::size_t>(input.menu_begin[menu + 1]);
+    for (auto item = static_cast<std::size_t>(input.menu_begin[menu]); item < end; ++item) {
+      const auto type = input.menu_type[item];
+      const auto kernel = input.menu_kernel[item];
+      for (const auto& run :
+           cut(static_cast<ShardingType>(type), input.table_rows[table], input.table_dim[table],
+               input.table_min_partition[table], input.table_buckets[table], input.layout)) {
+        const Perf perf = shard_perf(input, table, item, run);
+        const Storage storage = shard_storage(input, table, item, run);
+        append(space, run, perf, storage);
+        if (pricer) pricer->add(table, item, run, perf, storage);
+      }
+      if (pricer) pricer->end_option();
+      space.option_type.push_back(type);
+      space.option_kernel.push_back(kernel);
+      space.option_key.push_back(option_key(table, type, kernel));
+      space.option_run_begin.push_back(static_cast<std::int64_t>(space.run_count.size()));
+    }
+    if (pricer) pricer->price(table, space);
+    space.table_option_begin.push_back(static_cast<std::int64_t>(space.option_type.size()));
+  }
+  return space;
+}
+
+}  // namespace fastplan

@@ -1,0 +1,120 @@
+#include "improve/moved_bytes.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "core/exact.h"
+#include "improve/moved_cells.h"
+
+namespace fastplan {
+namespace {
+
+constexpr const char* kMoved = "the bytes that a plan may move";
+
+}  // namespace
+
+MoveBytes::MoveBytes(const Choices& choices, const HeldColumns& held)
+    : problem_(choices.problem()),
+      everywhere_(problem_.options.size(), 0),
+      piece_begin_(problem_.options.size(), 0) {
+  std::int64_t most_of_all = 0;  // no sum over tables is larger
+  for (std::size_t t = 0; t < choices.tables(); ++t) {
+    std::int64_t least = std::numeric_limits<std::int64_t>::max();
+    __int128 most = 0;
+    const TableCells cells(held, static_cast<std::int32_t>(t));
+    for (auto c = choices.first(t); c < choices.first(t + 1); ++c) {
+      most = std::max<__int128>(most, add(choices[c], cells));
+      least = std::min(least, least_of(choices[c]));
+    }
+    most_of_all = checked_sum(most_of_all + most, kMoved);
+    if (choices.first(t) < choices.first(t + 1)) least_ += least;
+    held_ = checked_sum(__int128{held_} + cells.held(), kMoved);
+  }
+}
+
+// Returns what the option moves where nothing is kept.
+std::int64_t MoveBytes::add(const Choice& choice, const TableCells& cells) {
+  const auto& option = problem_.options[choice.option];
+  if (option.type == ShardingType::data_parallel) {
+    everywhere_[choice.option] = cells.to_copies(static_cast<std::int64_t>(problem_.ranks()));
+    return everywhere_[choice.option];
+  }
+  const auto sources = cells.sources(problem_, option);
+  std::int64_t all = 0;
+  for (const auto& source : sources) all = checked_sum(__int128{all} + source.all, kMoved);
+  if (choice.spread == Spread::everywhere) {
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+      everywhere_[choice.option] +=
+          sources[i].all - sources[i].held_by(static_cast<std::int64_t>(i));
+    }
+    return all;
+  }
+  piece_begin_[choice.option] = static_cast<std::int32_t>(pieces_.size());
+  const auto size = choice.spread == Spread::hosts ? problem_.group_size : 1;
+  const auto places = static_cast<std::int64_t>(problem_.ranks()) / size;
+  for (std::int32_t piece = 0; piece < choice.pieces; ++piece) {
+    Piece entry;
+    entry.begin = static_cast<std::int32_t>(kept_.size());
+    for (std::int64_t i = 0; i < size; ++i) {
+      const auto& source = sources[piece * size + i];
+      entry.all += source.all;
+      for (const auto& [rank, bytes] : source.by_rank) {
+        // Shard i of a block goes to rank i of a host; what others hold of it is no help.
+        if (rank % size == i && rank / size < places) {
+          keep(entry.begin, static_cast<std::int32_t>(rank / size), bytes);
+        }
+      }
+    }
+    std::sort(kept_.begin() + entry.begin, kept_.end());
+    entry.end = static_cast<std::int32_t>(kept_.size());
+    pieces_.push_back(entry);
+  }
+  return all;
+}
+
+// Adds bytes that a place holds of the piece whose places begin at `begin`.
+void MoveBytes::keep(std::int32_t begin, std::int32_t place, std::int64_t bytes) {
+  const auto known = std::find_if(kept_.begin() + begin, kept_.end(),
+                                  [&](const auto& each) { return each.first == place; });
+  if (known == kept_.end()) {
+    kept_.emplace_back(place, bytes);
+  } else {
+    known->second += bytes;
+  }
+}
+
+std::int64_t MoveBytes::least_of(const Choice& choice) const {
+  if (choice.spread == Spread::everywhere) return everywhere_[choice.option];
+  std::int64_t sum = 0;
+  for (std::int32_t piece = 0; piece < choice.pieces; ++piece) {
+    const auto& entry = pieces_[piece_begin_[choice.option] + piece];
+    std::int64_t most = 0;
+    for (auto i = entry.begin; i < entry.end; ++i) most = std::max(most, kept_[i].second);
+    sum += entry.all - most;
+  }
+  return sum;
+}
+
+std::int64_t moved_bytes(const Problem& problem, const HeldColumns& held,
+                         std::span<const std::int32_t> options,
+                         std::span<const std::int32_t> ranks) {
+  std::int64_t moved = 0;
+  std::size_t next = 0;
+  for (const auto o : options) {
+    const auto& option = problem.options[o];
+    const TableCells cells(held, option.table);
+    if (option.type == ShardingType::data_parallel) {
+      const __int128 copies = cells.to_copies(static_cast<std::int64_t>(problem.ranks()));
+      moved = checked_sum(moved + copies, kMoved);
+      continue;
+    }
+    std::int64_t rank = 0;
+    for (const auto& source : cells.sources(problem, option)) {
+      const auto kept = source.held_by(option.reach == Reach::uniform ? rank++ : ranks[next++]);
+      moved = checked_sum(__int128{moved} + source.all - kept, kMoved);
+    }
+  }
+  return moved;
+}
+
+}  // namespace fastplan

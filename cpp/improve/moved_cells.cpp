@@ -1,0 +1,201 @@
+#include "improve/moved_cells.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/exact.h"
+
+namespace fastplan {
+namespace {
+
+constexpr std::int64_t kNobody = -1;
+constexpr const char* kBytes = "the bytes of a table's shards";
+constexpr const char* kBorders = "the borders of a table's shards";
+constexpr std::size_t kMostCells = std::size_t{1} << 28;
+
+using Edges = std::vector<std::int64_t>;
+
+void sort_unique(Edges& edges) {
+  std::sort(edges.begin(), edges.end());
+  edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
+}
+
+std::size_t at(const Edges& edges, std::int64_t edge) {
+  return static_cast<std::size_t>(std::lower_bound(edges.begin(), edges.end(), edge) -
+                                  edges.begin());
+}
+
+// The grid that all shard borders make.
+struct Grid {
+  Edges rows, columns;
+
+  Grid(const std::vector<Rectangle>& one, const std::vector<Rectangle>& other) {
+    for (const auto* side : {&one, &other}) {
+      for (const auto& shard : *side) {
+        rows.insert(rows.end(), {shard.row, shard.row + shard.rows});
+        columns.insert(columns.end(), {shard.column, shard.column + shard.columns});
+      }
+    }
+    sort_unique(rows);
+    sort_unique(columns);
+    if (rows.size() > kMostCells / columns.size()) {
+      throw OutOfRange("the shards of a table cut it into more than 2^28 pieces");
+    }
+  }
+
+  template <typename Visit>
+  void visit(const Rectangle& shard, const Visit& visit_cell) const {
+    const auto bottom = at(rows, shard.row + shard.rows);
+    const auto right = at(columns, shard.column + shard.columns);
+    for (auto r = at(rows, shard.row); r < bottom; ++r) {
+      for (auto c = at(columns, shard.column); c < right; ++c) {
+        visit_cell(r * columns.size() + c, rows[r + 1] - rows[r], columns[c + 1] - columns[c]);
+      }
+    }
+  }
+};
+
+}  // namespace
+
+void ShardSource::add(std::int64_t rank, std::int64_t bytes) {
+  all = checked_sum(__int128{all} + bytes, kBytes);
+  for (auto& [known, sum] : by_rank) {
+    if (known == rank) {
+      sum += bytes;
+      return;
+    }
+  }
+  by_rank.emplace_back(static_cast<std::int32_t>(rank), bytes);
+}
+
+std::int64_t ShardSource::held_by(std::int64_t rank) const {
+  for (const auto& [known, bytes] : by_rank) {
+    if (known == rank) return bytes;
+  }
+  return 0;
+}
+
+TableCells::TableCells(const HeldColumns& held, std::int32_t table)
+    : copies_(held.table_held_type[table] ==
+              static_cast<std::uint8_t>(ShardingType::data_parallel)),
+      rows_(held.table_rows[table]),
+      dim_(held.table_dim[table]),
+      element_size_(held.table_element_size[table]),
+      state_(held.table_state[table]),
+      run_rows_(held.run_rows),
+      run_cols_(held.run_cols) {
+  const auto shards = held.table_held_begin[table + 1] - held.table_held_begin[table];
+  held_.reserve(shards);
+  rank_.reserve(shards);
+  for (auto i = held.table_held_begin[table]; i < held.table_held_begin[table + 1]; ++i) {
+    held_.push_back(
+        {held.held_row[i], held.held_column[i], held.held_rows[i], held.held_columns[i]});
+    rank_.push_back(held.held_rank[i]);
+  }
+}
+
+// Weights and optimizer state; the state is rounded as numpy's rint() rounds.
+std::int64_t TableCells::size(std::int64_t rows, std::int64_t columns) const {
+  const auto weights =
+      static_cast<double>(rows) * static_cast<double>(columns) * static_cast<double>(element_size_);
+  checked_size(weights * (1 + state_), kBytes);
+  // Below 2^51 every number on the way was exact.
+  return static_cast<std::int64_t>(weights) +
+         static_cast<std::int64_t>(std::nearbyint(weights * state_));
+}
+
+std::int64_t TableCells::size_inside(const Rectangle& shard, std::int64_t rows,
+                                     std::int64_t columns) const {
+  const auto height = std::min(shard.row + shard.rows, rows) - shard.row;
+  const auto width = std::min(shard.column + shard.columns, columns) - shard.column;
+  return size(std::max<std::int64_t>(height, 0), std::max<std::int64_t>(width, 0));
+}
+
+std::vector<Rectangle> TableCells::cut(const Problem& problem, const Option& option) const {
+  std::int64_t per_column = option.shards;
+  if (option.type == ShardingType::column_wise || option.type == ShardingType::table_column_wise) {
+    per_column = 1;
+  } else if (option.type == ShardingType::grid_shard) {
+    const auto columns = dim_ / std::max<std::int64_t>(run_cols_[option.run_begin], 1);
+    per_column = std::max<std::int64_t>(per_column / std::max<std::int64_t>(columns, 1), 1);
+  }
+  std::vector<Rectangle> shards;
+  shards.reserve(option.shards);
+  std::int64_t row = 0;
+  for (auto run = option.run_begin; run < option.run_end; ++run) {
+    for (std::int64_t i = 0; i < problem.runs[run].count; ++i) {
+      const auto number = static_cast<std::int64_t>(shards.size());
+      if (number % per_column == 0) row = 0;
+      const auto column = checked_sum(__int128{number / per_column} * run_cols_[run], kBorders);
+      shards.push_back({row, column, run_rows_[run], run_cols_[run]});
+      row = checked_sum(__int128{row} + run_rows_[run], kBorders);
+    }
+  }
+  return shards;
+}
+
+std::vector<ShardSource> TableCells::sources(const Problem& problem, const Option& option) const {
+  const auto needed = cut(problem, option);
+  if (held_.empty()) return std::vector<ShardSource>(needed.size());
+  return copies_ ? from_copies(needed) : from_shards(needed);
+}
+
+std::vector<ShardSource> TableCells::from_copies(const std::vector<Rectangle>& needed) const {
+  std::vector<ShardSource> sources(needed.size());
+  for (std::size_t i = 0; i < needed.size(); ++i) {
+    sources[i].all = size_inside(needed[i], held_[0].rows, held_[0].columns);
+    for (const auto rank : rank_) {
+      sources[i].by_rank.emplace_back(static_cast<std::int32_t>(rank), sources[i].all);
+    }
+  }
+  return sources;
+}
+
+std::vector<ShardSource> TableCells::from_shards(const std::vector<Rectangle>& needed) const {
+  std::vector<ShardSource> sources(needed.size());
+  if (needed.size() == 1 && held_.size() == 1 && needed[0] == held_[0]) {
+    // Most tables are one shard that stays as it is.
+    sources[0].add(rank_[0], size(held_[0].rows, held_[0].columns));
+    return sources;
+  }
+  const Grid grid(held_, needed);
+  std::vector<std::int64_t> owner(grid.rows.size() * grid.columns.size(), kNobody);
+  for (std::size_t i = 0; i < held_.size(); ++i) {
+    grid.visit(held_[i], [&](std::size_t cell, auto...) { owner[cell] = rank_[i]; });
+  }
+  for (std::size_t i = 0; i < needed.size(); ++i) {
+    grid.visit(needed[i], [&](std::size_t cell, std::int64_t rows, std::int64_t columns) {
+      if (owner[cell] != kNobody) sources[i].add(owner[cell], size(rows, columns));
+    });
+  }
+  return sources;
+}
+
+std::int64_t TableCells::to_copies(std::int64_t ranks) const {
+  if (held_.empty()) return 0;
+  if (copies_) {
+    const auto whole = size_inside({0, 0, rows_, dim_}, held_[0].rows, held_[0].columns);
+    std::int64_t without = 0;
+    for (std::int64_t rank = 0; rank < ranks; ++rank) {
+      without += std::find(rank_.begin(), rank_.end(), rank) == rank_.end() ? 1 : 0;
+    }
+    return checked_sum(__int128{whole} * without, kBytes);
+  }
+  std::int64_t missing = 0;
+  for (std::size_t i = 0; i < held_.size(); ++i) {
+    const __int128 bytes = size_inside(held_[i], rows_, dim_);
+    missing = checked_sum(missing + bytes * (ranks - (rank_[i] < ranks ? 1 : 0)), kBytes);
+  }
+  return missing;
+}
+
+std::int64_t TableCells::held() const {
+  std::int64_t sum = 0;
+  for (const auto& shard : held_) {
+    sum = checked_sum(__int128{sum} + size_inside(shard, rows_, dim_), kBytes);
+    if (copies_) break;
+  }
+  return sum;
+}
+
+}  // namespace fastplan

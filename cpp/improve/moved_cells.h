@@ -1,0 +1,54 @@
+// What one table's old shards hold of its new ones.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "core/problem.h"
+#include "improve/moved_bytes.h"
+
+namespace fastplan {
+
+// Of one new shard: bytes that somebody holds, and who holds how much.
+struct ShardSource {
+  std::int64_t all = 0;
+  std::vector<std::pair<std::int32_t, std::int64_t>> by_rank;
+
+  void add(std::int64_t rank, std::int64_t bytes);
+  std::int64_t held_by(std::int64_t rank) const;
+};
+
+struct Rectangle {
+  std::int64_t row = 0, column = 0, rows = 0, columns = 0;
+  bool operator==(const Rectangle&) const = default;
+};
+
+// Throws OutOfRange where bytes would be beyond exact arithmetic.
+class TableCells {
+ public:
+  TableCells(const HeldColumns& held, std::int32_t table);
+
+  // The option's shards in order. Not for copies.
+  std::vector<ShardSource> sources(const Problem& problem, const Option& option) const;
+  // Bytes that all ranks together must fetch to have a copy each.
+  std::int64_t to_copies(std::int64_t ranks) const;
+  // Bytes of the table that somebody holds.
+  std::int64_t held() const;
+
+ private:
+  std::int64_t size(std::int64_t rows, std::int64_t columns) const;
+  std::int64_t size_inside(const Rectangle& shard, std::int64_t rows, std::int64_t columns) const;
+  std::vector<Rectangle> cut(const Problem& problem, const Option& option) const;
+  std::vector<ShardSource> from_copies(const std::vector<Rectangle>& needed) const;
+  std::vector<ShardSource> from_shards(const std::vector<Rectangle>& needed) const;
+
+  std::vector<Rectangle> held_;
+  std::vector<std::int64_t> rank_;
+  bool copies_;
+  std::int64_t rows_, dim_, element_size_;
+  double state_;
+  std::span<const std::int64_t> run_rows_, run_cols_;
+};
+
+}  // namespace fastplan

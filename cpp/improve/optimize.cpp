@@ -1,0 +1,253 @@
+#include "improve/optimize.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <exception>
+#include <system_error>
+#include <thread>
+
+#include "bound/bound_search.h"
+#include "improve/anneal.h"
+#include "improve/anneal_random.h"
+#include "improve/choices.h"
+#include "improve/worker.h"
+
+namespace fastplan {
+namespace {
+
+// A plan this close to its bound is optimal: bounds are lowered by about as much against rounding.
+constexpr double kOptimal = 1e-8;
+// Not worth a better bound.
+constexpr double kCloseEnough = 2e-4;
+constexpr std::int64_t kEvaluations = 4000;
+// The packing bound is tried after these rounds, with so many knapsacks; or when some part of the
+// time has passed, and never for longer than some part.
+constexpr std::array<std::pair<std::int64_t, std::int64_t>, 3> kPacking = {
+    {{3, 400}, {9, 800}, {20, 1600}}};
+constexpr double kPackingTime = 0.4;
+constexpr double kPackingShare = 0.3;
+// Rounds grow, so that short budgets see several and long ones cool slowly.
+constexpr double kFirstRound = 5e4;
+constexpr double kFewestRounds = 10;
+constexpr double kLongestRound = 4e6;
+constexpr double kGrowth = 1.2;
+// Moves over options alone place all tables anew. They get this part of a round at most, and fewer
+// the more tables x ranks there are.
+constexpr double kOptionShare = 0.7;
+constexpr double kOptionMoveCost = 150;
+
+class Optimizer {
+ public:
+  Optimizer(const Problem& problem, const Plan& start, const OptimizeSettings& settings)
+      : problem_(problem),
+        settings_(settings),
+        budget_(settings),
+        choices_(problem, start.options),
+        translator_(problem, choices_, start),
+        bounds_(problem) {
+    result_.plan = start;
+    if (start.found()) {
+      incumbent_ = translator_.draft(start);
+      result_.trace.emplace_back(0.0, start.rating);
+    }
+    Random seeds(settings.seed);
+    workers_.reserve(settings.threads);
+    for (std::int32_t i = 0; i < settings.threads; ++i) {
+      workers_.emplace_back(choices_, seeds.next(), i);
+    }
+  }
+
+  Optimized run() {
+    bound();
+    const double each = static_cast<double>(settings_.moves) / settings_.threads;
+    double quota = std::min(kFirstRound, std::ceil(each / kFewestRounds));
+    for (std::int64_t number = 0; !finished(); ++number) {
+      const Round round = plan_round(number, quota);
+      if (packing_due(number)) {
+        run_packing(round);
+      } else {
+        run_workers(round, [&] {
+          workers_[0].run(round, [this] { return budget_.stopped_or_interrupted(); });
+        });
+      }
+      take_results();
+      quota = std::min(quota * kGrowth, kLongestRound);
+    }
+    result_.certificate = bounds_.checked();
+    return std::move(result_);
+  }
+
+ private:
+  double lower() const { return bounds_.certificate().value; }
+  double upper() const { return result_.plan.rating; }
+
+  bool finished() {
+    const bool settled = result_.plan.found()
+                             ? upper() <= lower() * (1 + kOptimal)
+                             : lower() > bounds_.relaxation().most() * (1 + kOptimal) ||
+                                   (!choices_.complete() && !choices_.partial());
+    // Where a table has nothing to choose there is no move to make.
+    const bool out_of_moves =
+        !choices_.complete() || settings_.moves - result_.moves < settings_.threads;
+    const auto why = budget_.ended(settled, out_of_moves);
+    if (why) result_.stopped_by = *why;
+    return why.has_value();
+  }
+
+  void bound() {
+    bounds_.bound_averages(upper(), kEvaluations,
+                           [this] { return budget_.stopped_or_interrupted(); });
+    narrow();
+  }
+
+  // Leaves the choices that may be part of a better plan.
+  void narrow() {
+    const auto slabs = bounds_.average_slabs();
+    const auto useful = bounds_.relaxation().useful(slabs, upper());
+    const double threshold = std::min(upper(), lower() * (1 + 1e-4));
+    const auto weakest =
+        std::min_element(slabs.begin(), slabs.end(), [&](const Slab& a, const Slab& b) {
+          return bounds_.relaxation().proven(a, threshold) <
+                 bounds_.relaxation().proven(b, threshold);
+        });
+    const auto cheapest = bounds_.relaxation().cheapest(*weakest, threshold);
+    allowed_.assign(problem_.tables(), {});
+    relaxed_.assign(problem_.tables(), -1);
+    for (std::size_t t = 0; t < problem_.tables(); ++t) {
+      auto& allowed = allowed_[t];
+      for (auto c = choices_.first(t); c < choices_.first(t + 1); ++c) {
+        if (useful[choices_[c].option]) allowed.push_back(c);
+      }
+      // Nothing useful: the plan at hand is the best. Something must be left to search with.
+      if (allowed.empty()) allowed.push_back(choices_.first(t));
+      if (cheapest[t] >= 0) relaxed_[t] = choices_.of_option(cheapest[t]);
+      if (relaxed_[t] < 0) relaxed_[t] = allowed[0];
+    }
+  }
+
+  Round plan_round(std::int64_t number, double quota) const {
+    Round round;
+    round.number = number;
+    const std::int64_t left = (settings_.moves - result_.moves) / settings_.threads;
+    round.moves = std::min(static_cast<std::int64_t>(quota), left);
+    const double cost =
+        0.2 + static_cast<double>(problem_.tables() * problem_.ranks()) / kOptionMoveCost;
+    const auto most = static_cast<std::int64_t>(kOptionShare * static_cast<double>(round.moves));
+    round.option_moves = std::min(static_cast<std::int64_t>(quota / cost), most);
+    round.allowed = &allowed_;
+    round.incumbent = &incumbent_;
+    round.relaxed = &relaxed_;
+    aim(round);
+    return round;
+  }
+
+  // Some way from the best plan down to the bound; without a plan, some way up from the bound.
+  void aim(Round& round) const {
+    if (!result_.plan.found()) {
+      static constexpr std::array<double, 5> kFactors = {1.02, 1.1, 1.5, 3, 10};
+      const auto at = static_cast<std::size_t>(round.number) % (kFactors.size() + 1);
+      const double most = bounds_.relaxation().most();
+      round.target =
+          choices_.fixed(at < kFactors.size() ? std::min(lower() * kFactors[at], most) : most);
+      round.step = 0.01;
+      return;
+    }
+    const double part = std::ldexp(1.0, -1 - static_cast<int>(round.number % 5));
+    const double less = std::max((upper() - lower()) * part, upper() * 1e-7);
+    round.target = choices_.fixed(upper() - less);
+    round.step = less / 8 / upper();
+  }
+
+  bool packing_due(std::int64_t number) const {
+    if (packings_ == kPacking.size() || !bounds_.packing_worthwhile()) return false;
+    if (!result_.plan.found() || upper() <= lower() * (1 + kCloseEnough)) return false;
+    const bool late = packings_ == 0 && budget_.seconds() > kPackingTime * settings_.seconds;
+    return late || number >= kPacking[packings_].first;
+  }
+
+  // A better bound instead of a round of the first worker.
+  void run_packing(const Round& round) {
+    const double before = lower();
+    const double deadline = budget_.seconds() + kPackingShare * settings_.seconds;
+    workers_[0].rest();
+    run_workers(round, [&] {
+      bounds_.bound_packing(upper(), kPacking[packings_].second, [&] {
+        return budget_.stopped_or_interrupted() || budget_.seconds() > deadline;
+      });
+    });
+    packings_ = lower() > before ? packings_ + 1 : kPacking.size();
+  }
+
+  // Runs all workers but the first on threads of their own, and `first` on this one. Workers whose
+  // threads can't be started follow on this one: what is found does not depend on threads.
+  void run_workers(const Round& round, const std::function<void()>& first) {
+    std::vector<std::exception_ptr> failed(workers_.size());
+    {
+      std::vector<std::jthread> threads;
+      threads.reserve(workers_.size());
+      std::size_t begun = 1;
+      try {
+        for (; begun < workers_.size(); ++begun) {
+          threads.emplace_back([&, i = begun] {
+            try {
+              workers_[i].run(round, [this] { return budget_.stopped(); });
+            } catch (...) {
+              failed[i] = std::current_exception();
+            }
+          });
+        }
+      } catch (const std::system_error&) {
+        // The system has no more threads.
+      }
+      first();
+      for (; begun < workers_.size(); ++begun) {
+        workers_[begun].run(round, [this] { return budget_.stopped_or_interrupted(); });
+      }
+    }
+    for (const auto& each : failed) {
+      if (each) std::rethrow_exception(each);
+    }
+  }
+
+  // Adds up a round in the order of the workers, so that threads leave no trace.
+  void take_results() {
+    const double before = upper();
+    for (auto& worker : workers_) {
+      result_.moves += worker.moves();
+      if (worker.moves() > 0) ++result_.restarts;
+      if (worker.found().empty()) continue;
+      Plan plan = translator_.plan(worker.found());
+      if (plan.rating >= upper()) continue;
+      result_.plan = std::move(plan);
+      incumbent_ = worker.found();
+      result_.trace.emplace_back(budget_.seconds(), upper());
+    }
+    if (upper() < before * (1 - 1e-3)) {
+      bound();
+    } else if (upper() < before) {
+      narrow();
+    }
+  }
+
+  const Problem& problem_;
+  const OptimizeSettings& settings_;
+  Budget budget_;
+  Choices choices_;
+  Translator translator_;
+  BoundSearch bounds_;
+  std::size_t packings_ = 0;
+  std::vector<Worker> workers_;
+  Allowed allowed_;
+  std::vector<std::int32_t> relaxed_;  // by table: the choice that the bound makes cheapest
+  Draft incumbent_;
+  Optimized result_;
+};
+
+}  // namespace
+
+Optimized optimize(const Problem& problem, const Plan& start, const OptimizeSettings& settings) {
+  return Optimizer(problem, start, settings).run();
+}
+
+}  // namespace fastplan

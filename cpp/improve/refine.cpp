@@ -1,0 +1,145 @@
+#include "improve/refine.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <utility>
+
+#include "improve/anneal.h"
+#include "improve/anneal_random.h"
+#include "improve/choices.h"
+
+namespace fastplan {
+namespace {
+
+// By round: how much the goal counts against limits that are broken on the way, and the heat.
+// Maxima over ranks want it cold, sums over tables hot; nobody knows before.
+constexpr std::array<double, 3> kWeight = {0.3, 1, 0.1};
+constexpr std::array<double, 4> kHot = {0.01, 0.003, 0.03, 0.001};
+constexpr double kCooling = 1.0 / 30;
+constexpr double kFirstRound = 2e4;
+constexpr double kFewestRounds = 12;
+constexpr double kLongestRound = 2e6;
+constexpr double kGrowth = 1.2;
+
+// Every option that can be placed: whatever costs more may serve the goal.
+std::vector<std::int32_t> all_options(const Problem& problem) {
+  std::vector<std::int32_t> all(problem.options.size());
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+class Refiner {
+ public:
+  Refiner(const Problem& problem, const Plan& start, double limit, const Goal& goal,
+          const OptimizeSettings& settings)
+      : settings_(settings),
+        budget_(settings),
+        limit_(limit),
+        choices_(problem, all_options(problem)),
+        translator_(problem, choices_, start),
+        tally_(goal, problem.ranks()),
+        annealer_(choices_, settings.seed) {
+    for (std::size_t t = 0; t < choices_.tables(); ++t) {
+      allowed_.emplace_back(choices_.first(t + 1) - choices_.first(t));
+      std::iota(allowed_[t].begin(), allowed_[t].end(), choices_.first(t));
+      const auto own =
+          std::span(goal.option_amount)
+              .subspan(problem.table_option_begin[t],
+                       problem.table_option_begin[t + 1] - problem.table_option_begin[t]);
+      least_ += *std::min_element(own.begin(), own.end());
+    }
+    result_.plan = start;
+    const Draft draft = translator_.draft(start);
+    if (draft.empty()) {
+      result_.value = result_.value_before = value_of(problem, start);
+      return;
+    }
+    annealer_.watch(tally_);
+    annealer_.start_from(draft);
+    best_ = annealer_.present();
+    result_.value = result_.value_before = best_.goal;
+  }
+
+  Refined run() {
+    // A plan that choices can't tell stays as it is.
+    if (best_.empty()) {
+      result_.stopped_by = Stop::moves;
+      return std::move(result_);
+    }
+    double quota =
+        std::min(kFirstRound, std::max(1.0, static_cast<double>(settings_.moves) / kFewestRounds));
+    for (std::int64_t number = 0; !finished(); ++number) {
+      run_round(number,
+                std::min(static_cast<std::int64_t>(quota), settings_.moves - result_.moves));
+      quota = std::min(quota * kGrowth, kLongestRound);
+    }
+    return std::move(result_);
+  }
+
+ private:
+  // What a plan comes to, whatever its options.
+  std::int64_t value_of(const Problem& problem, const Plan& plan) {
+    tally_.clear();
+    std::size_t next = 0;
+    for (const auto o : plan.options) {
+      const auto& option = problem.options[o];
+      tally_.add_option(o, 1);
+      std::int32_t rank = 0;
+      for (auto r = option.run_begin; r < option.run_end; ++r) {
+        for (std::int64_t i = 0; i < problem.runs[r].count; ++i) {
+          tally_.add_shard(r, option.reach == Reach::uniform ? rank++ : plan.ranks[next++], 1);
+        }
+      }
+    }
+    tally_.commit();
+    return tally_.value();
+  }
+
+  void run_round(std::int64_t number, std::int64_t moves) {
+    const auto target = std::max(choices_.fixed(limit_), best_.cost);
+    const double hot = kHot[number % kHot.size()];
+    const double weight = kWeight[number % kWeight.size()];
+    annealer_.start_from(best_);
+    annealer_.weigh(weight * static_cast<double>(target) / static_cast<double>(result_.value));
+    const Cooling cooling{hot, hot * kCooling, moves, 0};
+    const auto made = annealer_.refine(cooling, target, best_.goal, allowed_,
+                                       [this] { return budget_.stopped_or_interrupted(); });
+    result_.moves += std::max<std::int64_t>(made, 1);
+    Draft found = annealer_.take_best();
+    if (found.empty()) return;
+    Plan plan = translator_.plan(found);
+    // Sums in another order may be above the limit by their last bit.
+    if (plan.rating > limit_) return;
+    result_.plan = std::move(plan);
+    result_.value = found.goal;
+    best_ = std::move(found);
+  }
+
+  bool finished() {
+    const auto why = budget_.ended(result_.value <= least_, result_.moves >= settings_.moves);
+    if (why) result_.stopped_by = *why;
+    return why.has_value();
+  }
+
+  const OptimizeSettings& settings_;
+  Budget budget_;
+  double limit_;
+  Choices choices_;
+  Translator translator_;
+  Tally tally_;
+  Annealer annealer_;
+  Allowed allowed_;
+  std::int64_t least_ = 0;  // no choice of options comes to less
+  Draft best_;
+  Refined result_;
+};
+
+}  // namespace
+
+Refined refine(const Problem& problem, const Plan& start, double limit, const Goal& goal,
+               const OptimizeSettings& settings) {
+  return Refiner(problem, start, limit, goal, settings).run();
+}
+
+}  // namespace fastplan

@@ -1,0 +1,162 @@
+// Estimating a search space, for Python.
+#include <pybind11/stl.h>
+
+#include <optional>
+
+#include "estimate/custom_cost.h"
+#include "estimate/estimate.h"
+#include "python/bindings.h"
+
+using namespace fastplan;
+
+namespace {
+
+void read_clusters(const py::dict& c, EstimateInput& in) {
+  auto& cluster = in.cluster;
+  cluster.world_size = scalar<std::int64_t>(c, "perf_world_size");
+  cluster.local_world_size = scalar<std::int64_t>(c, "perf_local_world_size");
+  cluster.group_size = scalar<std::int64_t>(c, "perf_group_size");
+  cluster.bw_world_all_to_all = scalar<double>(c, "bw_world_all_to_all");
+  cluster.bw_world_reduce_scatter = scalar<double>(c, "bw_world_reduce_scatter");
+  cluster.bw_world_all_gather = scalar<double>(c, "bw_world_all_gather");
+  cluster.bw_world_all_reduce = scalar<double>(c, "bw_world_all_reduce");
+  cluster.bw_group_reduce_scatter = scalar<double>(c, "bw_group_reduce_scatter");
+  cluster.bw_group_all_gather = scalar<double>(c, "bw_group_all_gather");
+  cluster.bw_across_all_to_all = scalar<double>(c, "bw_across_all_to_all");
+  cluster.hbm_to_ddr_bw = scalar<double>(c, "hbm_to_ddr_bw");
+  cluster.bwd_compute_multiplier = scalar<double>(c, "bwd_compute_multiplier");
+  cluster.weighted_bwd_multiplier = scalar<double>(c, "weighted_bwd_multiplier");
+
+  auto& model = in.model;
+  model.inference = scalar<bool>(c, "perf_inference");
+  model.min_dim_table_wise = scalar<bool>(c, "min_dim_table_wise");
+  model.block_penalty_table_wise = scalar<bool>(c, "block_penalty_table_wise");
+  model.block_penalty_other = scalar<bool>(c, "block_penalty_other");
+  model.input_read_in_bytes = scalar<bool>(c, "input_read_in_bytes");
+  model.input_element_size = scalar<double>(c, "input_element_size");
+  model.weighted_kernel_multiplier = scalar<double>(c, "weighted_kernel_multiplier");
+  model.fetches_from_batch_inputs = scalar<bool>(c, "fetches_from_batch_inputs");
+  model.linear_prefetch = scalar<bool>(c, "linear_prefetch");
+  model.prefetch_coefficients = scalar<std::array<double, 3>>(c, "prefetch_coefficients");
+
+  auto& storage = in.storage;
+  storage.world_size = scalar<std::int64_t>(c, "storage_world_size");
+  storage.group_size = scalar<std::int64_t>(c, "storage_group_size");
+  storage.device = enumerator(c, "device_kind", kLastDeviceKind);
+  storage.weights_in_ddr = scalar<bool>(c, "weights_in_ddr");
+  storage.quant_weights_in_ddr = scalar<bool>(c, "quant_weights_in_ddr");
+  storage.pipeline = enumerator(c, "pipeline", kLastPipeline);
+  storage.at_peak_memory = scalar<bool>(c, "at_peak_memory");
+  storage.inference = scalar<bool>(c, "storage_inference");
+
+  in.layout.world_size = scalar<std::int64_t>(c, "layout_world_size");
+  in.layout.group_size = scalar<std::int64_t>(c, "layout_group_size");
+  in.layout.rank_memory = column<std::int64_t>(c, "layout_rank_memory");
+  for (const auto size :
+       {cluster.world_size, cluster.local_world_size, cluster.group_size, storage.world_size,
+        storage.group_size, in.layout.world_size, in.layout.group_size}) {
+    if (size < 1 || size > (1 << 24)) throw py::type_error("a cluster size is not positive");
+  }
+  for (const auto memory : in.layout.rank_memory) {
+    if (memory < 0) throw OutOfRange("negative memory");
+  }
+}
+
+void read_tables(const py::dict& c, EstimateInput& in) {
+  in.table_rows = column<std::int64_t>(c, "table_rows");
+  const auto n = static_cast<std::ptrdiff_t>(in.table_rows.size());
+  in.table_dim = column<std::int64_t>(c, "table_dim", n);
+  in.table_element_size = column<std::int64_t>(c, "table_element_size", n);
+  in.table_bytes = column<std::int64_t>(c, "table_bytes", n);
+  in.table_menu = column<std::int32_t>(c, "table_menu", n);
+  in.table_perf_inputs = column<double>(c, "table_perf_inputs", n);
+  in.table_perf_outputs = column<double>(c, "table_perf_outputs", n);
+  in.table_storage_inputs = column<double>(c, "table_storage_inputs", n);
+  in.table_storage_outputs = column<double>(c, "table_storage_outputs", n);
+  in.table_pooled = column<std::uint8_t>(c, "table_pooled", n);
+  in.table_weighted = column<std::uint8_t>(c, "table_weighted", n);
+  in.table_usage = column<std::uint8_t>(c, "table_usage", n);
+  check_enum(in.table_usage, kLastUsageType, "table_usage");
+  in.table_virtual = column<std::uint8_t>(c, "table_virtual", n);
+  in.table_output_element_size = column<double>(c, "table_output_element_size", n);
+  in.table_fwd_a2a = column<double>(c, "table_fwd_a2a", n);
+  in.table_bwd_a2a = column<double>(c, "table_bwd_a2a", n);
+  in.table_fwd_sr = column<double>(c, "table_fwd_sr", n);
+  in.table_bwd_sr = column<double>(c, "table_bwd_sr", n);
+  in.table_min_partition = column<std::int64_t>(c, "table_min_partition", n);
+  in.table_buckets = column<std::int64_t>(c, "table_buckets", n);
+  in.table_prefetch_passes = column<std::int64_t>(c, "table_prefetch_passes", n);
+  in.table_optimizer_multiplier = column<double>(c, "table_optimizer_multiplier", n);
+  in.table_cache_ratio = column<double>(c, "table_cache_ratio", n);
+  in.table_kv_load_factor = column<double>(c, "table_kv_load_factor", n);
+  in.table_kv_cache_bytes = column<std::int64_t>(c, "table_kv_cache_bytes", n);
+  in.table_expected_lookups = column<double>(c, "table_expected_lookups", n);
+  in.table_miss_rate = column<double>(c, "table_miss_rate", n);
+  for (const auto buckets : in.table_buckets) {
+    if (buckets < 0) throw OutOfRange("negative buckets");
+  }
+}
+
+void read_menus(const py::dict& c, EstimateInput& in) {
+  in.menu_type = column<std::uint8_t>(c, "menu_type");
+  const auto n = static_cast<std::ptrdiff_t>(in.menu_type.size());
+  in.menu_kernel = column<std::uint8_t>(c, "menu_kernel", n);
+  in.menu_bandwidth = column<double>(c, "menu_bandwidth", n);
+  in.menu_coefficients = column<std::int32_t>(c, "menu_coefficients", n);
+  in.menu_begin = column<std::int64_t>(c, "menu_begin");
+  check_enum(in.menu_type, kLastShardingType, "menu_type");
+  check_enum(in.menu_kernel, kLastKernel, "menu_kernel");
+  if (in.menu_begin.empty()) throw py::type_error("`menu_begin` must not be empty");
+  for (std::size_t i = 0; i < in.menu_begin.size(); ++i) {
+    const auto before = i ? in.menu_begin[i - 1] : 0;
+    if (in.menu_begin[i] < before || in.menu_begin[i] > n) {
+      throw py::type_error("`menu_begin` must be offsets into the menus");
+    }
+  }
+  check_index(in.table_menu, in.menu_begin.size() - 1, "table_menu");
+  for (const auto row : py::cast<py::list>(item(c, "coefficients"))) {
+    const auto [fwd, bwd] =
+        py::cast<std::pair<std::array<double, 4>, std::optional<std::array<double, 4>>>>(row);
+    in.coefficients.push_back({fwd, bwd.has_value(), bwd.value_or(std::array<double, 4>{})});
+  }
+  check_index(in.menu_coefficients, in.coefficients.size(), "menu_coefficients");
+}
+
+py::dict estimate_columns(const py::dict& columns) {
+  EstimateInput input;
+  read_clusters(columns, input);
+  read_tables(columns, input);
+  read_menus(columns, input);
+  const auto cost = function_at<CostFunction>(scalar<std::uintptr_t>(columns, "cost_function"));
+  const auto batch = scalar<std::int64_t>(columns, "batch_size");
+  SearchSpace space;
+  {
+    py::gil_scoped_release unlocked;
+    std::optional<Pricer> pricer;
+    if (cost) pricer.emplace(input, cost, batch);
+    space = estimate(input, pricer ? &*pricer : nullptr);
+  }
+  py::dict out;
+  out["table_option_begin"] = array(std::move(space.table_option_begin));
+  out["option_type"] = array(std::move(space.option_type));
+  out["option_kernel"] = array(std::move(space.option_kernel));
+  out["option_key"] = array(std::move(space.option_key));
+  out["option_run_begin"] = array(std::move(space.option_run_begin));
+  out["run_count"] = array(std::move(space.run_count));
+  out["run_rows"] = array(std::move(space.run_rows));
+  out["run_cols"] = array(std::move(space.run_cols));
+  out["run_fwd_compute"] = array(std::move(space.run_fwd_compute));
+  out["run_fwd_comms"] = array(std::move(space.run_fwd_comms));
+  out["run_bwd_compute"] = array(std::move(space.run_bwd_compute));
+  out["run_bwd_comms"] = array(std::move(space.run_bwd_comms));
+  out["run_input_dist_comms"] = array(std::move(space.run_input_dist_comms));
+  out["run_prefetch_compute"] = array(std::move(space.run_prefetch_compute));
+  out["run_hbm"] = array(std::move(space.run_hbm));
+  out["run_ddr"] = array(std::move(space.run_ddr));
+  out["run_ssd"] = array(std::move(space.run_ssd));
+  return out;
+}
+
+}  // namespace
+
+void bind_estimate(py::module_& m) { m.def("estimate", &estimate_columns, py::arg("columns")); }

@@ -1,0 +1,38 @@
+// A lower bound on the rating of a proposal, kept up to date while one table changes after another.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/problem.h"
+
+namespace fastplan {
+
+class Bound {
+ public:
+  explicit Bound(const Problem& problem);
+
+  // Table `t` goes from option `before` (-1: none yet) to `after`.
+  void change(std::int32_t before, std::int32_t after);
+
+  // No placement of the present proposal is rated lower, up to the error of adding doubles.
+  double value() const;
+  const Storage& storage() const { return storage_; }
+
+ private:
+  // Sums go up and down millions of times: fixed point does not drift where doubles would.
+  using Fixed = __int128;
+  Fixed fixed(double x) const;
+  double real(Fixed x) const;
+
+  const Problem& problem_;
+  int shift_ = 0;
+  Fixed all_ = 0;      // cost of all shards
+  Fixed uniform_ = 0;  // least cost any rank has from uniform options
+  Storage storage_;
+  std::vector<Fixed> option_all_, option_uniform_;
+  std::vector<double> largest_;  // tournament over tables: largest shard that is not uniform
+  std::size_t leaves_ = 1;
+};
+
+}  // namespace fastplan

@@ -1,0 +1,114 @@
+// The parts of the partitioner that look at a finished placement.
+#include <algorithm>
+
+#include "core/exact.h"
+#include "search/partition.h"
+
+namespace fastplan {
+namespace {
+
+// Two orders of adding the same costs differ by far less than this.
+constexpr double kOrderMargin = 1e-9;
+
+}  // namespace
+
+// The sums must be taken in plan order to agree to the bit, but only ranks that may be the
+// largest need one.
+double Partitioner::rate(std::span<const std::int32_t> options) const {
+  const auto loads = devices_.loads();
+  const double near = *std::max_element(loads.begin(), loads.end()) * (1 - kOrderMargin);
+  constexpr std::int32_t kNone = -1;
+  bool same = true;
+  for (const std::int32_t o : options) {
+    const auto& option = problem_.options[o];
+    same = same && (option.reach != Reach::uniform || option.same_perf);
+  }
+  slot_.assign(loads.size(), kNone);
+  if (same) {
+    // Ranks that hold uniform shards only all have one and the same sum: slot 0.
+    for (const std::int32_t rank : ranks_) slot_[rank] = 0;
+  }
+  std::int32_t slots = same ? 1 : 0;
+  for (std::size_t rank = 0; rank < loads.size(); ++rank) {
+    const bool alike = same && slot_[rank] == kNone;
+    if (alike) {
+      slot_[rank] = 0;
+    } else {
+      slot_[rank] = loads[rank] >= near ? slots++ : kNone;
+    }
+  }
+  sums_.assign(slots, 0.0);
+  for (std::size_t p = 0; p < options.size(); ++p) {
+    const auto& option = problem_.options[options[p]];
+    std::int64_t shard = shard_begin_[p];
+    if (option.reach == Reach::uniform && same) {
+      const double total = problem_.runs[option.run_begin].total;
+      for (double& sum : sums_) sum += total;
+      continue;
+    }
+    std::int64_t uniform_rank = 0;
+    for (auto r = option.run_begin; r < option.run_end; ++r) {
+      const Run& run = problem_.runs[r];
+      for (std::int64_t i = 0; i < run.count; ++i) {
+        const std::int64_t rank = option.reach == Reach::uniform ? uniform_rank++ : ranks_[shard++];
+        if (slot_[rank] != kNone) sums_[slot_[rank]] += run.total;
+      }
+    }
+  }
+  return *std::max_element(sums_.begin(), sums_.end());
+}
+
+std::int64_t Partitioner::largest_hbm(std::span<const std::int32_t> options, std::int64_t& total,
+                                      std::int64_t& largest_shard) const {
+  std::vector<std::int64_t> used(problem_.ranks(), 0);
+  total = 0;
+  largest_shard = 0;
+  for (std::size_t p = 0; p < options.size(); ++p) {
+    const auto& option = problem_.options[options[p]];
+    std::int64_t shard = shard_begin_[p];
+    std::int64_t uniform_rank = 0;
+    for (auto r = option.run_begin; r < option.run_end; ++r) {
+      const Run& run = problem_.runs[r];
+      largest_shard = std::max(largest_shard, run.storage.hbm);
+      for (std::int64_t i = 0; i < run.count; ++i) {
+        const std::int64_t rank = option.reach == Reach::uniform ? uniform_rank++ : ranks_[shard++];
+        used[rank] += run.storage.hbm;
+        total += run.storage.hbm;
+      }
+    }
+  }
+  return *std::max_element(used.begin(), used.end());
+}
+
+// Searches for the least hbm per rank whose greedy plan costs little more than the first one.
+Outcome Partitioner::memory_balanced(std::span<const std::int32_t> options) {
+  if (greedy(options, 0, kNoLimit) != Outcome::placed) return Outcome::failed;
+  const double original = rate(options);
+  std::vector<std::int32_t> best = ranks_;
+  rating_ = original;
+
+  std::int64_t total = 0;
+  std::int64_t largest_shard = 0;
+  std::int64_t high = largest_hbm(options, total, largest_shard);
+  const auto average =
+      static_cast<std::int64_t>(static_cast<double>(total) / static_cast<double>(problem_.ranks()));
+  std::int64_t low = std::max(average, largest_shard);
+  constexpr std::int64_t kCloseEnough = 10 * 1024 * 1024;
+  for (std::int64_t n = 0; n < settings_.max_search_count && low + kCloseEnough < high; ++n) {
+    const std::int64_t middle = (high + low) / 2;
+    bool accepted = false;
+    if (greedy(options, middle, kNoLimit) == Outcome::placed) {
+      const double rating = rate(options);
+      if (!(rating > original * (1 + settings_.tolerance))) {
+        accepted = true;
+        best = ranks_;
+        rating_ = rating;
+      }
+    }
+    (accepted ? high : low) = middle;
+  }
+  ranks_ = best;
+  return Outcome::placed;
+}
+
+}  // namespace fastplan

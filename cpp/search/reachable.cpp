@@ -1,0 +1,76 @@
+#include "search/reachable.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <vector>
+
+namespace fastplan {
+namespace {
+
+// Proposals that are placed of one proposer: to double up to a million takes twenty.
+constexpr int kProbes = 32;
+// Greedy ones begin with the fastest options, so their first plan is a good one.
+constexpr ProposerKind kKinds[] = {ProposerKind::greedy, ProposerKind::uniform, ProposerKind::grid};
+
+class Probe {
+ public:
+  Probe(const Problem& problem, const SearchSettings& settings)
+      : partitioner_(problem, settings.partitioner), options_(problem.tables()) {
+    if (settings.objective) objective_.emplace(problem, settings.objective);
+  }
+
+  // The rating of a proposal, if it fits.
+  std::optional<double> rate(const Sequence& sequence, std::int64_t index) {
+    sequence.at(index, options_);
+    if (partitioner_.place(options_, Partitioner::kNoLimit) != Outcome::placed) return std::nullopt;
+    return objective_ ? objective_->rate(options_, partitioner_.ranks()) : partitioner_.rating();
+  }
+
+ private:
+  Partitioner partitioner_;
+  std::optional<Objective> objective_;
+  std::vector<std::int32_t> options_;
+};
+
+// Greedy proposals need less and less memory and cost more and more, so the first that fits is
+// about the best. Strides double until one fits, then bisection goes back.
+double first_that_fits(Probe& probe, const Sequence& sequence, const Interrupt& interrupted) {
+  double best = std::numeric_limits<double>::infinity();
+  std::int64_t begin = 0, end = sequence.size(), stride = 1;
+  bool found = false;
+  for (int i = 0; i < kProbes && begin < end; ++i) {
+    if (interrupted()) throw Interrupted();
+    const std::int64_t at =
+        found ? begin + (end - begin) / 2 : std::min(begin + stride - 1, end - 1);
+    if (const auto rating = probe.rate(sequence, at)) {
+      best = std::min(best, *rating);
+      found = true;
+      end = at;
+    } else {
+      begin = at + 1;
+      stride *= 2;
+    }
+  }
+  return best;
+}
+
+}  // namespace
+
+double reachable_rating(const Problem& problem, const SearchSettings& settings) {
+  Probe probe(problem, settings);
+  double best = std::numeric_limits<double>::infinity();
+  for (const auto kind : kKinds) {
+    for (const auto& proposer : settings.proposers) {
+      // One that listens to ratings may end before it gets that far.
+      if (proposer.kind != kind || proposer.threshold || proposer.exhausted) continue;
+      const auto sequence = make_sequence(problem, proposer, settings.interrupted);
+      best = std::min(best, first_that_fits(probe, *sequence, settings.interrupted));
+    }
+    if (std::isfinite(best)) break;
+  }
+  return best;
+}
+
+}  // namespace fastplan

@@ -1,0 +1,263 @@
+#include "search/search.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <optional>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "search/proposal_bound.h"
+#include "search/tracker.h"
+
+namespace fastplan {
+namespace {
+
+// Ratings and bounds are sums of the same doubles in other orders; they differ by less than this.
+constexpr double kMargin = 1 + 1e-9;
+constexpr std::int64_t kPollEvery = 64;  // proposals that are placed
+
+using Clock = std::chrono::steady_clock;
+
+using Sequences = std::vector<std::unique_ptr<Sequence>>;
+
+Sequences make_sequences(const Problem& problem, const SearchSettings& settings) {
+  Sequences sequences;
+  for (const auto& proposer : settings.proposers) {
+    sequences.push_back(make_sequence(problem, proposer, settings.interrupted));
+  }
+  return sequences;
+}
+
+// A proposal is referred to by proposer and index until its options are needed.
+struct Reference {
+  std::int32_t proposer = 0;
+  std::int64_t index = 0;
+};
+
+Chosen choose(const Problem& problem, const Sequences& sequences, const Reference& reference) {
+  Chosen chosen;
+  chosen.options.resize(problem.tables());
+  chosen.proposer = reference.proposer;
+  sequences[reference.proposer]->at(reference.index, chosen.options);
+  return chosen;
+}
+
+// What TorchRec's error message tells of proposals that failed.
+struct Failures {
+  Storage lowest{std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::max(),
+                 std::numeric_limits<std::int64_t>::max()};
+  Reference lowest_at, last_at;
+  bool any = false;
+
+  void note(const Storage& storage, const Reference& reference) {
+    if (storage < lowest) {
+      lowest = storage;
+      lowest_at = reference;
+    }
+    last_at = reference;
+    any = true;
+  }
+};
+
+void report_failures(const Problem& problem, const Sequences& sequences, const Failures& failures,
+                     SearchResult& result) {
+  if (!failures.any) return;
+  result.lowest = choose(problem, sequences, failures.lowest_at);
+  result.last = choose(problem, sequences, failures.last_at);
+}
+
+struct Candidate {
+  double bound = 0;
+  Reference reference;
+};
+
+// All distinct proposals that total storage and bound leave in the race, best bound first.
+std::vector<Candidate> list_candidates(const Problem& problem, const Sequences& sequences,
+                                       const Interrupt& interrupted, Failures& failures,
+                                       SearchResult& result) {
+  std::vector<Candidate> candidates;
+  std::unordered_set<ProposalKey, ProposalKeyHash> seen;
+  Tracker<Bound> tracker(problem);
+  Poll poll(interrupted);
+  for (std::size_t s = 0; s < sequences.size(); ++s) {
+    auto& report = result.reports[s];
+    sequences[s]->walk([&](std::int64_t index, auto changed, auto options) {
+      poll.after(static_cast<std::int64_t>(options.size()));
+      tracker.follow(*sequences[s], changed, options);
+      if (!seen.insert(tracker.key()).second) {
+        ++report.repeats;
+        return true;
+      }
+      ++report.proposals;
+      const Reference reference{static_cast<std::int32_t>(s), index};
+      failures.note(tracker.state().storage(), reference);
+      if (tracker.state().storage().fits_in(problem.capacity_sum)) {
+        candidates.push_back({tracker.state().value(), reference});
+      }
+      return true;
+    });
+  }
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.bound < b.bound; });
+  return candidates;
+}
+
+bool earlier(const Reference& a, const Reference& b) {
+  return a.proposer != b.proposer ? a.proposer < b.proposer : a.index < b.index;
+}
+
+// Best bound first, until no proposal left can be as good as the best plan. Among equal ratings
+// the proposal that TorchRec sees first wins.
+SearchResult pruned(const Problem& problem, const SearchSettings& settings) {
+  SearchResult result;
+  const Sequences sequences = make_sequences(problem, settings);
+  result.reports.resize(sequences.size());
+  Failures failures;
+  const auto candidates =
+      list_candidates(problem, sequences, settings.interrupted, failures, result);
+
+  Partitioner partitioner(problem, settings.partitioner);
+  std::vector<std::int32_t> options(problem.tables());
+  double best = kWorstRating;
+  Reference best_at;
+  for (const auto& candidate : candidates) {
+    const double limit = best * kMargin;
+    if (candidate.bound > limit) break;
+    if (result.evaluated++ % kPollEvery == 0 && settings.interrupted()) throw Interrupted{};
+    sequences[candidate.reference.proposer]->at(candidate.reference.index, options);
+    if (partitioner.place(options, limit) != Outcome::placed) continue;
+    const double rating = partitioner.rating();
+    const bool tied = result.found && rating == best;
+    if (rating < best || (tied && earlier(candidate.reference, best_at))) {
+      best = rating;
+      best_at = candidate.reference;
+      result.ranks.assign(partitioner.ranks().begin(), partitioner.ranks().end());
+      result.found = true;
+    }
+  }
+  if (result.found) {
+    result.rating = best;
+    result.best = choose(problem, sequences, best_at);
+  } else {
+    report_failures(problem, sequences, failures, result);
+  }
+  return result;
+}
+
+// TorchRec's loop as it stands: every proposal in order, each distinct one placed once.
+class Exhaustive {
+ public:
+  Exhaustive(const Problem& problem, const SearchSettings& settings)
+      : problem_(problem),
+        settings_(settings),
+        sequences_(make_sequences(problem, settings)),
+        partitioner_(problem, settings.partitioner),
+        tracker_(problem) {
+    result_.reports.resize(sequences_.size());
+    if (settings.objective) objective_.emplace(problem, settings.objective);
+  }
+
+  SearchResult run() {
+    for (std::size_t s = 0; s < sequences_.size(); ++s) {
+      auto& report = result_.reports[s];
+      report.best_rating = std::numeric_limits<double>::quiet_NaN();
+      report.state_best_rating = settings_.proposers[s].best_rating;
+      report.state_inferior = settings_.proposers[s].inferior;
+      sequences_[s]->walk([&](std::int64_t index, auto changed, auto options) {
+        return visit({static_cast<std::int32_t>(s), index}, changed, options);
+      });
+    }
+    if (best_ < kWorstRating) {
+      result_.found = true;
+      result_.rating = best_;
+      result_.best = choose(problem_, sequences_, best_at_);
+    } else {
+      report_failures(problem_, sequences_, failures_, result_);
+    }
+    return std::move(result_);
+  }
+
+ private:
+  // NaN stands for a proposal that could not be placed.
+  static constexpr double kFailed = std::numeric_limits<double>::quiet_NaN();
+
+  bool visit(const Reference& reference, std::span<const std::int32_t> changed,
+             std::span<const std::int32_t> options) {
+    auto& report = result_.reports[reference.proposer];
+    if (timed_out()) {
+      report.timed_out = true;
+      return false;
+    }
+    if (polls_++ % kPollEvery == 0 && settings_.interrupted()) throw Interrupted{};
+    tracker_.follow(*sequences_[reference.proposer], changed, options);
+    auto [entry, fresh] = ratings_.try_emplace(tracker_.key(), kFailed);
+    if (fresh) {
+      ++report.proposals;
+      entry->second = evaluate(reference, options, report);
+    } else {
+      ++report.repeats;
+    }
+    return feedback(settings_.proposers[reference.proposer], report, entry->second);
+  }
+
+  double evaluate(const Reference& reference, std::span<const std::int32_t> options,
+                  ProposerReport& report) {
+    ++result_.evaluated;
+    if (partitioner_.place(options, Partitioner::kNoLimit) != Outcome::placed) {
+      failures_.note(tracker_.state().storage(), reference);
+      return kFailed;
+    }
+    ++report.plans;
+    const double rating =
+        objective_ ? objective_->rate(options, partitioner_.ranks()) : partitioner_.rating();
+    if (!(report.best_rating <= rating)) report.best_rating = rating;
+    if (rating < best_) {
+      best_ = rating;
+      best_at_ = reference;
+      result_.ranks.assign(partitioner_.ranks().begin(), partitioner_.ranks().end());
+    }
+    return rating;
+  }
+
+  // A greedy proposer with a threshold stops after that many ratings without a better one.
+  static bool feedback(const ProposerSettings& proposer, ProposerReport& report, double rating) {
+    const bool rated = rating == rating && rating != 0;
+    if (proposer.kind != ProposerKind::greedy || !proposer.threshold || !rated) return true;
+    ++report.state_inferior;
+    if (rating < report.state_best_rating) {
+      report.state_best_rating = rating;
+      report.state_inferior = 0;
+    }
+    return report.state_inferior <= proposer.threshold;
+  }
+
+  bool timed_out() const {
+    if (settings_.timeout_seconds <= 0) return false;
+    const std::chrono::duration<double> elapsed = Clock::now() - start_;
+    return elapsed.count() > settings_.timeout_seconds;
+  }
+
+  const Problem& problem_;
+  const SearchSettings& settings_;
+  Sequences sequences_;
+  Partitioner partitioner_;
+  std::optional<Objective> objective_;
+  Tracker<Bound> tracker_;
+  Clock::time_point start_ = Clock::now();
+  std::unordered_map<ProposalKey, double, ProposalKeyHash> ratings_;
+  Failures failures_;
+  double best_ = kWorstRating;
+  Reference best_at_;
+  std::int64_t polls_ = 0;
+  SearchResult result_;
+};
+
+}  // namespace
+
+SearchResult search(const Problem& problem, const SearchSettings& settings) {
+  if (settings.exhaustive) return Exhaustive(problem, settings).run();
+  return pruned(problem, settings);
+}
+
+}  // namespace fastplan
