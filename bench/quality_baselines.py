@@ -45,7 +45,7 @@ def greedy_rating(problem: Problem, tables: Sequence[Table], weight: Weight) -> 
         ranks.append(rank)
     plan = np.array(options, np.int32), np.array(ranks, np.int32)
     assert verify_plan(problem, *plan, math.nan) == ""
-    return _native.rate(problem.columns(), {"options": plan[0], "ranks": plan[1]})
+    return _native.rate(problem.handle, {"options": plan[0], "ranks": plan[1]})
 
 
 def _table_wise(problem: Problem, table: int) -> int | None:

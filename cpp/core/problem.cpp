@@ -112,6 +112,28 @@ void summarise(Option& option, std::span<const Run> runs, bool compensated) {
   option.perf_score = compensated ? score.value() : option.perf_sum;
 }
 
+void read_options(const Columns& c, Problem& problem) {
+  problem.options.resize(c.option_type.size());
+  for (std::size_t t = 0; t + 1 < c.table_option_begin.size(); ++t) {
+    for (auto o = c.table_option_begin[t]; o < c.table_option_begin[t + 1]; ++o) {
+      auto& option = problem.options[o];
+      option.table = static_cast<std::int32_t>(t);
+      if (c.option_type[o] > static_cast<std::uint8_t>(kLastShardingType)) {
+        wrong("option_type", "name a sharding type");
+      }
+      option.type = static_cast<ShardingType>(c.option_type[o]);
+      option.kernel = static_cast<Kernel>(c.option_kernel[o]);
+      option.reach = reach_of(option.type);
+      option.key = c.option_key[o];
+      option.run_begin = c.option_run_begin[o];
+      option.run_end = c.option_run_begin[o + 1];
+      const auto runs = std::span<const Run>(problem.runs);
+      summarise(option, runs.subspan(option.run_begin, option.run_end - option.run_begin),
+                c.compensated_sum);
+    }
+  }
+}
+
 void check_sums(const Problem& problem) {
   __int128 hbm = 0, ddr = 0, ssd = 0;
   double perf = 0;
@@ -183,27 +205,10 @@ Problem Problem::from(const Columns& c) {
 
   problem.runs.reserve(c.run_count.size());
   for (std::size_t i = 0; i < c.run_count.size(); ++i) problem.runs.push_back(read_run(c, i));
+  problem.run_rows.assign(c.run_rows.begin(), c.run_rows.end());
+  problem.run_cols.assign(c.run_cols.begin(), c.run_cols.end());
 
-  problem.options.resize(c.option_type.size());
-  for (std::size_t t = 0; t + 1 < c.table_option_begin.size(); ++t) {
-    for (auto o = c.table_option_begin[t]; o < c.table_option_begin[t + 1]; ++o) {
-      auto& option = problem.options[o];
-      option.table = static_cast<std::int32_t>(t);
-      if (c.option_type[o] > static_cast<std::uint8_t>(kLastShardingType)) {
-        wrong("option_type", "name a sharding type");
-      }
-      option.type = static_cast<ShardingType>(c.option_type[o]);
-      option.kernel = static_cast<Kernel>(c.option_kernel[o]);
-      option.reach = reach_of(option.type);
-      option.key = c.option_key[o];
-      option.run_begin = c.option_run_begin[o];
-      option.run_end = c.option_run_begin[o + 1];
-      summarise(
-          option,
-          std::span(problem.runs).subspan(option.run_begin, option.run_end - option.run_begin),
-          c.compensated_sum);
-    }
-  }
+  read_options(c, problem);
 
   check_capacity(c.rank_hbm, "rank_hbm");
   check_capacity(c.rank_ddr, "rank_ddr");

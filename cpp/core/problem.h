@@ -29,7 +29,7 @@ struct Columns {
   std::span<const std::uint8_t> option_type, option_kernel;
   std::span<const std::uint64_t> option_key;  // equal for options that TorchRec takes for equal
   std::span<const std::int64_t> option_run_begin;
-  std::span<const std::int64_t> run_count;
+  std::span<const std::int64_t> run_count, run_rows, run_cols;
   std::span<const double> run_fwd_compute, run_fwd_comms, run_bwd_compute, run_bwd_comms;
   std::span<const double> run_input_dist_comms, run_prefetch_compute;
   std::span<const std::int64_t> run_hbm, run_ddr, run_ssd;
@@ -65,8 +65,12 @@ struct Option {
   double perf_score = 0;  // the same by Python's sum(), which compensates from 3.12 on
 };
 
+// Everything a search reads, copied and checked once. Nothing changes it afterwards, so any number
+// of threads may read one problem at a time.
 struct Problem {
   std::vector<Run> runs;
+  // Sizes of a run's shards, apart from Run: only moved bytes are counted with them.
+  std::vector<std::int64_t> run_rows, run_cols;
   std::vector<Option> options;
   std::vector<std::int64_t> table_option_begin;
   std::vector<std::int32_t> table_module, table_group;

@@ -21,7 +21,6 @@ struct HeldColumns {
   std::span<const std::uint8_t> table_held_type, table_held_kernel;  // 255: a new table
   std::span<const std::int64_t> table_rows, table_dim, table_element_size;
   std::span<const double> table_state;  // optimizer state, relative to the weights
-  std::span<const std::int64_t> run_rows, run_cols;
 };
 
 class TableCells;

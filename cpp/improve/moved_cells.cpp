@@ -81,9 +81,7 @@ TableCells::TableCells(const HeldColumns& held, std::int32_t table)
       rows_(held.table_rows[table]),
       dim_(held.table_dim[table]),
       element_size_(held.table_element_size[table]),
-      state_(held.table_state[table]),
-      run_rows_(held.run_rows),
-      run_cols_(held.run_cols) {
+      state_(held.table_state[table]) {
   const auto shards = held.table_held_begin[table + 1] - held.table_held_begin[table];
   held_.reserve(shards);
   rank_.reserve(shards);
@@ -116,7 +114,7 @@ std::vector<Rectangle> TableCells::cut(const Problem& problem, const Option& opt
   if (option.type == ShardingType::column_wise || option.type == ShardingType::table_column_wise) {
     per_column = 1;
   } else if (option.type == ShardingType::grid_shard) {
-    const auto columns = dim_ / std::max<std::int64_t>(run_cols_[option.run_begin], 1);
+    const auto columns = dim_ / std::max<std::int64_t>(problem.run_cols[option.run_begin], 1);
     per_column = std::max<std::int64_t>(per_column / std::max<std::int64_t>(columns, 1), 1);
   }
   std::vector<Rectangle> shards;
@@ -126,9 +124,10 @@ std::vector<Rectangle> TableCells::cut(const Problem& problem, const Option& opt
     for (std::int64_t i = 0; i < problem.runs[run].count; ++i) {
       const auto number = static_cast<std::int64_t>(shards.size());
       if (number % per_column == 0) row = 0;
-      const auto column = checked_sum(__int128{number / per_column} * run_cols_[run], kBorders);
-      shards.push_back({row, column, run_rows_[run], run_cols_[run]});
-      row = checked_sum(__int128{row} + run_rows_[run], kBorders);
+      const auto column =
+          checked_sum(__int128{number / per_column} * problem.run_cols[run], kBorders);
+      shards.push_back({row, column, problem.run_rows[run], problem.run_cols[run]});
+      row = checked_sum(__int128{row} + problem.run_rows[run], kBorders);
     }
   }
   return shards;

@@ -48,7 +48,6 @@ class TableCells {
   bool copies_;
   std::int64_t rows_, dim_, element_size_;
   double state_;
-  std::span<const std::int64_t> run_rows_, run_cols_;
 };
 
 }  // namespace fastplan

@@ -68,7 +68,7 @@ def lower_bound(
     and grids. NoBound when it turns out that there is no plan. Raises OutOfRange like solve().
     """
     settings = {"upper": upper, "evaluations": evaluations, "knapsacks": knapsacks}
-    found = _native.lower_bound(problem.columns(), settings)
+    found = _native.lower_bound(problem.handle, settings)
     if found["value"] > found["most"] * (1 + 1e-6):
         return NoBound("there is no plan: the tables' options need more memory than the ranks have")
     return read_certificate(found)

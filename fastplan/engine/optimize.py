@@ -142,7 +142,7 @@ def optimize(
     options, ranks = ruled.unruled(found.options, found.ranks)
     rating = math.inf
     if found.found:
-        rating = _native.rate(problem.columns(), {"options": options, "ranks": ranks})
+        rating = _native.rate(problem.handle, {"options": options, "ranks": ranks})
     return replace(
         found,
         options=options,
@@ -177,9 +177,7 @@ def _improve(
     """The plan with the best rating found."""
     spent = time.perf_counter() - began
     share = 1.0 if settings.objectives.minimize == "rating" else _RATING_SHARE
-    result = _native.optimize(
-        problem.columns(), _limits(settings, spent, share), _plan(starts.best)
-    )
+    result = _native.optimize(problem.handle, _limits(settings, spent, share), _plan(starts.best))
     certificate = read_certificate(result["certificate"])
     return Optimized(
         found=result["found"],
@@ -215,7 +213,7 @@ def _refine(
     limit = found.rating * (1 + objectives.within)
     left = replace(settings, move_budget=_moves_left(settings, found.moves))
     limits = _limits(left, time.perf_counter() - began)
-    result = _native.refine(problem.columns(), limits, _plan(found), limit, own.columns())
+    result = _native.refine(problem.handle, limits, _plan(found), limit, own.columns())
     return replace(
         found,
         rating=result["rating"],

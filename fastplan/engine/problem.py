@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, fields
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastplan.model.request import Cluster
+
+if TYPE_CHECKING:
+    from fastplan.core import _native
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -51,15 +55,34 @@ class SearchSpace:
 SPACE_COLUMNS = tuple(f.name for f in fields(SearchSpace))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Problem:
-    """A search space and the cluster it is to be placed on."""
+    """A search space and the cluster it is to be placed on. Neither may change afterwards."""
 
     space: SearchSpace
     cluster: Cluster
 
+    @cached_property
+    def handle(self) -> _native.Problem:
+        """The native problem, which every native function takes.
+
+        It is built and checked when it is first asked for, and kept. It is a copy of the columns
+        that never changes: threads may share it.
+
+        Raises:
+            OutOfRange: Exact arithmetic would need more than the core has.
+        """
+        # Plan files and reports read problems where no native core is needed.
+        from fastplan.core import _native
+
+        return _native.Problem(self.columns())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A handle is part of one process: a copy builds its own.
+        return Problem, (self.space, self.cluster)
+
     def columns(self) -> dict[str, Any]:
-        """The named columns that the native core reads."""
+        """The named columns that the handle is built from."""
         columns: dict[str, Any] = {name: getattr(self.space, name) for name in SPACE_COLUMNS}
         columns["rank_hbm"] = np.array(self.cluster.rank_hbm, np.int64)
         columns["rank_ddr"] = np.array(self.cluster.rank_ddr, np.int64)

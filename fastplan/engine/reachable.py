@@ -35,4 +35,4 @@ def reachable_rating(problem: Problem, search: Search) -> float:
     if search.timeout_seconds > 0:
         return math.inf  # the search may have ended before
     with explained(search.objective):
-        return _native.reachable_rating(problem.columns(), search_settings(search))
+        return _native.reachable_rating(problem.handle, search_settings(search))

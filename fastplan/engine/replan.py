@@ -129,7 +129,7 @@ def best_ratings(
 def moved_bytes(problem: Problem, held: Held, options: Options, ranks: Options) -> int:
     """The bytes that ranks must fetch for a plan of the problem."""
     plan = {"options": options, "ranks": ranks}
-    return _native.moved_bytes(problem.columns(), held.columns(), plan)
+    return _native.moved_bytes(problem.handle, held.columns(), plan)
 
 
 def _replan(
@@ -143,7 +143,7 @@ def _replan(
     limits = {"moves": settings.move_budget, "seed": settings.seed, "seconds": seconds}
     options, ranks = reached or (np.empty(0, np.int32), np.empty(0, np.int32))
     start = {"reached_options": options, "reached_ranks": ranks}
-    result = _native.replan(problem.columns(), held.columns(), limits | goal | start)
+    result = _native.replan(problem.handle, held.columns(), limits | goal | start)
     return Replanned(
         points=tuple(Point(**point) for point in result["points"]),
         start=Point(**result["start"]),

@@ -158,7 +158,7 @@ def solve(problem: Problem, search: Search, *, exhaustive: bool = False) -> Solu
     """
     exhaustive = exhaustive or search.must_be_exhaustive
     with explained(search.objective):
-        result = _native.solve(problem.columns(), search_settings(search, exhaustive))
+        result = _native.solve(problem.handle, search_settings(search, exhaustive))
     return Solution(
         found=result["found"],
         rating=result["rating"],
@@ -179,13 +179,13 @@ def count_plans(problem: Problem, search: Search) -> tuple[int, ...]:
     Most are settled by their sums and largest shards; only the others are placed. Not for
     searches that must be exhaustive: those stop where ratings or the clock tell them to.
     """
-    plans, _ = _native.count_plans(problem.columns(), search_settings(search), _ALL_PLACEMENTS)
+    plans, _ = _native.count_plans(problem.handle, search_settings(search), _ALL_PLACEMENTS)
     return tuple(plans)
 
 
 def count_some_plans(problem: Problem, search: Search, placements: int) -> PlanCount:
     """The same in bounded time: places proposals if so many are enough, and none otherwise."""
-    plans, undecided = _native.count_plans(problem.columns(), search_settings(search), placements)
+    plans, undecided = _native.count_plans(problem.handle, search_settings(search), placements)
     return PlanCount(sum(plans), undecided)
 
 
@@ -220,7 +220,7 @@ def _proposer(proposer: Proposer) -> dict[str, Any]:
 
 def propose(problem: Problem, proposer: Proposer, begin: int, end: int) -> dict[str, Any]:
     """Rows [begin, end) of a proposer's proposals, their number, and the tables' plan order."""
-    return _native.propose(problem.columns(), _proposer(proposer), begin, end)
+    return _native.propose(problem.handle, _proposer(proposer), begin, end)
 
 
 def placer(
@@ -237,8 +237,7 @@ class Placer:
         self, problem: Problem, partitioner: Partitioner, objective: ObjectiveFunction | None
     ) -> None:
         self._objective = objective
-        columns = problem.columns()
-        self._placer = _native.Placer(columns, asdict(partitioner), _address(objective))
+        self._placer = _native.Placer(problem.handle, asdict(partitioner), _address(objective))
 
     def place(self, options: list[int]) -> tuple[list[int], float] | None:
         """Ranks and rating; None when some shard fits nowhere."""
@@ -260,4 +259,4 @@ def verify_plan(
 ) -> str:
     """The same of a plan from elsewhere. A rating of NaN is not checked."""
     with explained(objective):
-        return _native.verify(problem.columns(), options, ranks, rating, _address(objective))
+        return _native.verify(problem.handle, options, ranks, rating, _address(objective))

@@ -23,12 +23,12 @@ def row_wise(problem):
 def test_amounts_of_a_goal(name, minimize, value):
     problem = small_problem()
     goal = goal_of(problem.space, minimize).columns()
-    _native.refine(problem.columns(), LIMITS, row_wise(problem), 1e6, goal)
+    _native.refine(problem.handle, LIMITS, row_wise(problem), 1e6, goal)
     if not len(goal[name]):
         return
     goal[name] = np.full_like(goal[name], value)
     with pytest.raises(OutOfRange, match="amounts"):
-        _native.refine(problem.columns(), LIMITS, row_wise(problem), 1e6, goal)
+        _native.refine(problem.handle, LIMITS, row_wise(problem), 1e6, goal)
 
 
 def kept_whole(problem, kind="table_wise"):
@@ -54,8 +54,8 @@ def kept_whole(problem, kind="table_wise"):
 def refused(problem, columns, before):
     """Both who asks for a plan and who asks for its bytes are refused."""
     for take in (
-        lambda: _native.moved_bytes(columns, before, row_wise(problem)),
-        lambda: _native.replan(columns, before, REPLAN),
+        lambda: _native.moved_bytes(_native.Problem(columns), before, row_wise(problem)),
+        lambda: _native.replan(_native.Problem(columns), before, REPLAN),
     ):
         with pytest.raises((OutOfRange, TypeError)):
             take()
@@ -66,7 +66,7 @@ def refused(problem, columns, before):
 def test_shards_of_options(name, value):
     problem = small_problem()
     columns, before = problem.columns(), kept_whole(problem)
-    assert _native.moved_bytes(columns, before, row_wise(problem)) > 0
+    assert _native.moved_bytes(_native.Problem(columns), before, row_wise(problem)) > 0
     columns[name] = np.full_like(columns[name], value)
     refused(problem, columns, before)
 
@@ -106,4 +106,6 @@ def test_bytes_that_only_the_number_of_ranks_makes_too_large():
     columns["run_count"] = columns["run_count"].copy()
     columns["run_count"][problem.space.option_run_begin[copies]] = ranks
     with pytest.raises(OutOfRange, match="bytes"):
-        _native.moved_bytes(columns, before, {"options": copies, "ranks": nothing()})
+        _native.moved_bytes(
+            _native.Problem(columns), before, {"options": copies, "ranks": nothing()}
+        )

@@ -133,7 +133,7 @@ def test_no_plan_is_claimed_only_where_there_is_none():
     nothing = {"options": np.zeros(0, np.int32), "ranks": np.zeros(0, np.int32)}
     limits = {"seconds": math.inf, "moves": 1000, "seed": 0, "threads": 1}
     problem = grid_tower(("grid_shard",), ("row_wise",))
-    result = _native.optimize(problem.columns(), limits, nothing)
+    result = _native.optimize(problem.handle, limits, nothing)
     assert not result["found"]
     assert STOPS[result["stopped_by"]] == "moves"
 
@@ -299,7 +299,7 @@ def test_a_start_that_points_outside_is_refused(options, ranks, name):
     }
     settings = {"seconds": 1.0, "moves": 100, "seed": 0, "threads": 1}
     with pytest.raises(TypeError, match=name):
-        _native.optimize(problem.columns(), settings, start)
+        _native.optimize(problem.handle, settings, start)
 
 
 # Without the signal this would take minutes. It comes from a thread of the process itself, which

@@ -216,7 +216,7 @@ def test_a_plan_with_a_grid_in_a_tower_is_no_start(own):
     problem = grid_tower(own, ("row_wise",))
     options = problem.space.table_option_begin[:-1].astype(np.int32)
     ranks = np.arange(16, dtype=np.int32) % 8
-    rating = _native.rate(problem.columns(), {"options": options, "ranks": ranks})
+    rating = _native.rate(problem.handle, {"options": options, "ranks": ranks})
     assert verify_plan(problem, options, ranks, rating) == ""
     record = PlanRecord.of(problem.space, options, ranks, rating)
     held = held_of(asked, plan_for(asked, problem.cluster, DEFAULT_SEARCH, record))
@@ -250,15 +250,15 @@ def test_columns_of_the_wrong_kind_are_named():
     }
     for name, value in wrong.items():
         with pytest.raises(TypeError, match=name):
-            _native.replan(problem.columns(), held.columns() | {name: value}, limits)
+            _native.replan(problem.handle, held.columns() | {name: value}, limits)
     huge = held.columns() | {"table_dim": np.full(13, 2**50)}
     with pytest.raises(OutOfRange, match="bytes"):
-        _native.replan(problem.columns(), huge, limits)
+        _native.replan(problem.handle, huge, limits)
     with pytest.raises(TypeError, match="budgets"):
-        _native.replan(problem.columns(), held.columns(), limits | {"budgets": [-1.0]})
+        _native.replan(problem.handle, held.columns(), limits | {"budgets": [-1.0]})
     outside = {"reached_options": np.full(13, 10**6, np.int32)}
     with pytest.raises(TypeError, match="options"):
-        _native.replan(problem.columns(), held.columns(), limits | outside)
+        _native.replan(problem.handle, held.columns(), limits | outside)
 
 
 @pytest.mark.parametrize(

@@ -68,8 +68,8 @@ def test_a_stored_plan_that_is_legal_but_worse_than_torchrecs_is_a_miss():
     fused = space.option_kernel == KERNEL_INDEX["fused"]
     options = np.flatnonzero(whole & fused).astype(np.int32)
     ranks = np.zeros(len(options), np.int32)
-    columns = Problem(space, job.cluster).columns()
-    rating = _native.rate(columns, {"options": options, "ranks": ranks})
+    problem = Problem(space, job.cluster)
+    rating = _native.rate(problem.handle, {"options": options, "ranks": ranks})
     assert record.rating < rating < 9 * record.rating
     put(PlanRecord.of(space, options, ranks, rating))
     again = plan(job, cache=cache)

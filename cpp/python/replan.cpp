@@ -1,8 +1,9 @@
 // Plans from older ones, for Python.
+#include "replan/replan.h"
+
 #include <pybind11/stl.h>
 
-#include "python/bindings.h"
-#include "replan/replan.h"
+#include "python/boundary.h"
 
 using namespace fastplan;
 
@@ -10,14 +11,9 @@ namespace {
 
 constexpr std::size_t kMostElementBytes = std::size_t{1} << 16;
 
-HeldColumns read_held(const py::dict& c, const py::dict& problem) {
+HeldColumns read_held(const py::dict& c, const Problem& problem) {
   HeldColumns in;
-  const auto offsets = column<std::int64_t>(problem, "table_option_begin");
-  if (offsets.empty()) throw py::type_error("`table_option_begin` must start with 0");
-  const auto tables = static_cast<std::ptrdiff_t>(offsets.size()) - 1;
-  const auto runs = static_cast<std::ptrdiff_t>(column<std::int64_t>(problem, "run_count").size());
-  in.run_rows = column<std::int64_t>(problem, "run_rows", runs);
-  in.run_cols = column<std::int64_t>(problem, "run_cols", runs);
+  const auto tables = static_cast<std::ptrdiff_t>(problem.tables());
   in.table_held_begin = column<std::int64_t>(c, "table_held_begin", tables + 1);
   in.held_rank = column<std::int64_t>(c, "held_rank");
   const auto shards = static_cast<std::ptrdiff_t>(in.held_rank.size());
@@ -48,8 +44,8 @@ HeldColumns read_held(const py::dict& c, const py::dict& problem) {
                                      {"held_columns", in.held_columns},
                                      {"table_rows", in.table_rows},
                                      {"table_dim", in.table_dim},
-                                     {"run_rows", in.run_rows},
-                                     {"run_cols", in.run_cols}}) {
+                                     {"run_rows", problem.run_rows},
+                                     {"run_cols", problem.run_cols}}) {
     check_index(values, std::size_t{1} << 51, name);
   }
   check_index(in.table_element_size, kMostElementBytes, "table_element_size");
@@ -90,17 +86,15 @@ py::dict write_point(ReplanPoint&& point) {
   return out;
 }
 
-py::dict replan_columns(const py::dict& problem_columns, const py::dict& held_columns,
-                        const py::dict& settings_columns) {
-  const Columns columns = read_problem(problem_columns);
-  const HeldColumns held = read_held(held_columns, problem_columns);
+py::dict replan_tables(const Problem& problem, const py::dict& held_columns,
+                       const py::dict& settings_columns) {
+  const HeldColumns held = read_held(held_columns, problem);
   ReplanSettings settings = read_settings(settings_columns);
   const auto options = column<std::int32_t>(settings_columns, "reached_options");
   const auto ranks = column<std::int32_t>(settings_columns, "reached_ranks");
   Replanned result;
   {
     py::gil_scoped_release unlocked;
-    const Problem problem = Problem::from(columns);
     if (!options.empty()) settings.reached = read_plan(problem, options, ranks);
     result = replan(problem, held, settings);
   }
@@ -118,14 +112,12 @@ py::dict replan_columns(const py::dict& problem_columns, const py::dict& held_co
   return out;
 }
 
-std::int64_t moved_bytes_columns(const py::dict& problem_columns, const py::dict& held_columns,
-                                 const py::dict& plan_columns) {
-  const Columns columns = read_problem(problem_columns);
-  const HeldColumns held = read_held(held_columns, problem_columns);
+std::int64_t count_moved_bytes(const Problem& problem, const py::dict& held_columns,
+                               const py::dict& plan_columns) {
+  const HeldColumns held = read_held(held_columns, problem);
   const auto options = column<std::int32_t>(plan_columns, "options");
   const auto ranks = column<std::int32_t>(plan_columns, "ranks");
   py::gil_scoped_release unlocked;
-  const Problem problem = Problem::from(columns);
   const Plan plan = read_plan(problem, options, ranks);
   return moved_bytes(problem, held, plan.options, plan.ranks);
 }
@@ -133,6 +125,6 @@ std::int64_t moved_bytes_columns(const py::dict& problem_columns, const py::dict
 }  // namespace
 
 void bind_replan(py::module_& m) {
-  m.def("moved_bytes", &moved_bytes_columns, py::arg("problem"), py::arg("held"), py::arg("plan"));
-  m.def("replan", &replan_columns, py::arg("problem"), py::arg("held"), py::arg("settings"));
+  m.def("moved_bytes", &count_moved_bytes, py::arg("problem"), py::arg("held"), py::arg("plan"));
+  m.def("replan", &replan_tables, py::arg("problem"), py::arg("held"), py::arg("settings"));
 }

@@ -1,4 +1,5 @@
-// What the files that know Python share: this one and every bindings*.cpp.
+// Named values and columns that come from Python, read and checked: a TypeError names what is
+// wrong.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -9,24 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/problem.h"
-#include "improve/plan.h"
-
 namespace py = pybind11;
-
-// The columns of a problem; TypeError names a column that is missing or of the wrong kind.
-fastplan::Columns read_problem(const py::dict& c);
-// Whether a Python signal handler has raised. Takes the GIL for a moment.
-bool signal_is_pending();
-// Ctrl-C ends a search and keeps its plan; what other signal handlers raise goes on.
-void settle_signal();
-// A plan of the problem, rated; nothing in it points outside. TypeError otherwise.
-fastplan::Plan read_plan(const fastplan::Problem& problem, std::span<const std::int32_t> options,
-                         std::span<const std::int32_t> ranks);
-void bind_estimate(py::module_& m);
-void bind_optimize(py::module_& m);
-void bind_replan(py::module_& m);
-void bind_custom(py::module_& m);
 
 inline py::object item(const py::dict& from, const char* name) {
   if (!from.contains(name)) throw py::type_error("`" + std::string(name) + "` is missing");

@@ -1,4 +1,6 @@
 // The optimizer and its bounds for Python.
+#include "improve/optimize.h"
+
 #include <pybind11/stl.h>
 
 #include <algorithm>
@@ -7,9 +9,8 @@
 
 #include "bound/bound_search.h"
 #include "improve/goal.h"
-#include "improve/optimize.h"
 #include "improve/refine.h"
-#include "python/bindings.h"
+#include "python/boundary.h"
 
 using namespace fastplan;
 
@@ -40,61 +41,6 @@ py::dict write_certificate(Certificate&& certificate) {
   return out;
 }
 
-// Ranks beyond the last whole host are on no host that could be looked up.
-void check_hosts(const Problem& problem, std::span<const std::int32_t> options,
-                 std::span<const std::int32_t> ranks) {
-  for (const auto o : options) {
-    const auto& option = problem.options[o];
-    if (option.reach == Reach::uniform) continue;
-    const auto own = ranks.first(option.shards);
-    ranks = ranks.subspan(option.shards);
-    if (option.reach == Reach::device) continue;
-    for (const auto rank : own) {
-      if (rank / problem.group_size >= problem.hosts) {
-        throw py::type_error("`ranks` must be on whole hosts where an option is bound to hosts");
-      }
-    }
-  }
-}
-
-}  // namespace
-
-void settle_signal() {
-  if (!PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) throw py::error_already_set();
-  PyErr_Clear();
-}
-
-Plan read_plan(const Problem& problem, std::span<const std::int32_t> options,
-               std::span<const std::int32_t> ranks) {
-  Plan plan;
-  if (options.empty()) return plan;
-  // Whether it is a good plan is the caller's to verify; here it must only not point outside.
-  if (options.size() != problem.tables()) {
-    throw py::type_error("`options` must name one option per table");
-  }
-  check_index(options, problem.options.size(), "options");
-  check_index(ranks, problem.ranks(), "ranks");
-  std::size_t shards = 0;
-  std::vector<std::uint8_t> covered(problem.tables(), 0);
-  for (const auto o : options) {
-    const auto& option = problem.options[o];
-    if (covered[option.table]++) throw py::type_error("`options` must name each table once");
-    if (option.reach != Reach::uniform) {
-      shards += static_cast<std::size_t>(option.shards);
-    } else if (option.shards != static_cast<std::int64_t>(problem.ranks())) {
-      throw py::type_error("`options` must have one shard per rank where they are uniform");
-    }
-  }
-  if (shards != ranks.size()) throw py::type_error("`ranks` must have one entry per shard");
-  check_hosts(problem, options, ranks);
-  plan.options.assign(options.begin(), options.end());
-  plan.ranks.assign(ranks.begin(), ranks.end());
-  plan.rating = rate(problem, plan);
-  return plan;
-}
-
-namespace {
-
 OptimizeSettings read_settings(const py::dict& columns) {
   OptimizeSettings settings;
   settings.seconds = not_negative(columns, "seconds");
@@ -105,16 +51,14 @@ OptimizeSettings read_settings(const py::dict& columns) {
   return settings;
 }
 
-py::dict optimize_columns(const py::dict& problem_columns, const py::dict& settings_columns,
-                          const py::dict& start_columns) {
-  const Columns columns = read_problem(problem_columns);
+py::dict optimize_plan(const Problem& problem, const py::dict& settings_columns,
+                       const py::dict& start_columns) {
   const auto options = column<std::int32_t>(start_columns, "options");
   const auto ranks = column<std::int32_t>(start_columns, "ranks");
   const OptimizeSettings settings = read_settings(settings_columns);
   Optimized result;
   {
     py::gil_scoped_release unlocked;
-    const Problem problem = Problem::from(columns);
     result = optimize(problem, read_plan(problem, options, ranks), settings);
   }
   if (result.stopped_by == Stop::interrupted) settle_signal();
@@ -131,8 +75,7 @@ py::dict optimize_columns(const py::dict& problem_columns, const py::dict& setti
   return out;
 }
 
-py::dict bound_columns(const py::dict& problem_columns, const py::dict& settings) {
-  const Columns columns = read_problem(problem_columns);
+py::dict bound_plans(const Problem& problem, const py::dict& settings) {
   const auto upper = not_negative(settings, "upper");
   const auto evaluations = number(settings, "evaluations", 0, kNoLimit);
   const auto knapsacks = number(settings, "knapsacks", 0, kNoLimit);
@@ -141,7 +84,6 @@ py::dict bound_columns(const py::dict& problem_columns, const py::dict& settings
   bool interrupted = false;
   {
     py::gil_scoped_release unlocked;
-    const Problem problem = Problem::from(columns);
     BoundSearch search(problem);
     std::int64_t asked = 0;
     const auto stopped = [&] {
@@ -159,13 +101,13 @@ py::dict bound_columns(const py::dict& problem_columns, const py::dict& settings
   return out;
 }
 
-Goal read_goal(const py::dict& columns, const Columns& problem) {
-  const auto runs = static_cast<std::ptrdiff_t>(problem.run_count.size());
+Goal read_goal(const py::dict& columns, const Problem& problem) {
+  const auto runs = static_cast<std::ptrdiff_t>(problem.runs.size());
   const auto begin = column<std::int64_t>(columns, "run_part_begin", runs + 1);
   const auto channel = column<std::int32_t>(columns, "part_channel");
   const auto parts = static_cast<std::ptrdiff_t>(channel.size());
   const auto amount = column<std::int64_t>(columns, "part_amount", parts);
-  const auto options = static_cast<std::ptrdiff_t>(problem.option_type.size());
+  const auto options = static_cast<std::ptrdiff_t>(problem.options.size());
   const auto own = column<std::int64_t>(columns, "option_amount", options);
   Goal goal;
   goal.channels = static_cast<std::int32_t>(number(columns, "channels", 0, kMostChannels));
@@ -179,19 +121,17 @@ Goal read_goal(const py::dict& columns, const Columns& problem) {
   return goal;
 }
 
-py::dict refine_columns(const py::dict& problem_columns, const py::dict& settings_columns,
-                        const py::dict& start_columns, double limit, const py::dict& goal_columns) {
-  const Columns columns = read_problem(problem_columns);
+py::dict refine_plan(const Problem& problem, const py::dict& settings_columns,
+                     const py::dict& start_columns, double limit, const py::dict& goal_columns) {
   const auto options = column<std::int32_t>(start_columns, "options");
   const auto ranks = column<std::int32_t>(start_columns, "ranks");
-  const Goal goal = read_goal(goal_columns, columns);
+  const Goal goal = read_goal(goal_columns, problem);
   const OptimizeSettings settings = read_settings(settings_columns);
   if (options.empty()) throw py::type_error("`options` must be those of a plan");
   check_not_negative(limit, "limit");
   Refined result;
   {
     py::gil_scoped_release unlocked;
-    const Problem problem = Problem::from(columns);
     check_goal(problem, goal);
     result = refine(problem, read_plan(problem, options, ranks), limit, goal, settings);
   }
@@ -207,21 +147,19 @@ py::dict refine_columns(const py::dict& problem_columns, const py::dict& setting
   return out;
 }
 
-double rate_columns(const py::dict& problem_columns, const py::dict& plan_columns) {
-  const Columns columns = read_problem(problem_columns);
+double rate_plan(const Problem& problem, const py::dict& plan_columns) {
   const auto options = column<std::int32_t>(plan_columns, "options");
   const auto ranks = column<std::int32_t>(plan_columns, "ranks");
   py::gil_scoped_release unlocked;
-  const Problem problem = Problem::from(columns);
   return read_plan(problem, options, ranks).rating;
 }
 
 }  // namespace
 
 void bind_optimize(py::module_& m) {
-  m.def("optimize", &optimize_columns, py::arg("problem"), py::arg("settings"), py::arg("start"));
-  m.def("refine", &refine_columns, py::arg("problem"), py::arg("settings"), py::arg("start"),
+  m.def("optimize", &optimize_plan, py::arg("problem"), py::arg("settings"), py::arg("start"));
+  m.def("refine", &refine_plan, py::arg("problem"), py::arg("settings"), py::arg("start"),
         py::arg("limit"), py::arg("goal"));
-  m.def("rate", &rate_columns, py::arg("problem"), py::arg("plan"));
-  m.def("lower_bound", &bound_columns, py::arg("problem"), py::arg("settings"));
+  m.def("rate", &rate_plan, py::arg("problem"), py::arg("plan"));
+  m.def("lower_bound", &bound_plans, py::arg("problem"), py::arg("settings"));
 }

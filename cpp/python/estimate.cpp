@@ -1,11 +1,12 @@
 // Estimating a search space, for Python.
+#include "estimate/estimate.h"
+
 #include <pybind11/stl.h>
 
 #include <optional>
 
 #include "estimate/custom_cost.h"
-#include "estimate/estimate.h"
-#include "python/bindings.h"
+#include "python/boundary.h"
 
 using namespace fastplan;
 

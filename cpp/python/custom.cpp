@@ -1,7 +1,7 @@
 // Custom costs and objectives at the boundary: their records as dtypes, their failures as Python
 // exceptions that carry the records.
 #include "estimate/custom_cost.h"
-#include "python/bindings.h"
+#include "python/boundary.h"
 #include "search/custom_objective.h"
 
 using namespace fastplan;
