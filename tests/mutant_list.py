@@ -288,8 +288,8 @@ BOUNDS = (
     ),
     Mutant(
         name="swap-splits-towers",
-        file="cpp/improve/anneal.cpp",
-        old="choices_.tower(other_table) >= 0 || taken(choice",
+        file="cpp/improve/moves.cpp",
+        old="choices.tower(other_table) >= 0 || taken(choice",
         new="taken(choice",
         tests=("tests/engine/test_optimize.py",),
     ),

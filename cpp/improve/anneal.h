@@ -1,15 +1,14 @@
 // Simulated annealing over placements: pieces move and swap, tables change their option.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <span>
 #include <vector>
 
-#include "improve/anneal_random.h"
 #include "improve/anneal_state.h"
 #include "improve/choices.h"
+#include "improve/moves.h"
 
 namespace fastplan {
 
@@ -26,9 +25,6 @@ struct Cooling {
   Lowers lowers = Lowers::cost;
 };
 
-// By table: the choices that may still be part of a better plan.
-using Allowed = std::vector<std::vector<std::int32_t>>;
-
 class Annealer {
  public:
   Annealer(const Choices& choices, std::uint64_t seed);
@@ -42,13 +38,13 @@ class Annealer {
 
   // Whether no rank is over its memory or a cost.
   bool fits(std::int64_t cost) {
-    state_.set_target(cost);
-    return state_.ranks_over().empty();
+    context_.state.set_target(cost);
+    return context_.state.ranks_over().empty();
   }
 
   void set_move_budget(std::int64_t budget, double price) {
     byte_price_ = price;
-    state_.set_move_budget(budget, price);
+    context_.state.set_move_budget(budget, price);
   }
 
   // Looks for plans that cost at most `target`, and returns the moves made.
@@ -61,8 +57,8 @@ class Annealer {
                           const Allowed& allowed, const std::function<bool()>& stopped);
 
   // Counts what placements come to, from the next start on; and how much that is as energy.
-  void watch(Tally& tally) { state_.watch(tally); }
-  void weigh(double weight) { state_.weigh(weight); }
+  void watch(Tally& tally) { context_.state.watch(tally); }
+  void weigh(double weight) { context_.state.weigh(weight); }
   // Looks for plans that cost at most `limit` and come to less than `value` of the goal.
   std::int64_t refine(const Cooling& cooling, std::int64_t limit, std::int64_t value,
                       const Allowed& allowed, const std::function<bool()>& stopped);
@@ -74,7 +70,7 @@ class Annealer {
   // What it has come to, over its limits or not.
   Draft present() const {
     Draft draft;
-    state_.write(draft);
+    context_.state.write(draft);
     return draft;
   }
 
@@ -84,34 +80,12 @@ class Annealer {
   std::int64_t anneal(const Cooling& cooling, const std::function<bool()>& stopped,
                       const Settled& settled);
   void move();
-  void go_home(std::size_t table);
-  void move_piece(std::int32_t slot);
-  void swap_pieces(std::int32_t slot);
-  void move_tower(std::size_t tower);
-  void change_choice(std::size_t table, std::int32_t number);
-  void place_well(const Choice& choice, std::int32_t samples, std::int32_t host,
-                  std::vector<std::int32_t>& places);
-  std::int32_t least_loaded_host(const Choice& choice) const;
-  bool taken(const Choice& choice, std::span<const std::int32_t> places, std::int32_t place) const {
-    return choice.distinct && std::find(places.begin(), places.end(), place) != places.end();
-  }
-  std::int32_t random_place(const Choice& choice, std::int32_t near);
   std::int32_t pick_rank();
   std::int32_t pick_slot(std::int32_t rank);
-  bool accept();
 
-  const Choices& choices_;
-  const Problem& problem_;
-  const std::int32_t group_size_;
-  const Allowed* allowed_ = nullptr;
-  const Draft* home_ = nullptr;
-  Assignment state_;
-  Random random_;
+  MoveContext context_;
   double byte_price_ = 0;
-  double temperature_ = 0;
   Draft best_;
-  std::vector<std::int32_t> places_;
-  std::vector<std::vector<std::int32_t>> tower_places_;
 };
 
 }  // namespace fastplan

@@ -5,6 +5,14 @@
 #include <utility>
 
 namespace fastplan {
+namespace {
+
+// One trial in so many changes two tables, so that one can make room for another.
+constexpr std::size_t kTwoTablesEvery = 3;
+// One run in so many places shards by cost alone.
+constexpr std::size_t kCostOnlyEvery = 3;
+
+}  // namespace
 
 OptionAnnealer::OptionAnnealer(const Choices& choices, std::uint64_t seed)
     : choices_(choices),
@@ -25,7 +33,7 @@ void OptionAnnealer::start(std::span<const std::int32_t> chosen) {
   pieces_.clear();
   changed_ = 0;
   // Where memory is short, large shards must come early; where it is not, they need not.
-  memory_weight_ = random_.below(3) == 0 ? 0.0 : std::exp2(3 * random_.real() - 1);
+  memory_weight_ = random_.below(kCostOnlyEvery) == 0 ? 0.0 : std::exp2(3 * random_.real() - 1);
   for (auto& host : tower_host_) host = random_.below(problem_.hosts);
   for (std::size_t t = 0; t < choices_.tables(); ++t) {
     choose_hosts(choices_[chosen[t]]);
@@ -109,7 +117,7 @@ void OptionAnnealer::change(std::size_t table, std::int32_t choice) {
 // One table or two get another choice, or other hosts. False when nothing has changed.
 bool OptionAnnealer::mutate(const Allowed& allowed) {
   changed_ = 0;
-  const std::int32_t count = random_.below(3) == 0 ? 2 : 1;
+  const std::int32_t count = random_.below(kTwoTablesEvery) == 0 ? 2 : 1;
   for (std::int32_t i = 0; i < count; ++i) {
     const auto table = random_.below(choices_.tables());
     const auto tower = choices_.tower(table);
