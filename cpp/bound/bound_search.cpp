@@ -43,7 +43,9 @@ void BoundSearch::bound_averages(double upper, std::int64_t evaluations,
   } while (upper < hopeless && certificate_.value >= upper * (1 - 4 * kClearance));
 }
 
-// Splits the slab that holds the bound back, again and again, until the bound reaches `upper`.
+// Splits the slab that holds the bound back, again and again, until the bound reaches `upper`. A
+// narrower slab has a closer edge of mu U and fewer options in A, so its halves prove at least as
+// much.
 void BoundSearch::split_weakest(double upper, std::int64_t& evaluations,
                                 const std::function<bool()>& stopped) {
   std::vector<Proven> slabs(1);
@@ -67,6 +69,8 @@ void BoundSearch::split_weakest(double upper, std::int64_t& evaluations,
   keep(std::move(slabs), rating);
 }
 
+// Bisects between what is proven and the plan's rating for the highest threshold that every slab
+// can be proven for. Slabs that averages settle up to `upper` need no packing.
 void BoundSearch::bound_packing(double upper, std::int64_t knapsacks,
                                 const std::function<bool()>& stopped) {
   if (std::isinf(upper) || !packing_.worthwhile() || certificate_.slabs.empty()) return;
@@ -87,6 +91,7 @@ void BoundSearch::bound_packing(double upper, std::int64_t knapsacks,
 }
 
 // Whether packing rules out the weakest U at all; where it does not, the rest is wasted effort.
+// Follows the weaker half of the weakest slab down to the finest width.
 bool BoundSearch::promising(std::span<const Proven> slabs, double threshold,
                             std::int64_t& knapsacks, const std::function<bool()>& stopped) {
   Proven now = *std::min_element(slabs.begin(), slabs.end(), weaker);
@@ -116,7 +121,8 @@ std::array<BoundSearch::Proven, 2> BoundSearch::split(const Slab& slab, double t
   return halves;
 }
 
-// Replaces slabs that fall short of the threshold by ones that do not. False: some can't be proven.
+// Replaces slabs that fall short of the threshold by ones that do not, each proven by averages or
+// by packing, or split. False: some can't be proven.
 bool BoundSearch::raise(std::vector<Proven>& slabs, double threshold, std::int64_t& knapsacks,
                         const std::function<bool()>& stopped) {
   std::vector<Proven> done, waiting;
@@ -152,6 +158,7 @@ bool BoundSearch::raise(std::vector<Proven>& slabs, double threshold, std::int64
 // Takes over slabs that prove a rating, when they prove more than what there is.
 void BoundSearch::keep(std::vector<Proven> slabs, double rating) {
   Certificate next;
+  // Below what the search has found, so that the rounding of proven() does not matter.
   next.threshold = next.value = rating * (1 - 2 * kClearance);
   std::sort(slabs.begin(), slabs.end(),
             [](const Proven& a, const Proven& b) { return a.slab.low < b.slab.low; });
@@ -166,6 +173,8 @@ void BoundSearch::keep(std::vector<Proven> slabs, double rating) {
   if (next.value > certificate_.value) certificate_ = std::move(next);
 }
 
+// Lowers the value to what the checker in Python will find with its own, coarser rounding, so that
+// a bound that is shown can be confirmed to the bit.
 Certificate BoundSearch::checked() const {
   Certificate given = certificate_;
   for (const auto& slab : given.slabs) {

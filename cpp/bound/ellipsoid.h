@@ -6,8 +6,15 @@
 
 namespace fastplan {
 
-// The ellipsoid method: what may hold the top is kept in an ellipsoid, and every slope cuts off a
-// part of it. Takes 2 to 4 dimensions.
+// The ellipsoid method. What may hold the top is kept in E = {x : (x - c)' P^-1 (x - c) <= 1}, and
+// every slope g cuts off the part where the function can't be higher. A deep cut keeps {x : g'(x -
+// c) >= depth}; with n dimensions, r = sqrt(g'P g) and alpha = depth / r, the smallest ellipsoid
+// around what is left has
+//     c <- c + (1 + n alpha) / (n + 1) P g / r
+//     P <- n^2 (1 - alpha^2) / (n^2 - 1) (P - 2 (1 + n alpha) / ((n + 1)(1 + alpha)) P g (P g)' /
+//     r^2)
+// Its volume shrinks by a constant factor, so some dozens of cuts are enough for 2 to 4 dimensions,
+// the only ones it takes.
 class Ellipsoid {
  public:
   using Point = std::array<double, 4>;
@@ -19,7 +26,7 @@ class Ellipsoid {
 
   const Point& center() const { return center_; }
 
-  // How far from the center it reaches along `normal`, in units of the function.
+  // sqrt(g'P g): how far from the center it reaches along `normal`, in units of the function.
   double reach(const Point& normal) const {
     double square = 0;
     for (int i = 0; i < n_; ++i) {
@@ -53,6 +60,7 @@ class Ellipsoid {
  private:
   int n_;
   Point center_;
+  // P, symmetric.
   std::array<Point, 4> shape_{};
 };
 

@@ -13,12 +13,16 @@ constexpr std::int32_t kGrid = 4096;
 // Larger problems have many shards per rank, where averages are nearly all there is to say.
 constexpr std::size_t kMostItems = 400;
 constexpr std::size_t kMostTables = 128;
+// More shards of one option on a rank are counted as all of them, which only makes a rank worth
+// more.
 constexpr std::int32_t kMostOnRank = 64;
 constexpr std::size_t kPool = 256;
 constexpr std::int64_t kPivots = 4000;
 // Below this the linear program has nothing left over.
 constexpr double kNothing = 1e-6;
 
+// Rounded down, and by kRounding more: a knapsack that takes shards for smaller than they are is
+// worth more, so what it proves holds for the real ones.
 std::int32_t grid_steps(double cost, double room) {
   return static_cast<std::int32_t>(cost / room * (1 - kRounding) * kGrid);
 }
@@ -33,6 +37,8 @@ Packing::Packing(const Problem& problem, const Relaxation& relaxation)
     for (auto r = relaxation.first(t); r < relaxation.first(t + 1); ++r) {
       const auto& row = rows[r];
       if (row.most == 0) continue;
+      // An option whose shards are no smaller, no fewer and hold no less than another's of the
+      // table can take the other's reward: one item stands for both, and the program gets smaller.
       const auto no_heavier = [&](const Item& item) {
         const auto& other = rows[item.row];
         return other.shards == row.shards && other.most >= row.most &&
@@ -47,13 +53,14 @@ Packing::Packing(const Problem& problem, const Relaxation& relaxation)
   }
 }
 
+// The program has a row for each table and item, and a dense inverse.
 bool Packing::worthwhile() const {
   return !items_.empty() && items_.size() <= kMostItems && problem_.tables() <= kMostTables;
 }
 
-// The most reward one rank can take: a knapsack with one option per table. Rounding costs down
-// makes it more, never less.
-double Packing::fill(double room, Pattern& best) {
+// K of certificate.h, with one option per table: value_[x] is the most reward for x steps of room,
+// built table by table from before_. Costs are rounded down, which makes it more, never less.
+double Packing::knapsack(double room, Pattern& best) {
   const auto rows = relaxation_.rows();
   value_.assign(kGrid + 1, 0.0);
   layer_item_.clear();
@@ -72,6 +79,7 @@ double Packing::fill(double room, Pattern& best) {
         const bool last = count == kMostOnRank;
         const double reward = item_reward_[i] * static_cast<double>(last ? row.most : count);
         const auto steps = grid_steps(row.smallest * count, room);
+        // What a cell took, in one number, to read the pattern back from the last cell.
         const auto code = static_cast<std::int32_t>((i - first) * (kMostOnRank + 1)) + count;
         for (std::int32_t x = steps; x <= kGrid; ++x) {
           const double sum = before_[x - steps] + reward;
@@ -86,6 +94,7 @@ double Packing::fill(double room, Pattern& best) {
   return value_[kGrid];
 }
 
+// Back from the last cell, table by table.
 void Packing::read_pattern(double room, Pattern& pattern) const {
   const auto rows = relaxation_.rows();
   pattern = {};
@@ -104,8 +113,8 @@ void Packing::read_pattern(double room, Pattern& pattern) const {
   }
 }
 
-// How much more the tables are worth than the ranks can take, after all rounding. Above zero it is
-// a proof.
+// The right side of the bound by packing: how much more the tables are worth than the ranks can
+// take, after all rounding. Above zero it is a proof.
 double Packing::surplus(const Slab& slab, const Room& room, double filled) const {
   const auto rows = relaxation_.rows();
   const double edge = slab.uniform * (slab.uniform > 0 ? room.high : slab.low);
@@ -138,8 +147,16 @@ double Packing::surplus(const Slab& slab, const Room& room, double filled) const
   return sum - kRounding * size;
 }
 
-// The program: tables take options until all have one, options need their shards on ranks, ranks
-// come in patterns. Its rows: tables, items, ranks, memory, U from above, U from below.
+// The program, with z(o) how much of a table is option o, p(k) how many ranks have pattern k, and a
+// what is missing (cost 1 each):
+//     table t        sum_o z(o) + a(t)                       = 1
+//     item i         shards(i) z(i) - sum_k n(i,k) p(k)     <= 0
+//     ranks          sum_k p(k) / R                         <= 1
+//     memory m       sum_o m(o) z(o) / M                    <= 1
+//     U from above   sum_o u(o) z(o) / high                 <= 1
+//     U from below   sum_o u(o) z(o) / high + a             >= low / high
+// An optimum above zero says that no plan has all tables; its multipliers are the prices of the
+// proof.
 Simplex Packing::master(const Slab& slab, const Room& room) const {
   const auto tables = static_cast<std::int32_t>(problem_.tables());
   std::vector<double> right(rank_row_ + 6, 1.0), cost(rank_row_ + 6, 0.0);
@@ -193,7 +210,8 @@ Simplex::Column Packing::column_of(const Pattern& pattern) const {
   return column;
 }
 
-// The program's multipliers as rewards and as those of the slab.
+// The program's multipliers as rewards and as those of the slab. Signs turn: a row that is at most
+// its right side has a multiplier of at most zero, and a price is not negative.
 void Packing::take_prices(std::span<const double> price, const Room& room, Slab& slab) {
   const auto rows = relaxation_.rows();
   for (std::size_t i = 0; i < items_.size(); ++i) {
@@ -211,6 +229,7 @@ void Packing::take_prices(std::span<const double> price, const Room& room, Slab&
   }
 }
 
+// Column generation until the slab is proven, nothing helps, or the effort is spent.
 bool Packing::prove(Slab& slab, double threshold, std::int64_t& knapsacks,
                     const std::function<bool()>& stopped) {
   const double ceiling = threshold * (1 + kRounding);
@@ -228,13 +247,14 @@ bool Packing::prove(Slab& slab, double threshold, std::int64_t& knapsacks,
     const auto price = program.multipliers();
     take_prices(price, room, slab);
     Pattern best;
-    const double filled = fill(room.shards, best);
+    const double filled = knapsack(room.shards, best);
     --knapsacks;
     if (surplus(slab, room, filled) > 0) return true;
     // Without a better pattern the ranks can take it all, as far as this bound tells.
     if (filled * static_cast<double>(problem_.ranks()) <= -price[rank_row_] + kNothing)
       return false;
     program.add(column_of(best), 0);
+    // The oldest go: they are of slabs far away.
     if (pool_.size() == kPool) pool_.erase(pool_.begin());
     pool_.push_back(std::move(best));
   }

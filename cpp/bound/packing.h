@@ -18,6 +18,10 @@
 
 namespace fastplan {
 
+// Rewards are found by column generation: a linear program over patterns, sets of shards that fit
+// on a rank together, asks how much of the tables R patterns can hold. Its multipliers are rewards;
+// a knapsack finds the pattern that is worth most under them, which joins the program if it helps.
+// The rewards are a proof as soon as surplus() is above zero, whatever the program says.
 class Packing {
  public:
   Packing(const Problem& problem, const Relaxation& relaxation);
@@ -44,7 +48,7 @@ class Packing {
     double high = 0;
   };
 
-  double fill(double room, Pattern& best);
+  double knapsack(double room, Pattern& best);
   void read_pattern(double room, Pattern& pattern) const;
   double surplus(const Slab& slab, const Room& room, double filled) const;
   Simplex master(const Slab& slab, const Room& room) const;
@@ -56,7 +60,9 @@ class Packing {
   const Relaxation& relaxation_;
   std::vector<Item> items_;
   std::vector<std::int32_t> row_item_;  // the item that stands for a row; -1 for uniform ones
-  std::vector<Pattern> pool_;           // found so far
+  // Patterns of earlier proofs: neighbouring slabs have nearly the same room, so that most fit
+  // again.
+  std::vector<Pattern> pool_;  // found so far
 
   // Of the proof under way: rows of the linear program, and rewards.
   std::vector<std::int32_t> item_row_;  // -1 for items that are too large

@@ -14,6 +14,7 @@ constexpr int kUniform = 3;  // the axis after the three of memory
 // The top is found to this part of the rating.
 constexpr double kPrecision = 1e-6;
 
+// price(o) of certificate.h.
 double price_of(const OptionRow& row, const Slab& slab) {
   return row.average + slab.memory[0] * row.memory[0] + slab.memory[1] * row.memory[1] +
          slab.memory[2] * row.memory[2] + slab.uniform * row.uniform;
@@ -21,6 +22,8 @@ double price_of(const OptionRow& row, const Slab& slab) {
 
 }  // namespace
 
+// Evaluations left, and whether to stop. Passed along instead of kept: the relaxation itself is
+// const, and threads may share it.
 struct Relaxation::Effort {
   std::int64_t& evaluations;
   const std::function<bool()>& stopped;
@@ -34,16 +37,17 @@ Relaxation::Relaxation(const Problem& problem) : problem_(problem) {
   std::array<double, 3> most{};
   for (std::size_t t = 0; t < problem.tables(); ++t) {
     std::vector<OptionRow> own;
-    double dearest = 0;
+    double costliest = 0;
     std::array<double, 3> largest{};
     for (auto o = problem.table_option_begin[t]; o < problem.table_option_begin[t + 1]; ++o) {
       const auto& option = problem.options[o];
       if (!fits(option)) continue;
       own.push_back(row_of(option, static_cast<std::int32_t>(o)));
-      dearest = std::max(dearest, option.perf_sum);
+      costliest = std::max(costliest, option.perf_sum);
       for (int m = 0; m < 3; ++m) largest[m] = std::max(largest[m], own.back().memory[m]);
     }
-    most_ += dearest;
+    // Every table's costliest option, all on one rank.
+    most_ += costliest;
     for (int m = 0; m < 3; ++m) most[m] += largest[m];
     rows_.insert(rows_.end(), own.begin(), own.end());
     row_begin_.push_back(static_cast<std::int32_t>(rows_.size()));
@@ -71,6 +75,8 @@ void Relaxation::keep_leading(std::span<const OptionRow> own) {
   leading_begin_.push_back(static_cast<std::int32_t>(leading_.size()));
 }
 
+// Whether each shard fits some rank that is empty. An option that does not is in no plan, and
+// leaving it out raises the bound.
 bool Relaxation::fits(const Option& option) const {
   const auto ranks = static_cast<std::int64_t>(problem_.ranks());
   if (option.reach == Reach::uniform && option.shards != ranks) return false;
@@ -86,6 +92,7 @@ OptionRow Relaxation::row_of(const Option& option, std::int32_t number) const {
   OptionRow row;
   row.option = number;
   row.shards = option.shards;
+  // (1): all shards, over all ranks.
   row.average = option.perf_sum / static_cast<double>(problem_.ranks());
   row.memory = {static_cast<double>(option.storage_sum.hbm),
                 static_cast<double>(option.storage_sum.ddr),
@@ -94,6 +101,7 @@ OptionRow Relaxation::row_of(const Option& option, std::int32_t number) const {
       option.type == ShardingType::table_row_wise || option.type == ShardingType::grid_shard;
   const std::int64_t columns = option.shards / problem_.group_size;
   if (option.reach == Reach::uniform) {
+    // Every rank has one shard, at least the smallest.
     row.uniform = option.perf_min;
   } else if (blocks && static_cast<std::int64_t>(problem_.ranks()) == problem_.group_size) {
     // On a single host, a block is on every rank.
@@ -101,14 +109,16 @@ OptionRow Relaxation::row_of(const Option& option, std::int32_t number) const {
   } else {
     row.largest = option.perf_max;
     row.smallest = option.perf_min;
+    // On one rank: a shard of each block, or all shards, whatever memory says.
     row.most = blocks ? std::max<std::int64_t>(columns, 1) : option.shards;
+    // The partitioner puts these on ranks of their own.
     if (option.kernel == Kernel::key_value && option.type == ShardingType::column_wise)
       row.most = 1;
   }
   return row;
 }
 
-// By table, the end of the leading rows whose shards cost at most `largest`.
+// By table, the end of the leading rows whose shards cost at most `largest`: the set A.
 Relaxation::Ends Relaxation::allowed(double largest) const {
   Ends ends(problem_.tables());
   for (std::size_t t = 0; t < ends.size(); ++t) {
@@ -120,10 +130,14 @@ Relaxation::Ends Relaxation::allowed(double largest) const {
   return ends;
 }
 
-// What the multipliers prove of plans with U in the slab and below `ceiling`, after all rounding;
-// and how that changes with the multipliers. `rounding` is a part of what is added up.
+// The last line of the bound by averages, after all rounding, and its slope. The function is
+// concave and piecewise linear in (lambda, mu): a minimum over options of functions that are linear
+// in them. A slope is what the chosen options leave of each condition,
+//     d / d lambda = sum_t m(o(t)) - M,    d / d mu = sum_t u(o(t)) - edge.
+// `rounding` is a part of the sizes of all that is added up.
 double Relaxation::evaluate(const Slab& slab, double ceiling, const Ends& ends, Slab* slope,
                             double rounding) const {
+  // Where mu U is largest in the slab.
   const double edge = slab.uniform > 0 ? std::min(slab.high, ceiling) : slab.low;
   double sum = -slab.uniform * edge;
   double size = std::fabs(sum);
@@ -143,8 +157,10 @@ double Relaxation::evaluate(const Slab& slab, double ceiling, const Ends& ends, 
         chosen = &leading_[i];
       }
     }
+    // A table without an option in A: the slab has no plan below the ceiling.
     if (chosen == nullptr) return kInfinity;
     sum += least;
+    // A negative mu can cancel what a price adds up, so its size counts twice.
     size += std::fabs(least) + 2 * std::fabs(slab.uniform) * chosen->uniform;
     if (slope == nullptr) continue;
     for (int m = 0; m < 3; ++m) used[m] += chosen->memory[m];
@@ -163,21 +179,28 @@ double Relaxation::proven(const Slab& slab, double threshold, double rounding) c
   return evaluate(slab, ceiling, ends, nullptr, rounding) * (1 - kRounding);
 }
 
-// Leaves the best multipliers in `slab`. Ends early above `enough`, or when `hopeless` is out of
-// reach.
-double Relaxation::maximise(Slab& slab, double ceiling, const Ends& ends, double enough,
-                            double hopeless, Effort& effort) const {
-  std::array<int, 4> axis{};
+// The multipliers that matter: memory that no plan can run out of has price 0.
+int Relaxation::free_axes(std::array<int, 4>& axis) const {
   int n = 0;
   for (int m = 0; m < 3; ++m) {
     if (scarce_[m]) axis[n++] = m;
   }
   axis[n++] = kUniform;
-  if (n == 1) axis[n++] = 0;  // the method needs two
+  if (n == 1) axis[n++] = 0;  // the ellipsoid method needs two
+  return n;
+}
+
+// Leaves the best multipliers in `slab`. Ends early above `enough`, or when `hopeless` is out of
+// reach.
+double Relaxation::maximise(Slab& slab, double ceiling, const Ends& ends, double enough,
+                            double hopeless, Effort& effort) const {
+  std::array<int, 4> axis{};
+  const int n = free_axes(axis);
   // Memory is priced by capacity: a price of 1 makes all of it worth the rating.
   const auto scale = [&](int a) {
     return a == kUniform ? 1.0 : std::max(ceiling, 1e-300) / std::max(capacity_[a], 1.0);
   };
+  // Wide enough for all multipliers that make sense; a warm start is near the top already.
   Ellipsoid::Point center{}, radius{};
   for (int i = 0; i < n; ++i) {
     const int a = axis[i];
@@ -191,6 +214,8 @@ double Relaxation::maximise(Slab& slab, double ceiling, const Ends& ends, double
   Slab slope;
   while (best <= enough && !effort.spent()) {
     Ellipsoid::Point normal{};
+    // Prices of memory must not be negative. A center that has one is cut off by that condition
+    // itself, which needs no evaluation.
     int negative = -1;
     for (int i = 0; i < n; ++i) {
       if (axis[i] != kUniform && left.center()[i] < 0) negative = i;
@@ -214,16 +239,19 @@ double Relaxation::maximise(Slab& slab, double ceiling, const Ends& ends, double
       const int a = axis[i];
       normal[i] = (a == kUniform ? slope.uniform : slope.memory[a]) * scale(a);
     }
-    // No multipliers give more than this.
+    // The slope bounds the function over what the ellipsoid still holds: no multipliers give more.
     const double most = value + left.reach(normal);
     if (most <= std::max(hopeless, best + kPrecision * ceiling)) break;
+    // Deep cut: points worse than the best one are of no use either.
     if (!left.cut(normal, best - value)) break;
   }
   return best;
 }
 
-// With a higher rating come larger shards, and with them cheaper options: the first size of shards
-// that pays for itself counts.
+// With a higher threshold come larger shards into A, and with them cheaper options, so the bound
+// f(theta) falls where theta crosses the cost of a shard, and is flat between. The least rating is
+// the least theta with f(theta) <= theta. Bisection over the sizes finds the first flat part that
+// reaches its own end; where a part falls below its begin, that begin is the bound.
 double Relaxation::least_rating(Slab& slab, double upper, std::int64_t& evaluations,
                                 const std::function<bool()>& stopped) const {
   Effort effort{evaluations, stopped};
@@ -257,6 +285,8 @@ double Relaxation::least_rating(Slab& slab, double upper, std::int64_t& evaluati
   return step;
 }
 
+// Reduced costs: a plan with option o instead of the cheapest one of its table costs at least total
+// + price(o) - least. Where that is above `upper` in every slab, o is in no better plan.
 std::vector<std::uint8_t> Relaxation::useful(std::span<const Slab> slabs, double upper) const {
   std::vector<std::uint8_t> result(problem_.options.size(), 0);
   const double ceiling = upper * (1 + kClearance);
@@ -279,6 +309,7 @@ std::vector<std::uint8_t> Relaxation::useful(std::span<const Slab> slabs, double
   return result;
 }
 
+// The options that attain the minimum of the bound: not a plan, but near one.
 std::vector<std::int32_t> Relaxation::cheapest(const Slab& slab, double threshold) const {
   std::vector<std::int32_t> result(problem_.tables(), -1);
   const auto ends = allowed(threshold - slab.low);

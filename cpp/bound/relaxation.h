@@ -24,6 +24,9 @@ struct OptionRow {
   std::int32_t option = 0;
 };
 
+// The bound by averages (certificate.h): for fixed multipliers, every table takes its cheapest
+// option for itself, which is what makes it fast. The best multipliers are the top of a concave
+// function of at most four variables.
 class Relaxation {
  public:
   explicit Relaxation(const Problem& problem);
@@ -59,6 +62,7 @@ class Relaxation {
   Ends allowed(double largest) const;
   double evaluate(const Slab& slab, double ceiling, const Ends& ends, Slab* slope,
                   double rounding = kRounding) const;
+  int free_axes(std::array<int, 4>& axis) const;
   double maximise(Slab& slab, double ceiling, const Ends& ends, double enough, double hopeless,
                   Effort& effort) const;
 
@@ -68,7 +72,8 @@ class Relaxation {
   double most_ = 0;
   std::vector<OptionRow> rows_;
   std::vector<std::int32_t> row_begin_{0};
-  // Those that can be cheapest, by table, smallest largest shard first.
+  // Those that can be cheapest, by table, smallest largest shard first: the options of A for some
+  // threshold are then a prefix of each table's rows.
   std::vector<OptionRow> leading_;
   std::vector<std::int32_t> leading_begin_{0};
   std::vector<double> steps_;  // distinct largest shards of these

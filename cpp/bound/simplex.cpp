@@ -5,7 +5,9 @@
 namespace fastplan {
 namespace {
 
+// Smaller pivots would blow up errors of the inverse.
 constexpr double kSmallestPivot = 1e-9;
+// Columns that help less are taken for none, else rounding could keep the pivots going.
 constexpr double kSmallestGain = 1e-9;
 
 }  // namespace
@@ -36,6 +38,7 @@ double Simplex::objective() const {
   return sum;
 }
 
+// y = c_B B^-1
 std::span<const double> Simplex::multipliers() {
   std::fill(multipliers_.begin(), multipliers_.end(), 0.0);
   for (std::size_t i = 0; i < rows_; ++i) {
@@ -46,12 +49,16 @@ std::span<const double> Simplex::multipliers() {
   return multipliers_;
 }
 
+// c_j - y a_j: negative for a column that lowers the objective.
 double Simplex::reduced_cost(std::size_t column) const {
   double cost = cost_[column];
   for (const auto& [row, coefficient] : columns_[column]) cost -= multipliers_[row] * coefficient;
   return cost;
 }
 
+// Dantzig's rule: the column with the least reduced cost enters. It may cycle in theory, which the
+// limit of pivots ends. A starting variable that costs something stands for what is still missing,
+// and does not come back.
 bool Simplex::solve(std::int64_t pivots) {
   for (std::int64_t n = 0; n < pivots; ++n) {
     multipliers();
@@ -66,6 +73,7 @@ bool Simplex::solve(std::int64_t pivots) {
     }
     if (entering == columns_.size()) return true;
     const auto leaving = leaving_row(entering);
+    // Unbounded: can't be for these programs but by rounding.
     if (leaving == rows_) return false;
     pivot(entering, leaving);
   }
@@ -96,6 +104,7 @@ std::size_t Simplex::leaving_row(std::size_t entering) {
   return leaving;
 }
 
+// Gauss-Jordan: the leaving row is divided by the pivot and taken from all others.
 void Simplex::pivot(std::size_t entering, std::size_t leaving) {
   const double step = value_[leaving] / direction_[leaving];
   double* const pivot_row = &inverse_[leaving * rows_];
@@ -105,6 +114,7 @@ void Simplex::pivot(std::size_t entering, std::size_t leaving) {
     if (i == leaving || factor == 0) continue;
     double* const row = &inverse_[i * rows_];
     for (std::size_t j = 0; j < rows_; ++j) row[j] -= factor * pivot_row[j];
+    // Below zero can only be rounding.
     value_[i] = std::max(0.0, value_[i] - factor * step);
   }
   value_[leaving] = step;

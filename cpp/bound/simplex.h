@@ -8,8 +8,11 @@
 
 namespace fastplan {
 
-// The simplex method with an explicit inverse of the basis: right for some hundred rows. What it
-// answers is a guide, never a proof: whoever uses the multipliers checks them.
+// The revised simplex method. With the basis B, the multipliers are y = c_B B^-1, a column a_j of
+// cost c_j would lower the objective by y a_j - c_j per unit, and B^-1 a_j is the direction in
+// which the basic variables fall. The inverse is kept as a matrix, which is right for some hundred
+// rows. What it answers is a guide, never a proof: the multipliers are checked by their user, so no
+// care is taken of small errors that add up.
 class Simplex {
  public:
   using Column = std::vector<std::pair<std::int32_t, double>>;  // row, coefficient

@@ -15,7 +15,8 @@ inline constexpr std::int64_t kLargestSize = std::int64_t{1} << 51;
 // Sums of many sizes stay below this, so that two of them can still be added.
 inline constexpr std::int64_t kLargestSum = std::int64_t{1} << 61;
 
-// A sum or product of two numbers that are not negative.
+// A sum or product of two numbers that are not negative. It is taken in 128 bits, so that it can't
+// wrap around before it is looked at.
 inline std::int64_t checked_sum(__int128 sum, const char* what) {
   if (sum >= kLargestSum) {
     throw OutOfRange(std::string(what) + " come to 2^61 or more");
@@ -23,6 +24,7 @@ inline std::int64_t checked_sum(__int128 sum, const char* what) {
   return static_cast<std::int64_t>(sum);
 }
 
+// A double that is to become a size. NaN fails the comparison, too.
 inline std::int64_t checked_size(double value, const char* what) {
   if (!(value >= 0 && value < static_cast<double>(kLargestSize))) {
     throw OutOfRange(std::string(what) +

@@ -10,13 +10,17 @@
 namespace fastplan {
 namespace {
 
+// Far above any real cluster. Products with sizes below 2^53 still fit a 128-bit sum, and loops
+// over shards end.
 constexpr std::int64_t kMostShards = std::int64_t{1} << 24;
 constexpr std::int64_t kMostRanks = std::int64_t{1} << 24;
 
+// Columns that contradict each other are the caller's mistake: a ValueError in Python.
 [[noreturn]] void wrong(const std::string& column, const std::string& must) {
   throw std::invalid_argument("`" + column + "` must " + must);
 }
 
+// Offsets of something that has at least one entry each, ending at `end`.
 void check_offsets(std::span<const std::int64_t> begin, std::size_t end, const char* name) {
   if (begin.empty() || begin.front() != 0) wrong(name, "start with 0");
   if (begin.size() == 1) wrong(name, "have something to begin");
@@ -30,6 +34,8 @@ void check_size(std::int64_t size, const char* name) {
   if (size < 1 || size > kMostRanks) wrong(name, "be between 1 and 2^24");
 }
 
+// 0.0 and -0.0 are different here: adding them can give different bits. Costs of input distribution
+// are left out, since no sum of TorchRec's has them.
 bool same_bits(const Perf& a, const Perf& b) {
   const auto bits = [](double x) { return std::bit_cast<std::uint64_t>(x); };
   return bits(a.fwd_compute) == bits(b.fwd_compute) && bits(a.fwd_comms) == bits(b.fwd_comms) &&
@@ -37,6 +43,8 @@ bool same_bits(const Perf& a, const Perf& b) {
          bits(a.prefetch_compute) == bits(b.prefetch_compute);
 }
 
+// The values must be such that sums and comparisons of them are what Python's would be: no NaN, no
+// infinity, nothing negative.
 Run read_run(const Columns& c, std::size_t i) {
   Run run;
   run.count = c.run_count[i];
@@ -66,10 +74,12 @@ class PythonSum {
   void add(double x) {
     const double t = sum_ + x;
     if (compensated_) {
+      // Neumaier: what the larger of both has lost of the smaller.
       lost_ += std::fabs(sum_) >= std::fabs(x) ? (sum_ - t) + x : (x - t) + sum_;
     }
     sum_ = t;
   }
+  // Python leaves the compensation out where it is no number, as after an overflow.
   double value() const { return compensated_ && std::isfinite(lost_) ? sum_ + lost_ : sum_; }
 
  private:
@@ -78,6 +88,8 @@ class PythonSum {
   double lost_ = 0;
 };
 
+// What an option's shards come to. perf_sum is added shard by shard: count x total would round
+// differently from TorchRec's sum.
 void summarise(Option& option, std::span<const Run> runs, bool compensated) {
   PythonSum plain(false);
   PythonSum score(compensated);
@@ -112,6 +124,7 @@ void summarise(Option& option, std::span<const Run> runs, bool compensated) {
   option.perf_score = compensated ? score.value() : option.perf_sum;
 }
 
+// The options in order, each with what its runs come to.
 void read_options(const Columns& c, Problem& problem) {
   problem.options.resize(c.option_type.size());
   for (std::size_t t = 0; t + 1 < c.table_option_begin.size(); ++t) {
@@ -134,20 +147,22 @@ void read_options(const Columns& c, Problem& problem) {
   }
 }
 
+// No plan, whatever its options, may come to sums that leave exact arithmetic: checked for the
+// largest option of every table.
 void check_sums(const Problem& problem) {
   __int128 hbm = 0, ddr = 0, ssd = 0;
   double perf = 0;
   for (std::size_t t = 0; t < problem.tables(); ++t) {
     Storage largest;
-    double dearest = 0;
+    double costliest = 0;
     for (auto o = problem.table_option_begin[t]; o < problem.table_option_begin[t + 1]; ++o) {
       const auto& sum = problem.options[o].storage_sum;
       largest.hbm = std::max(largest.hbm, sum.hbm);
       largest.ddr = std::max(largest.ddr, sum.ddr);
       largest.ssd = std::max(largest.ssd, sum.ssd);
-      dearest = std::max(dearest, problem.options[o].perf_sum);
+      costliest = std::max(costliest, problem.options[o].perf_sum);
     }
-    perf += dearest;
+    perf += costliest;
     hbm += largest.hbm;
     ddr += largest.ddr;
     ssd += largest.ssd;
@@ -173,6 +188,7 @@ void check_reach(const Problem& problem) {
   std::vector<std::int32_t> members;
   for (auto group : problem.table_group) {
     if (group < 0) continue;
+    // Tables of each tower.
     if (members.size() <= static_cast<std::size_t>(group)) members.resize(group + 1, 0);
     ++members[group];
   }
@@ -210,6 +226,7 @@ Problem Problem::from(const Columns& c) {
 
   read_options(c, problem);
 
+  // Capacities may be any numbers; only their sum must fit.
   check_capacity(c.rank_hbm, "rank_hbm");
   check_capacity(c.rank_ddr, "rank_ddr");
   check_capacity(c.rank_ssd, "rank_ssd");

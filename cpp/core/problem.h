@@ -22,9 +22,11 @@ struct SearchSpace {
   std::vector<std::int64_t> run_hbm, run_ddr, run_ssd;
 };
 
-// Views of a problem's columns. Nothing here is owned or changed.
+// Views of a problem's columns. Nothing here is owned or changed, and nothing is checked yet.
 struct Columns {
   std::span<const std::int64_t> table_option_begin;
+  // Tables of one module count together where modules are balanced; tables of one group, a tower,
+  // share a host; -1 is none.
   std::span<const std::int32_t> table_module, table_group;
   std::span<const std::uint8_t> option_type, option_kernel;
   std::span<const std::uint64_t> option_key;  // equal for options that TorchRec takes for equal
@@ -36,9 +38,11 @@ struct Columns {
   std::span<const std::int64_t> rank_hbm, rank_ddr, rank_ssd;
   std::int64_t local_world_size = 1;
   std::int64_t group_size = 1;
+  // Whether Python's sum() compensates rounding, as it does from 3.12 on.
   bool compensated_sum = false;
 };
 
+// A run of shards that are alike to the bit.
 struct Run {
   std::int64_t count = 0;
   Perf perf;
@@ -53,11 +57,13 @@ struct Option {
   Kernel kernel{};
   Reach reach{};
   bool same_perf = false;  // every shard costs the same to the bit
+  // Sums of keys identify proposals.
   std::uint64_t key = 0;
   std::int64_t shards = 0;
   std::int64_t run_begin = 0;
   std::int64_t run_end = 0;
   Storage storage_sum;
+  // Of the largest shard in each: what a greedy proposer compares tables by.
   std::int64_t max_hbm = 0, max_ddr = 0;
   double perf_max = 0;    // largest shard total
   double perf_min = 0;    // smallest shard total
@@ -75,6 +81,7 @@ struct Problem {
   std::vector<std::int64_t> table_option_begin;
   std::vector<std::int32_t> table_module, table_group;
   std::vector<Storage> capacity;  // by rank
+  // What all options of a plan together must fit in.
   Storage capacity_sum;
   std::int64_t local_world_size = 1;
   std::int64_t group_size = 1;

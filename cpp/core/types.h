@@ -20,6 +20,7 @@ enum class ShardingType : std::uint8_t {
 };
 inline constexpr auto kLastShardingType = ShardingType::grid_shard;
 
+// TorchRec's EmbeddingComputeKernel.
 enum class Kernel : std::uint8_t {
   dense,
   fused,
@@ -38,7 +39,8 @@ enum class Kernel : std::uint8_t {
 };
 inline constexpr auto kLastKernel = Kernel::unfused_tpu;
 
-// Where the shards of an option may go.
+// Where the shards of an option may go: any rank each, ranks of one host, one on every rank, or
+// whole blocks on hosts. TorchRec's partitioner has a way of placing for each.
 enum class Reach : std::uint8_t { device, host, uniform, multi_host };
 
 inline Reach reach_of(ShardingType type) {
@@ -69,15 +71,18 @@ struct Storage {
     ssd += other.ssd;
     return *this;
   }
+  // May go below zero: memory that is reserved beyond what a rank has is a negative capacity.
   Storage& operator-=(const Storage& other) {
     hbm -= other.hbm;
     ddr -= other.ddr;
     ssd -= other.ssd;
     return *this;
   }
+  // In every tier. There is no order: of two sizes, neither may fit in the other.
   bool fits_in(const Storage& other) const {
     return hbm <= other.hbm && ddr <= other.ddr && ssd <= other.ssd;
   }
+  // Lexicographic, hbm first: the order in which TorchRec sorts tables.
   auto operator<=>(const Storage&) const = default;
 };
 

@@ -66,6 +66,7 @@ Pricer::Pricer(const EstimateInput& input, CostFunction function, std::int64_t b
   blank_.model = model_of(input);
 }
 
+// What all shards of a table share is written once, and copied for each.
 void Pricer::describe_table(std::size_t table) {
   described_ = table;
   blank_.table_rows = input_.table_rows[table];
@@ -93,6 +94,7 @@ void Pricer::add(std::size_t table, std::size_t menu_item, const ShardRun& run, 
   record.sharding_type = input_.menu_type[menu_item];
   record.kernel = input_.menu_kernel[menu_item];
   const bool caches = record.kernel == static_cast<std::uint8_t>(Kernel::fused_uvm_caching);
+  // As the request has it for tables without statistics.
   constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
   record.expected_lookups = caches ? input_.table_expected_lookups[table] : kUnknown;
   record.miss_rate = caches ? input_.table_miss_rate[table] : kUnknown;
@@ -109,6 +111,7 @@ void Pricer::add(std::size_t table, std::size_t menu_item, const ShardRun& run, 
   option_shards_ += run.count;
 }
 
+// How many shards an option has is known at its end only.
 void Pricer::end_option() {
   for (auto i = option_begin_; i < records_.size(); ++i) records_[i].shards = option_shards_;
   option_begin_ = records_.size();
@@ -117,6 +120,8 @@ void Pricer::end_option() {
 
 void Pricer::price(std::size_t table, SearchSpace& space) {
   const auto count = static_cast<std::int64_t>(records_.size());
+  // The function writes over costs that are TorchRec's, so one that leaves a shard alone keeps
+  // them.
   const std::int64_t priced = function_(records_.data(), costs_.data(), count);
   const std::size_t begin = space.run_count.size() - records_.size();
   for (std::size_t i = 0; i < records_.size(); ++i) {

@@ -67,7 +67,8 @@ struct CostFailed : std::exception {
   const char* what() const noexcept override { return "a custom cost failed"; }
 };
 
-// Puts a cost function in the place of TorchRec's costs, table by table.
+// Puts a cost function in the place of TorchRec's costs, table by table: one call prices all shards
+// of a table, so that a call through a pointer costs little.
 class Pricer {
  public:
   Pricer(const EstimateInput& input, CostFunction function, std::int64_t batch);

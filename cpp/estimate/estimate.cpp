@@ -6,7 +6,8 @@
 namespace fastplan {
 namespace {
 
-// Distinct for every (table, type, kernel), well spread: sums of these identify proposals.
+// Distinct for every (table, type, kernel), well spread: sums of these identify proposals. The
+// mixing is that of splitmix64, which is a bijection, so keys of a search space are all different.
 std::uint64_t option_key(std::size_t table, std::uint8_t type, std::uint8_t kernel) {
   std::uint64_t x = (static_cast<std::uint64_t>(table) << 16) | (std::uint64_t{type} << 8) | kernel;
   x += 0x9e3779b97f4a7c15ull;
@@ -47,6 +48,7 @@ SearchSpace estimate(const EstimateInput& input, Pricer* pricer) {
   SearchSpace space;
   for (std::size_t table = 0; table < input.tables(); ++table) {
     check_table(input, table);
+    // Tables with the same sharders and constraints share a menu.
     const auto menu = static_cast<std::size_t>(input.table_menu[table]);
     const auto end = static_cast<std::size_t>(input.menu_begin[menu + 1]);
     for (auto item = static_cast<std::size_t>(input.menu_begin[menu]); item < end; ++item) {
@@ -66,6 +68,7 @@ SearchSpace estimate(const EstimateInput& input, Pricer* pricer) {
       space.option_key.push_back(option_key(table, type, kernel));
       space.option_run_begin.push_back(static_cast<std::int64_t>(space.run_count.size()));
     }
+    // A custom cost sees a table's shards together: one call for all of them.
     if (pricer) pricer->price(table, space);
     space.table_option_begin.push_back(static_cast<std::int64_t>(space.option_type.size()));
   }

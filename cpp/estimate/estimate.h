@@ -11,7 +11,8 @@
 
 namespace fastplan {
 
-// What the cost formulas read of the cluster.
+// What the cost formulas read of the cluster. Bandwidths are in bytes per millisecond, as
+// TorchRec's are.
 struct PerfCluster {
   std::int64_t world_size = 1;
   std::int64_t local_world_size = 1;
@@ -25,6 +26,8 @@ struct PerfCluster {
   double bw_group_all_gather = 0;
   double bw_across_all_to_all = 0;
   double hbm_to_ddr_bw = 0;
+  // TorchRec takes the backward pass for a multiple of the forward one, unless coefficients say
+  // else.
   double bwd_compute_multiplier = 2;
   double weighted_bwd_multiplier = 1;
 };
@@ -32,6 +35,8 @@ struct PerfCluster {
 // What the cost formulas read of the hardware configuration.
 struct PerfModelSettings {
   bool inference = false;
+  // TorchRec's newer versions and its subclasses for other hardware differ in these: what is
+  // counted, in which unit, and with which penalties.
   bool min_dim_table_wise = true;
   bool block_penalty_table_wise = true;
   bool block_penalty_other = false;
@@ -58,18 +63,21 @@ struct StorageSettings {
   bool weights_in_ddr = false;
   bool quant_weights_in_ddr = false;
   Pipeline pipeline = Pipeline::none;
+  // Whether outputs, which live for a moment only, count as memory.
   bool at_peak_memory = false;
   bool inference = false;
 };
 
-// How tables are cut into shards.
+// How tables are cut into shards. Perf, storage and layout each have their own sizes of the
+// cluster: TorchRec's estimators may have been built with another topology than its enumerator.
 struct LayoutSettings {
   std::int64_t world_size = 1;
   std::int64_t group_size = 1;
   std::span<const std::int64_t> rank_memory;  // uneven row-wise shards; empty when even
 };
 
-// Linear cost coefficients: input read, lookup, output write, rows.
+// Linear cost coefficients: input read, lookup, output write, rows. Without `bwd`, the backward
+// pass is a multiple of the forward one.
 struct Coefficients {
   std::array<double, 4> fwd{1, 1, 1, 0};
   bool has_bwd = false;
@@ -91,6 +99,7 @@ struct EstimateInput {
   std::span<const std::uint8_t> table_pooled, table_weighted, table_usage, table_virtual;
   std::span<const double> table_output_element_size;
   std::span<const double> table_fwd_a2a, table_bwd_a2a, table_fwd_sr, table_bwd_sr;
+  // Constraints: the narrowest column shards, buckets of virtual tables, passes of prefetching.
   std::span<const std::int64_t> table_min_partition, table_buckets, table_prefetch_passes;
   std::span<const double> table_optimizer_multiplier, table_cache_ratio, table_kv_load_factor;
   std::span<const std::int64_t> table_kv_cache_bytes;
@@ -100,6 +109,7 @@ struct EstimateInput {
   std::span<const std::uint8_t> menu_type, menu_kernel;
   std::span<const double> menu_bandwidth;
   std::span<const std::int32_t> menu_coefficients;
+  // Menu items refer to these by number: most share one.
   std::vector<Coefficients> coefficients;
 
   std::size_t tables() const { return table_rows.size(); }
@@ -111,7 +121,8 @@ class Pricer;
 // the last word on costs.
 SearchSpace estimate(const EstimateInput& input, Pricer* pricer = nullptr);
 
-// The parts of estimate(), each a subject of its own.
+// The parts of estimate(), each a subject of its own. A run is `count` shards of one size: row-wise
+// shards of a table differ only at its end, so a cut is a few runs on any number of ranks.
 struct ShardRun {
   std::int64_t count = 0;
   std::int64_t rows = 0;

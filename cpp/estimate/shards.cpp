@@ -8,9 +8,11 @@
 namespace fastplan {
 namespace {
 
+// TorchRec's MIN_CW_DIM: the narrowest column shards, unless constraints say else.
 constexpr std::int64_t kMinColumnDim = 128;
 constexpr std::int64_t kMostColumns = std::int64_t{1} << 20;  // no table is wider
 
+// Equal neighbours become one run.
 void append(std::vector<ShardRun>& runs, std::int64_t count, std::int64_t rows, std::int64_t cols) {
   if (count <= 0) return;
   if (!runs.empty() && runs.back().rows == rows && runs.back().cols == cols) {
@@ -20,7 +22,8 @@ void append(std::vector<ShardRun>& runs, std::int64_t count, std::int64_t rows, 
   }
 }
 
-// Full blocks first, then what is left, then empty shards.
+// Full blocks first, then what is left, then empty shards, as TorchRec divides rows by a rounded-up
+// block size.
 std::vector<ShardRun> even_rows(std::int64_t rows, std::int64_t shards, std::int64_t cols) {
   const std::int64_t block = ceil_of_rounded_ratio(rows, 1, shards);
   if (block == 0) throw OutOfRange("a table without rows can't be cut by rows");
@@ -34,6 +37,7 @@ std::vector<ShardRun> even_rows(std::int64_t rows, std::int64_t shards, std::int
   return runs;
 }
 
+// Tables of virtual rows are cut between buckets; the first shards take one bucket more.
 std::vector<ShardRun> even_buckets(std::int64_t rows, std::int64_t shards, std::int64_t cols,
                                    std::int64_t buckets) {
   if (rows % buckets != 0) throw OutOfRange("rows are not a multiple of the buckets");
@@ -59,6 +63,7 @@ std::vector<ShardRun> uneven_rows(std::int64_t rows, std::span<const std::int64_
   std::vector<ShardRun> runs;
   std::int64_t placed = 0;
   for (std::size_t rank = 0; rank + 1 < memory.size(); ++rank) {
+    // The product is taken down as Python's int() does.
     const double share = static_cast<double>(memory[rank]) / static_cast<double>(total);
     const auto local =
         static_cast<std::int64_t>(static_cast<double>(buckets) * share) * bucket_rows;
@@ -70,6 +75,8 @@ std::vector<ShardRun> uneven_rows(std::int64_t rows, std::span<const std::int64_
   return runs;
 }
 
+// The width of column shards: TorchRec tries widths from the smallest allowed on, in steps of 4,
+// for one that divides the table's.
 std::int64_t column_block(std::int64_t dim, std::int64_t min_partition) {
   if (dim <= 0) throw OutOfRange("a table without columns can't be cut by columns");
   if (dim > kMostColumns) throw OutOfRange("a table of over 2^20 columns is not cut by columns");

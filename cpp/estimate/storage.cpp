@@ -8,6 +8,7 @@
 namespace fastplan {
 namespace {
 
+// Kernels that keep a part of the table in HBM, the rest elsewhere.
 bool is_cached(Kernel kernel) {
   switch (kernel) {
     case Kernel::fused_uvm_caching:
@@ -22,6 +23,7 @@ bool is_cached(Kernel kernel) {
   }
 }
 
+// Kernels whose HBM is a cache of fixed size, whatever the table's.
 bool is_key_value(Kernel kernel) {
   return kernel == Kernel::key_value || kernel == Kernel::ssd_virtual_table ||
          kernel == Kernel::dram_virtual_table || kernel == Kernel::dram_ssd_virtual_table;
@@ -32,6 +34,10 @@ struct Io {
   std::int64_t output = 0;
 };
 
+// Bytes of indices that come in and of vectors that go out, for one batch:
+//     input  = inputs x world x 8,    output = outputs x world x columns x output element,
+// with inputs divided by the shards a row-wise cut makes. Data-parallel tables see one rank's
+// batch.
 Io io_sizes(const EstimateInput& input, std::size_t table, ShardingType type, const ShardRun& run) {
   const auto& settings = input.storage;
   const double world = static_cast<double>(settings.world_size);
@@ -42,6 +48,7 @@ Io io_sizes(const EstimateInput& input, std::size_t table, ShardingType type, co
 
   if (type == ShardingType::row_wise || type == ShardingType::table_row_wise ||
       type == ShardingType::grid_shard) {
+    // An empty shard at a table's end gets no input.
     if (run.rows == 0 || run.cols == 0) return {};
     inputs = inputs /
              (type == ShardingType::row_wise ? world : static_cast<double>(settings.group_size));
@@ -64,11 +71,13 @@ struct Tiers {
   std::int64_t ddr = 0;
 };
 
+// The whole table's bytes, in the tier where its weights are.
 Tiers weight_bytes(const EstimateInput& input, std::size_t table, Kernel kernel) {
   const auto usage = static_cast<UsageType>(input.table_usage[table]);
   std::int64_t bytes = input.table_bytes[table];
   bool in_ddr = input.storage.weights_in_ddr;
   if (usage == UsageType::base_quant) {
+    // TorchRec adds 4 bytes per row of a quantised table, for its scale and bias.
     bytes += input.table_rows[table] * 4;
     in_ddr = input.storage.quant_weights_in_ddr || kernel == Kernel::quant_uvm ||
              kernel == Kernel::quant_uvm_caching;
@@ -78,7 +87,8 @@ Tiers weight_bytes(const EstimateInput& input, std::size_t table, Kernel kernel)
   return in_ddr ? Tiers{0, bytes} : Tiers{bytes, 0};
 }
 
-// Weights, optimizer state and, for cached tables, the cache's own bookkeeping.
+// Weights, optimizer state and, for cached tables, the cache's own bookkeeping:
+//     ceil(weights x shard / table) + ceil(that x optimizer) + ceil(rows x (4 + 16 x cache ratio))
 std::int64_t shard_bytes(const EstimateInput& input, std::size_t table, ShardingType type,
                          const ShardRun& run, std::int64_t weights, double cache_ratio) {
   const std::int64_t tensor =
@@ -96,6 +106,8 @@ std::int64_t shard_bytes(const EstimateInput& input, std::size_t table, Sharding
   return bookkeeping + tensor + optimizer;
 }
 
+// Batches that a training pipeline keeps in flight. The factors are TorchRec's, which took them
+// from memory snapshots.
 std::int64_t pipeline_bytes(const EstimateInput& input, std::size_t table, const Io& io,
                             bool cached) {
   const auto& settings = input.storage;
@@ -140,6 +152,7 @@ Storage shard_storage(const EstimateInput& input, std::size_t table, std::size_t
   if (kernel == Kernel::key_value) {
     ssd = shard_bytes(input, table, type, run, weights.hbm, ratio) + ddr;
   }
+  // Their cache is bounded by settings, not by the table: HBM has no more than that.
   if (is_key_value(kernel) || input.table_virtual[table]) {
     const double cache = static_cast<double>(input.table_rows[table]) *
                          input.table_kv_load_factor[table] *

@@ -9,8 +9,8 @@ namespace {
 
 // Moves between two looks at the clock, at which the temperature falls, too.
 constexpr std::int64_t kCheckEvery = 256;
-// Where there is a home, one move in so many takes a table back there.
-constexpr std::size_t kReturnHomeEvery = 8;
+// With a previous plan, one move in so many takes a table back to where that has it.
+constexpr std::size_t kRestoreEvery = 8;
 // How far a target comes down at a time.
 constexpr double kTargetStep = 0.005;
 // Ranks that are over their limits are where a placement must change: all moves but one in so many
@@ -22,9 +22,9 @@ constexpr std::size_t kAnywhereEvery = 4;
 Annealer::Annealer(const Choices& choices, std::uint64_t seed)
     : context_(choices, seed, nullptr, nullptr) {}
 
-Annealer::Annealer(const Choices& choices, std::uint64_t seed, const MoveBytes& bytes,
-                   const Draft& home)
-    : context_(choices, seed, &bytes, &home) {}
+Annealer::Annealer(const Choices& choices, std::uint64_t seed, const MovedBytes& bytes,
+                   const Draft& previous)
+    : context_(choices, seed, &bytes, &previous) {}
 
 void Annealer::start_from(const Draft& draft) {
   context_.state.clear();
@@ -41,6 +41,8 @@ void Annealer::start_from(const Draft& draft) {
   context_.state.commit();
 }
 
+// Longest processing time first, the classic start for a least makespan, with some noise so that
+// rounds differ.
 void Annealer::start_from(std::span<const std::int32_t> chosen, double noise) {
   context_.state.clear();
   for (std::size_t tower = 0; tower < context_.choices.towers().size(); ++tower) {
@@ -82,10 +84,11 @@ void Annealer::swap_best(Draft& draft) {
   best_.choice.clear();
 }
 
-// Moves from hot to cold. `settled` sees every placement, and tells when it can be no better.
-template <typename Settled>
+// Moves from hot to cold. `finished` sees every placement, and says when there can be no better
+// one.
+template <typename Finished>
 std::int64_t Annealer::anneal(const Cooling& cooling, const std::function<bool()>& stopped,
-                              const Settled& settled) {
+                              const Finished& finished) {
   const double checks = static_cast<double>(cooling.moves) / kCheckEvery;
   const double factor = std::pow(cooling.cold / cooling.hot, 1 / std::max(checks, 1.0));
   double heat = cooling.hot;
@@ -96,12 +99,13 @@ std::int64_t Annealer::anneal(const Cooling& cooling, const std::function<bool()
       if (made > 0) heat *= factor;
       context_.temperature = heat * static_cast<double>(context_.state.target());
     }
-    if (settled()) break;
+    if (finished()) break;
     move();
   }
   return made;
 }
 
+// Every plan lowers the target below itself, which takes the energy of the placement above 0 again.
 std::int64_t Annealer::run(const Cooling& cooling, std::int64_t target, const Allowed& allowed,
                            const std::function<bool()>& stopped) {
   context_.allowed = &allowed;
@@ -113,12 +117,13 @@ std::int64_t Annealer::run(const Cooling& cooling, std::int64_t target, const Al
   });
 }
 
-// Keeps the present plan if it is the best, and asks for a better one.
+// Keeps the present plan if it is the best, and asks for a better one: lower by `step`, and by one
+// unit of fixed point at least.
 void Annealer::note_plan(const Cooling& cooling) {
   const auto lower = [&](std::int64_t value) {
     return static_cast<std::int64_t>(static_cast<double>(value) * (1 - cooling.step));
   };
-  if (cooling.lowers == Lowers::bytes) {
+  if (cooling.criterion == Criterion::bytes) {
     const auto moved = context_.state.moved();
     if (best_.empty() || moved < best_.moved) context_.state.write(best_);
     context_.state.set_move_budget(std::max<std::int64_t>(std::min(moved - 1, lower(moved)), 0),
@@ -130,6 +135,8 @@ void Annealer::note_plan(const Cooling& cooling) {
   context_.state.set_target(std::min(context_.state.target() - 1, lower(cost)));
 }
 
+// The limit stays; the goal is part of the energy, and the least value among plans within the limit
+// is kept.
 std::int64_t Annealer::refine(const Cooling& cooling, std::int64_t limit, std::int64_t value,
                               const Allowed& allowed, const std::function<bool()>& stopped) {
   context_.allowed = &allowed;
@@ -163,6 +170,8 @@ std::int64_t Annealer::save_bytes(const Cooling& cooling, std::int64_t limit, st
   });
 }
 
+// Where the next move starts: mostly at a rank over its limits, else at one that the goal counts
+// with, else anywhere.
 std::int32_t Annealer::pick_rank() {
   const auto over = context_.state.ranks_over();
   if (!over.empty() && context_.random.below(kAnywhereEvery) != 0)
@@ -190,9 +199,9 @@ std::int32_t Annealer::pick_slot(std::int32_t rank) {
 }
 
 void Annealer::move() {
-  if (context_.home != nullptr && context_.random.below(kReturnHomeEvery) == 0) {
-    return return_home(context_,
-                       static_cast<std::size_t>(context_.random.below(context_.choices.tables())));
+  if (context_.previous != nullptr && context_.random.below(kRestoreEvery) == 0) {
+    return restore_table(
+        context_, static_cast<std::size_t>(context_.random.below(context_.choices.tables())));
   }
   const std::int32_t slot = pick_slot(pick_rank());
   if (slot < 0) return;

@@ -12,24 +12,34 @@
 
 namespace fastplan {
 
-// What each plan that is found lowers.
-enum class Lowers : std::uint8_t { cost, bytes };
+// What each plan that is found must improve on: the cost of the costliest rank, or the bytes it
+// moves.
+enum class Criterion : std::uint8_t { cost, bytes };
 
-// From hot to cold over so many moves; temperatures are parts of the target. Each plan found lowers
-// the target, or the bytes it may move, by `step`, a part too.
+// From hot to cold over so many moves, in a geometric series. Temperatures are parts of the target:
+// a change of energy d is accepted with probability exp(-d / (heat x target)). Each plan found
+// lowers the target, or the bytes it may move, by `step`, a part too, so that the search goes on
+// below it.
 struct Cooling {
   double hot = 0;
   double cold = 0;
   std::int64_t moves = 0;
   double step = 0;
-  Lowers lowers = Lowers::cost;
+  Criterion criterion = Criterion::cost;
 };
 
+// Simulated annealing over placements that may break their limits. The energy of a placement is how
+// far it is over them,
+//     E = sum_r [ max(0, cost(r) - target) + sum_tier w(tier) max(0, bytes(r, tier) - capacity(r,
+//     tier)) ]
+//         + price max(0, moved - budget) + weight goal,
+// so that a placement of energy 0 is a plan. The target comes down with every plan that is found.
 class Annealer {
  public:
   Annealer(const Choices& choices, std::uint64_t seed);
-  // Counts the bytes that move; now and then a table tries to go back to where `home` has it.
-  Annealer(const Choices& choices, std::uint64_t seed, const MoveBytes& bytes, const Draft& home);
+  // Counts the bytes that move; now and then a table goes back to where `previous` has it.
+  Annealer(const Choices& choices, std::uint64_t seed, const MovedBytes& bytes,
+           const Draft& previous);
 
   // Starts from a plan, or from choices alone, which are placed longest first. `noise` is how much
   // of a shard's length is left to chance.
@@ -76,9 +86,9 @@ class Annealer {
 
  private:
   void note_plan(const Cooling& cooling);
-  template <typename Settled>
+  template <typename Finished>
   std::int64_t anneal(const Cooling& cooling, const std::function<bool()>& stopped,
-                      const Settled& settled);
+                      const Finished& finished);
   void move();
   std::int32_t pick_rank();
   std::int32_t pick_slot(std::int32_t rank);

@@ -10,7 +10,9 @@
 namespace fastplan {
 
 // A plan that fits and costs no more than the target on any rank has no energy. A rank that is over
-// its memory by some part of the average counts like one over its cost by that part.
+// its memory by some part of the average rank's counts like one over its cost by that part of the
+// target:
+//     w(tier) = target R / capacity(tier)
 class Limits {
  public:
   Limits(const Problem& problem, std::int64_t target) : problem_(&problem), target_(target) {

@@ -58,6 +58,7 @@ void OptionAnnealer::choose_hosts(const Choice& choice) {
   }
 }
 
+// What the pieces are sorted by: cost, or memory as cost where that is more.
 double OptionAnnealer::length(const Choice& choice, std::int32_t shard) const {
   const Load& load = choices_.shard_load(choice, shard);
   return std::max(static_cast<double>(load.cost),
@@ -91,6 +92,7 @@ void OptionAnnealer::put(std::size_t table, bool add) {
   for (std::int32_t i = 0; i < choice.pieces; ++i) {
     // Pieces that must not meet are placed in order, as if they were equally long.
     const Piece piece{length(choice, choice.distinct ? 0 : i), static_cast<std::int32_t>(table), i};
+    // The pieces stay sorted: a trial inserts and erases a few instead of sorting all.
     const auto at = std::lower_bound(pieces_.begin(), pieces_.end(), piece);
     add ? pieces_.insert(at, piece) : pieces_.erase(at);
   }
@@ -126,7 +128,7 @@ bool OptionAnnealer::mutate(const Allowed& allowed) {
       if (choice != choice_[table]) change(table, choice);
     } else if (tower < 0) {
       change(table, choice_[table]);
-    } else if (i == 0) {  // a second change could not be told apart when it is undone
+    } else if (i == 0) {  // undo() restores one host per tower
       tower_host_[tower] = random_.below(problem_.hosts);
       for (const auto member : choices_.towers()[tower]) change(member, choice_[member]);
     }
@@ -134,6 +136,7 @@ bool OptionAnnealer::mutate(const Allowed& allowed) {
   return changed_ > 0;
 }
 
+// In reverse order, so that a table that was changed twice ends as it began.
 void OptionAnnealer::undo() {
   while (changed_ > 0) {
     const auto& before = before_[--changed_];
@@ -180,7 +183,7 @@ std::int32_t OptionAnnealer::best_rank(const Piece& piece) const {
   return best;
 }
 
-// Places the pieces; returns the energy.
+// List scheduling: the pieces, longest first, each on its best rank. Returns the energy.
 double OptionAnnealer::place_pieces() {
   load_ = base_;
   for (const auto& piece : pieces_) {
@@ -227,6 +230,7 @@ std::int64_t OptionAnnealer::run(std::span<const std::int32_t> chosen, const Coo
       Draft found = present();
       if (best_.empty() || found.cost < best_.cost) best_ = std::move(found);
       const double lower = static_cast<double>(best_.cost) * (1 - cooling.step);
+      // Below the best plan, as Annealer::note_plan does; the same placement then has energy again.
       limits_ = Limits(problem_, std::min(best_.cost - 1, static_cast<std::int64_t>(lower)));
       energy = place_pieces();
       if (energy == 0) break;

@@ -1,5 +1,5 @@
 // Simulated annealing over options alone: what each table is, and on which hosts it is if that
-// matters. Shards that go to single ranks are placed longest first, anew for every trial.
+// matters. Shards that go to single ranks are placed longest first, again for every trial.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,8 @@
 
 namespace fastplan {
 
+// A trial costs O(pieces x ranks) instead of a few ranks, but sees what an option is worth once
+// everything else has made room for it. Good where few shards share a rank and options matter most.
 class OptionAnnealer {
  public:
   OptionAnnealer(const Choices& choices, std::uint64_t seed);
@@ -50,6 +52,7 @@ class OptionAnnealer {
   void put(std::size_t table, bool add);
   void set(std::size_t table, std::int32_t choice, std::span<const std::int32_t> hosts);
   void change(std::size_t table, std::int32_t choice);
+  // One table or two get another choice, or other hosts. False when nothing has changed.
   bool mutate(const Allowed& allowed);
   void undo();
   void choose_hosts(const Choice& choice);

@@ -18,7 +18,8 @@ class Random {
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
     return x ^ (x >> 31);
   }
-  // In [0, end), for `end` below 2^32.
+  // In [0, end), for `end` below 2^32. A product and a shift instead of a division; the bias is
+  // below end / 2^32.
   std::int32_t below(std::size_t end) {
     return static_cast<std::int32_t>(((next() >> 32) * end) >> 32);
   }

@@ -4,7 +4,7 @@
 
 namespace fastplan {
 
-Assignment::Assignment(const Choices& choices, const MoveBytes* bytes)
+Assignment::Assignment(const Choices& choices, const MovedBytes* bytes)
     : choices_(choices),
       problem_(choices.problem()),
       bytes_(bytes),
@@ -19,6 +19,8 @@ Assignment::Assignment(const Choices& choices, const MoveBytes* bytes)
       table_choice_(choices.tables(), -1),
       tower_host_(choices.towers().size()),
       lists_(ranks_ + problem_.hosts + 1) {
+  // A table has as many slots as its choices have pieces at most: a change of choice moves no slots
+  // of other tables.
   for (std::size_t t = 0; t < choices.tables(); ++t) {
     slot_begin_.push_back(static_cast<std::int32_t>(slot_table_.size()));
     std::int32_t most = 1;
@@ -55,6 +57,7 @@ void Assignment::set_target(std::int64_t target) {
   begin_trial();
 }
 
+// Keeps the list of ranks over their limits: a rank that leaves it changes places with the last.
 void Assignment::set_energy(std::int32_t rank, double energy) {
   const bool was_over = rank_energy_[rank] > 0;
   rank_energy_[rank] = energy;
@@ -92,6 +95,7 @@ std::span<const std::int32_t> Assignment::places(std::size_t table) const {
   return std::span(slot_place_).subspan(slot_begin_[table], pieces);
 }
 
+// A stamp says whether a rank's copy belongs to this trial: no copy has to be cleared.
 void Assignment::begin_trial() {
   touched_.clear();
   trial_moved_ = moved_;
@@ -150,6 +154,7 @@ void Assignment::try_without(std::size_t table) {
   }
 }
 
+// The energy of the trial less that of the placement; only ranks that were touched can differ.
 double Assignment::trial_change() {
   double change = excess(trial_moved_) - excess(moved_);
   for (const auto rank : touched_) {
@@ -166,6 +171,7 @@ Assignment::Fit Assignment::fit(const Choice& choice, std::int32_t piece,
   Fit result;
   const std::int32_t count = choice.spread == Spread::hosts ? group_size_ : 1;
   for (std::int32_t i = 0; i < count; ++i) {
+    // A block of shards lies on the ranks of its host in order.
     const std::int32_t rank = place * count + i;
     Load load = stamp_[rank] == trial_ ? trial_load_[rank] : load_[rank];
     const double before = limits_.energy(rank, load);
@@ -206,6 +212,8 @@ void Assignment::add_to_list(std::int32_t list, std::int32_t slot) {
   lists_[list].push_back(slot);
 }
 
+// The last slot takes the place of the one that leaves: O(1), and the order does not matter, but it
+// is the same for every run with the same seed.
 void Assignment::remove_from_list(std::int32_t list, std::int32_t slot) {
   auto& slots = lists_[list];
   slots[slot_index_[slot]] = slots.back();

@@ -13,20 +13,24 @@
 
 namespace fastplan {
 
-// A plan in terms of choices.
+// A plan in terms of choices. Unlike a Plan it has no order of tables, and its cost is in fixed
+// point.
 struct Draft {
   std::vector<std::int32_t> choice;               // by table
   std::vector<std::vector<std::int32_t>> places;  // by table: of its pieces
-  std::int64_t cost = 0;                          // of the dearest rank
+  std::int64_t cost = 0;                          // of the costliest rank
   std::int64_t moved = 0;                         // bytes, where they are counted
   std::int64_t goal = 0;                          // what it comes to, where there is a goal
   bool empty() const { return choice.empty(); }
 };
 
+// All sums are integers, in fixed point for costs: millions of moves add and take away, and the
+// sums are exact all the time. A trial works on copies of the few ranks it touches, so that a move
+// which is not accepted, as most are, costs nothing to undo.
 class Assignment {
  public:
   // With `bytes`, what the placement moves is counted too.
-  explicit Assignment(const Choices& choices, const MoveBytes* bytes = nullptr);
+  explicit Assignment(const Choices& choices, const MovedBytes* bytes = nullptr);
 
   // What there is beside limits: a goal, and how much it counts as energy.
   void watch(Tally& tally) { tally_ = &tally; }
@@ -69,7 +73,8 @@ class Assignment {
   void try_without(std::size_t table);
   double trial_change();
 
-  // What one more piece would do to the trial: energy added, and cost of the dearest rank it is on.
+  // What one more piece would do to the trial: energy added, and cost of the costliest rank it is
+  // on, which decides among places that do no harm.
   struct Fit {
     double energy = 0;
     std::int64_t cost = 0;
@@ -98,10 +103,11 @@ class Assignment {
 
   const Choices& choices_;
   const Problem& problem_;
-  const MoveBytes* bytes_;
+  const MovedBytes* bytes_;
   std::int32_t ranks_;
   std::int32_t group_size_;
   Limits limits_;
+  // Not owned; null where plans are only to be cheap.
   Tally* tally_ = nullptr;
   double tally_weight_ = 0;
   std::vector<Load> load_, trial_load_;

@@ -21,6 +21,8 @@ struct OptimizeSettings {
   std::function<bool()> interrupted = [] { return false; };  // asked by the calling thread only
 };
 
+// Seconds and signals. Moves are counted by the searches themselves, since they are what makes a
+// result repeatable.
 class Budget {
  public:
   explicit Budget(const OptimizeSettings& settings) : settings_(settings) {}
@@ -46,6 +48,7 @@ class Budget {
   }
 
  private:
+  // Asking for signals takes the GIL, so it is done some fifty times a second.
   static constexpr double kPollSeconds = 0.02;
   using Clock = std::chrono::steady_clock;
 

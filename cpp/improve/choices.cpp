@@ -6,6 +6,7 @@
 namespace fastplan {
 namespace {
 
+// In cost and in every tier of memory.
 bool at_most(const Run& a, const Run& b) {
   return a.total <= b.total && a.storage.fits_in(b.storage);
 }
@@ -17,6 +18,7 @@ bool shards_at_most(const Problem& problem, const Option& a, const Option& b) {
   auto run_b = b.run_begin;
   std::int64_t left_a = problem.runs[run_a].count;
   std::int64_t left_b = problem.runs[run_b].count;
+  // Both options' runs are walked side by side, as far as the shorter of the two runs reaches.
   while (true) {
     if (!at_most(problem.runs[run_a], problem.runs[run_b])) return false;
     const auto step = std::min(left_a, left_b);
@@ -66,24 +68,25 @@ Choices::Choices(const Problem& problem, std::span<const std::int32_t> keep)
     kept.clear();
     for (auto o = begin; o < end; ++o) {
       if (!can_be_placed(problem.options[o])) continue;
-      if (can_be_told(problem.options[o])) {
+      if (is_representable(problem.options[o])) {
         kept.push_back(o);
       } else {
         partial_ = true;
       }
     }
-    double dearest = 0;
+    double costliest = 0;
     for (const auto o : kept) {
       const auto& option = problem.options[o];
+      // Of two that replace each other, the first stays.
       const bool replaced = std::any_of(kept.begin(), kept.end(), [&](std::int32_t other) {
         const auto& better = problem.options[other];
         return other != o && replaces(better, option) && (other < o || !replaces(option, better));
       });
       if (replaced && !wanted[o]) continue;
-      dearest = std::max(dearest, option.perf_sum);
+      costliest = std::max(costliest, option.perf_sum);
       add(o);
     }
-    worst += dearest;
+    worst += costliest;
     complete_ = complete_ && !kept.empty();
     table_begin_.push_back(static_cast<std::int32_t>(choices_.size()));
   }
@@ -91,15 +94,18 @@ Choices::Choices(const Problem& problem, std::span<const std::int32_t> keep)
   if (worst > 0) shift_ = 59 - std::ilogb(worst);
   run_load_.reserve(problem.runs.size());
   for (const auto& run : problem.runs) {
-    // Dropped options may be dearer than all others together.
+    // Options that are left out may cost more than all others together.
     run_load_.push_back({run.total <= worst ? fixed(run.total) : 0, run.storage});
   }
 }
 
+// Rounded to the nearest: sums over ranks differ from TorchRec's by half a unit per shard, and what
+// counts is rated with doubles at the end.
 std::int64_t Choices::fixed(double cost) const {
   return static_cast<std::int64_t>(std::min(std::nearbyint(std::ldexp(cost, shift_)), 0x1p62));
 }
 
+// A group of one table is free: its host is nobody else's matter.
 void Choices::find_towers() {
   const auto& groups = problem_.table_group;
   tower_.assign(problem_.tables(), -1);
@@ -150,7 +156,7 @@ bool Choices::fits_block(const Option& option, std::int64_t first_shard) const {
 
 // A grid may be in a tower whose other tables are all uniform, on any hosts. Tables of a tower
 // would no longer be free of each other's options: such grids are left to TorchRec's plans.
-bool Choices::can_be_told(const Option& option) const {
+bool Choices::is_representable(const Option& option) const {
   return option.reach != Reach::multi_host || tower_[option.table] < 0;
 }
 
@@ -189,7 +195,8 @@ bool Choices::can_be_placed(const Option& option) const {
   return false;
 }
 
-// Whether `a` can take the place of `b` in any plan without adding to any rank.
+// Whether `a` can take the place of `b` in any plan without adding to any rank: there must be a
+// legal place for each shard of `a` among those of `b`, and no shard may cost or hold more.
 bool Choices::replaces(const Option& a, const Option& b) const {
   if (a.perf_sum > b.perf_sum || !a.storage_sum.fits_in(b.storage_sum)) return false;
   const Spread from = spread_of(b);
@@ -202,13 +209,16 @@ bool Choices::replaces(const Option& a, const Option& b) const {
       possible = from == Spread::everywhere;
       break;
     case Spread::ranks:
+      // Any ranks will do, unless they must be distinct and those of `b` may not be.
       possible = !on_distinct_ranks(a) || from == Spread::everywhere || on_distinct_ranks(b);
       break;
     case Spread::host_ranks:
+      // The shards of `b` are on one host, or can be found on every host.
       possible = from == Spread::host_ranks || b.type == ShardingType::table_row_wise ||
                  (!shares_host && from == Spread::everywhere && a.shards <= size);
       break;
     case Spread::hosts:
+      // Block by block on the hosts of `b`, or, from all ranks, on as many hosts as it takes.
       possible = (from == Spread::hosts && (a.shards == size || a.shards == b.shards)) ||
                  (!shares_host && from == Spread::everywhere && problem_.hosts > 0 &&
                   a.shards <= problem_.hosts * size);

@@ -35,6 +35,7 @@ enum class Spread : std::uint8_t {
   hosts,       // each block of group_size shards is a piece, placed on a host
 };
 
+// An option as the annealer places it: in pieces, each of which has a place.
 struct Choice {
   std::int32_t option = 0;  // of the problem
   std::int32_t table = 0;
@@ -45,6 +46,8 @@ struct Choice {
   std::int64_t shard_begin = 0;  // into Choices::shard_run, unless everywhere
 };
 
+// Options that are left out: those that can be in no plan, those that another option of the table
+// replaces at no cost, and a few that the annealer has no way to represent (partial()).
 class Choices {
  public:
   // Options of plans that are at hand already are kept whatever may replace them.
@@ -57,7 +60,7 @@ class Choices {
   const Choice& operator[](std::size_t number) const { return choices_[number]; }
   // The choice that stands for an option; -1 when the option was dropped.
   std::int32_t of_option(std::int32_t option) const { return option_choice_[option]; }
-  // False when a table has nothing to choose: there is no plan, or none that choices can tell.
+  // False when a table has nothing to choose: there is no plan, or none that choices can represent.
   bool complete() const { return complete_; }
   // Whether options that may be part of a plan are left out.
   bool partial() const { return partial_; }
@@ -66,6 +69,7 @@ class Choices {
   std::int32_t tower(std::size_t table) const { return tower_[table]; }
   const std::vector<std::vector<std::int32_t>>& towers() const { return tower_tables_; }
 
+  // What shards put on a rank, by run of the problem, in fixed point.
   const Load& run_load(std::int64_t run) const { return run_load_[run]; }
   std::int32_t shard_run(const Choice& choice, std::int32_t shard) const {
     return shard_run_[choice.shard_begin + shard];
@@ -73,12 +77,13 @@ class Choices {
   const Load& shard_load(const Choice& choice, std::int32_t shard) const {
     return run_load_[shard_run(choice, shard)];
   }
+  // Fixed point: cost x 2^shift, with the shift such that all tables on one rank stay below 2^60.
   // Costs beyond all that the choices can come to are cut off.
   std::int64_t fixed(double cost) const;
 
  private:
   void find_towers();
-  bool can_be_told(const Option& option) const;
+  bool is_representable(const Option& option) const;
   bool can_be_placed(const Option& option) const;
   bool fits_everywhere(const Option& option) const;
   bool fits_block(const Option& option, std::int64_t first_shard) const;

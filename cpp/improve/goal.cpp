@@ -28,6 +28,7 @@ std::int64_t amount_of(const Problem& problem, const Goal& goal, std::size_t o) 
 
 }  // namespace
 
+// The largest option of every table, all on one rank and in one channel: no plan comes to more.
 void check_goal(const Problem& problem, const Goal& goal) {
   std::int64_t sum = 0;
   for (std::size_t t = 0; t < problem.tables(); ++t) {
@@ -83,6 +84,8 @@ void Tally::add_option(std::int32_t option, std::int64_t sign) {
   trial_options_ += sign * goal_.option_amount[option];
 }
 
+// A maximum that shrinks can't be kept up to date: all ranks are looked at, of channels that were
+// touched only.
 Tally::Largest Tally::trial_largest(std::int32_t channel) const {
   const auto first = channel * ranks_;
   Largest found{trial_sum(first), 0};

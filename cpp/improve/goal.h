@@ -9,7 +9,10 @@
 namespace fastplan {
 
 // What plans come to: for each channel the largest sum of amounts over ranks, all channels added
-// up, and the amounts of the options wherever they lie. Amounts are in fixed point.
+// up, and the amounts of the options wherever they lie,
+//     value = sum_channel max_r sum { amount : part of a shard on r, of the channel } + sum_t
+//     amount(o(t))
+// Amounts are in fixed point.
 struct Goal {
   struct Part {
     std::int32_t channel = 0;
@@ -24,7 +27,8 @@ struct Goal {
 // Throws OutOfRange where an amount is negative, or amounts of a plan could leave 64 bits.
 void check_goal(const Problem& problem, const Goal& goal);
 
-// What a placement comes to, and what a change to it would.
+// What a placement comes to, and what a change to it would. Like Assignment: integers, and trials
+// on copies of what they touch.
 class Tally {
  public:
   Tally(const Goal& goal, std::size_t ranks);

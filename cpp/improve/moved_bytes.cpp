@@ -13,7 +13,8 @@ constexpr const char* kMoved = "the bytes that a plan may move";
 
 }  // namespace
 
-MoveBytes::MoveBytes(const Choices& choices, const HeldColumns& held)
+// All pieces of all choices, worked out once: a move then looks bytes up.
+MovedBytes::MovedBytes(const Choices& choices, const HeldColumns& held)
     : problem_(choices.problem()),
       everywhere_(problem_.options.size(), 0),
       piece_begin_(problem_.options.size(), 0) {
@@ -33,7 +34,7 @@ MoveBytes::MoveBytes(const Choices& choices, const HeldColumns& held)
 }
 
 // Returns what the option moves where nothing is kept.
-std::int64_t MoveBytes::add(const Choice& choice, const TableCells& cells) {
+std::int64_t MovedBytes::add(const Choice& choice, const TableCells& cells) {
   const auto& option = problem_.options[choice.option];
   if (option.type == ShardingType::data_parallel) {
     everywhere_[choice.option] = cells.to_copies(static_cast<std::int64_t>(problem_.ranks()));
@@ -73,7 +74,7 @@ std::int64_t MoveBytes::add(const Choice& choice, const TableCells& cells) {
 }
 
 // Adds bytes that a place holds of the piece whose places begin at `begin`.
-void MoveBytes::keep(std::int32_t begin, std::int32_t place, std::int64_t bytes) {
+void MovedBytes::keep(std::int32_t begin, std::int32_t place, std::int64_t bytes) {
   const auto known = std::find_if(kept_.begin() + begin, kept_.end(),
                                   [&](const auto& each) { return each.first == place; });
   if (known == kept_.end()) {
@@ -83,7 +84,8 @@ void MoveBytes::keep(std::int32_t begin, std::int32_t place, std::int64_t bytes)
   }
 }
 
-std::int64_t MoveBytes::least_of(const Choice& choice) const {
+// Each piece where most of it is, though two pieces may want the same rank: a lower bound.
+std::int64_t MovedBytes::least_of(const Choice& choice) const {
   if (choice.spread == Spread::everywhere) return everywhere_[choice.option];
   std::int64_t sum = 0;
   for (std::int32_t piece = 0; piece < choice.pieces; ++piece) {
@@ -95,6 +97,7 @@ std::int64_t MoveBytes::least_of(const Choice& choice) const {
   return sum;
 }
 
+// For one plan, without choices: options that no annealer would take have bytes, too.
 std::int64_t moved_bytes(const Problem& problem, const HeldColumns& held,
                          std::span<const std::int32_t> options,
                          std::span<const std::int32_t> ranks) {

@@ -31,9 +31,11 @@ std::int64_t moved_bytes(const Problem& problem, const HeldColumns& held,
                          std::span<const std::int32_t> options,
                          std::span<const std::int32_t> ranks);
 
-class MoveBytes {
+// Bytes by piece and place. Most places hold nothing of a piece and must fetch all of it; the few
+// that hold something are listed.
+class MovedBytes {
  public:
-  MoveBytes(const Choices& choices, const HeldColumns& held);
+  MovedBytes(const Choices& choices, const HeldColumns& held);
 
   // Of an option that is on all ranks.
   std::int64_t everywhere(std::int32_t option) const { return everywhere_[option]; }

@@ -25,7 +25,7 @@ std::size_t at(const Edges& edges, std::int64_t edge) {
                                   edges.begin());
 }
 
-// The grid that all shard borders make.
+// The grid that all shard borders make: every shard is a set of whole cells.
 struct Grid {
   Edges rows, columns;
 
@@ -102,6 +102,8 @@ std::int64_t TableCells::size(std::int64_t rows, std::int64_t columns) const {
          static_cast<std::int64_t>(std::nearbyint(weights * state_));
 }
 
+// Of a shard, what lies inside a table of so many rows and columns: a table that was resized keeps
+// the part both have.
 std::int64_t TableCells::size_inside(const Rectangle& shard, std::int64_t rows,
                                      std::int64_t columns) const {
   const auto height = std::min(shard.row + shard.rows, rows) - shard.row;
@@ -109,6 +111,7 @@ std::int64_t TableCells::size_inside(const Rectangle& shard, std::int64_t rows,
   return size(std::max<std::int64_t>(height, 0), std::max<std::int64_t>(width, 0));
 }
 
+// The option's shards as rectangles, column by column. A grid has whole columns of row shards.
 std::vector<Rectangle> TableCells::cut(const Problem& problem, const Option& option) const {
   std::int64_t per_column = option.shards;
   if (option.type == ShardingType::column_wise || option.type == ShardingType::table_column_wise) {
@@ -139,6 +142,7 @@ std::vector<ShardSource> TableCells::sources(const Problem& problem, const Optio
   return copies_ ? from_copies(needed) : from_shards(needed);
 }
 
+// Every rank with a copy has all of every shard.
 std::vector<ShardSource> TableCells::from_copies(const std::vector<Rectangle>& needed) const {
   std::vector<ShardSource> sources(needed.size());
   for (std::size_t i = 0; i < needed.size(); ++i) {
@@ -170,6 +174,7 @@ std::vector<ShardSource> TableCells::from_shards(const std::vector<Rectangle>& n
   return sources;
 }
 
+// A rank that has a copy needs nothing; any other needs all but its own shard.
 std::int64_t TableCells::to_copies(std::int64_t ranks) const {
   if (held_.empty()) return 0;
   if (copies_) {

@@ -24,7 +24,9 @@ struct Rectangle {
   bool operator==(const Rectangle&) const = default;
 };
 
-// Throws OutOfRange where bytes would be beyond exact arithmetic.
+// Old and new shards are rectangles of the table. All their borders make a grid, each cell of which
+// has one old owner and one new one. Throws OutOfRange where bytes would be beyond exact
+// arithmetic.
 class TableCells {
  public:
   TableCells(const HeldColumns& held, std::int32_t table);

@@ -6,8 +6,8 @@
 namespace fastplan {
 namespace {
 
-// Ranks that are drawn for a place beside the first one, where there is a home.
-constexpr std::int32_t kRivals = 3;
+// Candidates for a place beside the first, where there is a previous plan.
+constexpr std::int32_t kOtherCandidates = 3;
 
 constexpr MovePiece kMovePiece;
 constexpr SwapPieces kSwapPieces;
@@ -15,8 +15,8 @@ constexpr MoveTower kMoveTower;
 constexpr PlaceAgain kPlaceAgain;
 constexpr ChangeChoice kChangeChoice;
 
-// Weights are percent. Moves of single pieces are cheap and mend most; a change of choice is dear,
-// and is what leads out of a local optimum.
+// Weights are percent. Moves of single pieces are cheap and repair most; a change of choice costs
+// more time, and is what leads out of a local optimum.
 constexpr MoveSet kEverywhere{{&kChangeChoice, 100}};
 constexpr MoveSet kRanks{{&kMovePiece, 35}, {&kSwapPieces, 45}, {&kChangeChoice, 20}};
 // Pieces of one host: a table that is placed again may go to another one.
@@ -28,12 +28,12 @@ constexpr MoveSet kTowerHosts{{&kMoveTower, 35}, {&kChangeChoice, 65}};
 
 }  // namespace
 
-MoveContext::MoveContext(const Choices& own_choices, std::uint64_t seed, const MoveBytes* bytes,
-                         const Draft* own_home)
+MoveContext::MoveContext(const Choices& own_choices, std::uint64_t seed, const MovedBytes* bytes,
+                         const Draft* own_previous)
     : choices(own_choices),
       problem(own_choices.problem()),
       group_size(static_cast<std::int32_t>(problem.group_size)),
-      home(own_home),
+      previous(own_previous),
       state(own_choices, bytes),
       random(seed) {}
 
@@ -54,9 +54,9 @@ std::int32_t MoveContext::random_place(const Choice& choice, std::int32_t near) 
       break;
   }
   auto rank = random.below(problem.ranks());
-  if (home == nullptr) return rank;
+  if (previous == nullptr) return rank;
   // Most ranks of a plan that is nearly good are full: the emptier of some is worth more than any.
-  for (std::int32_t i = 0; i < kRivals; ++i) {
+  for (std::int32_t i = 0; i < kOtherCandidates; ++i) {
     const auto other = random.below(problem.ranks());
     if (state.cost(other) < state.cost(rank)) rank = other;
   }
@@ -206,6 +206,8 @@ void MoveTower::apply(MoveContext& context, std::int32_t slot) const {
   }
 }
 
+// Random places and, for shards of one host, a random host: as good as a move of all pieces at
+// once.
 void PlaceAgain::apply(MoveContext& context, std::int32_t slot) const {
   const auto table = context.state.slot_table(slot);
   context.change_choice(table, context.state.choice(table));
@@ -231,11 +233,11 @@ const MoveSet& moves_for(Spread spread, bool in_tower) {
   throw std::invalid_argument("unknown spread");
 }
 
-void return_home(MoveContext& context, std::size_t table) {
+void restore_table(MoveContext& context, std::size_t table) {
   auto& state = context.state;
-  const auto number = context.home->choice[table];
-  const auto& places = context.home->places[table];
-  // A tower has one host, which a single member's home can't decide.
+  const auto number = context.previous->choice[table];
+  const auto& places = context.previous->places[table];
+  // A tower has one host, which the old place of a single member can't decide.
   if (number < 0 || context.choices.tower(table) >= 0 || std::ranges::count(places, -1) > 0) return;
   if (number == state.choice(table) && std::ranges::equal(places, state.places(table))) return;
   state.begin_trial();

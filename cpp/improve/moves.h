@@ -25,9 +25,9 @@ class MoveContext {
   static constexpr std::int32_t kSomePlaces = 3;
   static constexpr std::int32_t kAllPlaces = 0;
 
-  // `bytes` and `home`, where there are any, make the placement count moved bytes.
-  MoveContext(const Choices& choices, std::uint64_t seed, const MoveBytes* bytes,
-              const Draft* home);
+  // With `bytes`, moved bytes are counted; with `previous`, tables may be restored to it.
+  MoveContext(const Choices& choices, std::uint64_t seed, const MovedBytes* bytes,
+              const Draft* previous);
 
   // Metropolis: a trial that changes the energy by d is kept if d <= 0, and with probability
   // exp(-d / temperature) otherwise. Draws a number only where chance decides.
@@ -52,7 +52,7 @@ class MoveContext {
   const Choices& choices;
   const Problem& problem;
   const std::int32_t group_size;
-  const Draft* const home;  // where tables were before, or null
+  const Draft* const previous;  // where tables were before, or null
   Assignment state;
   Random random;
   const Allowed* allowed = nullptr;
@@ -136,6 +136,6 @@ const MoveSet& moves_for(Spread spread, bool in_tower);
 
 // Puts a table back to where it was, if it had a place and is elsewhere now. Not a Move: it starts
 // from a table, wherever that is.
-void return_home(MoveContext& context, std::size_t table);
+void restore_table(MoveContext& context, std::size_t table);
 
 }  // namespace fastplan

@@ -32,11 +32,15 @@ constexpr double kFirstRound = 5e4;
 constexpr double kFewestRounds = 10;
 constexpr double kLongestRound = 4e6;
 constexpr double kGrowth = 1.2;
-// Moves over options alone place all tables anew. They get this part of a round at most, and fewer
+// Moves over options alone place all tables again. They get this part of a round at most, and fewer
 // the more tables x ranks there are.
 constexpr double kOptionShare = 0.7;
 constexpr double kOptionMoveCost = 150;
 
+// Rounds of annealing on all threads, each aimed between the best plan and the bound. After each
+// round the bound and the choices that can still be part of a better plan follow the new rating.
+// Rounds end together, and results are taken in the order of the workers, so that threads change
+// the time only.
 class Optimizer {
  public:
   Optimizer(const Problem& problem, const Plan& start, const OptimizeSettings& settings)
@@ -82,6 +86,7 @@ class Optimizer {
   double lower() const { return bounds_.certificate().value; }
   double upper() const { return result_.plan.rating; }
 
+  // Settled: the plan is as good as its bound, or there can be none.
   bool finished() {
     const bool settled = result_.plan.found()
                              ? upper() <= lower() * (1 + kOptimal)
@@ -101,7 +106,8 @@ class Optimizer {
     narrow();
   }
 
-  // Leaves the choices that may be part of a better plan.
+  // Leaves the choices that may be part of a better plan, by their reduced costs, and notes the
+  // ones that the weakest slab makes cheapest: the bound's own idea of a plan.
   void narrow() {
     const auto slabs = bounds_.average_slabs();
     const auto useful = bounds_.relaxation().useful(slabs, upper());
@@ -134,6 +140,8 @@ class Optimizer {
     const double cost =
         0.2 + static_cast<double>(problem_.tables() * problem_.ranks()) / kOptionMoveCost;
     const auto most = static_cast<std::int64_t>(kOptionShare * static_cast<double>(round.moves));
+    // A move over options costs about tables x ranks / kOptionMoveCost as much as one over
+    // placements.
     round.option_moves = std::min(static_cast<std::int64_t>(quota / cost), most);
     round.allowed = &allowed_;
     round.incumbent = &incumbent_;
@@ -142,7 +150,8 @@ class Optimizer {
     return round;
   }
 
-  // Some way from the best plan down to the bound; without a plan, some way up from the bound.
+  // Some way from the best plan down to the bound, 1/2 to 1/32 of it in turn: near targets are
+  // reached often, far ones save many small steps. Without a plan, some way up from the bound.
   void aim(Round& round) const {
     if (!result_.plan.found()) {
       static constexpr std::array<double, 5> kFactors = {1.02, 1.1, 1.5, 3, 10};
@@ -159,6 +168,8 @@ class Optimizer {
     round.step = less / 8 / upper();
   }
 
+  // The packing bound takes long and often gains nothing: it waits for a few rounds, which may
+  // close the gap without it.
   bool packing_due(std::int64_t number) const {
     if (packings_ == kPacking.size() || !bounds_.packing_worthwhile()) return false;
     if (!result_.plan.found() || upper() <= lower() * (1 + kCloseEnough)) return false;
@@ -223,6 +234,7 @@ class Optimizer {
       incumbent_ = worker.found();
       result_.trace.emplace_back(budget_.seconds(), upper());
     }
+    // A much better plan makes a closer bound possible; a little better one only rules out choices.
     if (upper() < before * (1 - 1e-3)) {
       bound();
     } else if (upper() < before) {

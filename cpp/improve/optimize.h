@@ -12,6 +12,7 @@
 
 namespace fastplan {
 
+// Without a plan, `stopped_by` says whether there is none (optimal) or none was found.
 struct Optimized {
   Plan plan;  // none found: no options
   Certificate certificate;

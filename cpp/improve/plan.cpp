@@ -5,6 +5,7 @@
 
 namespace fastplan {
 
+// In plan order, shard by shard: the order of TorchRec's sums, to the bit.
 double rate(const Problem& problem, const Plan& plan) {
   std::vector<double> cost(problem.ranks(), 0.0);
   std::size_t next = 0;
@@ -21,6 +22,7 @@ double rate(const Problem& problem, const Plan& plan) {
   return *std::max_element(cost.begin(), cost.end());
 }
 
+// The order of tables decides the last bits of a rating, so plans keep that of the first one.
 Translator::Translator(const Problem& problem, const Choices& choices, const Plan& first)
     : problem_(problem), choices_(choices), order_(problem.tables()) {
   std::iota(order_.begin(), order_.end(), 0);

@@ -23,6 +23,7 @@ struct Plan {
 // in plan order.
 double rate(const Problem& problem, const Plan& plan);
 
+// Between the plans of the boundary and the drafts of the annealer.
 class Translator {
  public:
   // Plans have their tables in the order of `first`, or in the problem's when that is empty.

@@ -13,7 +13,7 @@ namespace fastplan {
 namespace {
 
 // By round: how much the goal counts against limits that are broken on the way, and the heat.
-// Maxima over ranks want it cold, sums over tables hot; nobody knows before.
+// Maxima over ranks want it cold, sums over tables hot; which it is shows only in the search.
 constexpr std::array<double, 3> kWeight = {0.3, 1, 0.1};
 constexpr std::array<double, 4> kHot = {0.01, 0.003, 0.03, 0.001};
 constexpr double kCooling = 1.0 / 30;
@@ -29,6 +29,7 @@ std::vector<std::int32_t> all_options(const Problem& problem) {
   return all;
 }
 
+// Rounds from the best plan so far, each with another heat and another weight of the goal.
 class Refiner {
  public:
   Refiner(const Problem& problem, const Plan& start, double limit, const Goal& goal,
@@ -62,7 +63,7 @@ class Refiner {
   }
 
   Refined run() {
-    // A plan that choices can't tell stays as it is.
+    // A plan that choices can't represent stays as it is.
     if (best_.empty()) {
       result_.stopped_by = Stop::moves;
       return std::move(result_);
@@ -78,7 +79,8 @@ class Refiner {
   }
 
  private:
-  // What a plan comes to, whatever its options.
+  // What a plan comes to, whatever its options: the annealer can't say it of one it can't
+  // represent.
   std::int64_t value_of(const Problem& problem, const Plan& plan) {
     tally_.clear();
     std::size_t next = 0;
@@ -97,10 +99,12 @@ class Refiner {
   }
 
   void run_round(std::int64_t number, std::int64_t moves) {
+    // Rounding to fixed point must not put the best plan itself above the limit.
     const auto target = std::max(choices_.fixed(limit_), best_.cost);
     const double hot = kHot[number % kHot.size()];
     const double weight = kWeight[number % kWeight.size()];
     annealer_.start_from(best_);
+    // In units of energy: all of the goal counts like `weight` times the target.
     annealer_.weigh(weight * static_cast<double>(target) / static_cast<double>(result_.value));
     const Cooling cooling{hot, hot * kCooling, moves, 0};
     const auto made = annealer_.refine(cooling, target, best_.goal, allowed_,

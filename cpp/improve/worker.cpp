@@ -13,7 +13,7 @@ constexpr double kNoise = 0.2;
 // Fewer moves over options alone would not cool down.
 constexpr std::int64_t kFewestOptionMoves = 100;
 
-// Large models with room want it cold, tight memory hot; nobody knows before.
+// Large models with room want it cold, tight memory hot; which it is shows only in the search.
 constexpr std::array<double, 4> kHot = {0.0007, 0.002, 0.006, 0.02};
 constexpr double kCooling = 1.0 / 20;
 constexpr std::array<std::pair<double, double>, 4> kOptionHeat = {
@@ -21,7 +21,7 @@ constexpr std::array<std::pair<double, double>, 4> kOptionHeat = {
 
 }  // namespace
 
-std::size_t Luck::pick(Random& random) const {
+std::size_t AdaptiveWeights::pick(Random& random) const {
   double sum = 0;
   for (const double weight : weight_) sum += weight;
   double at = random.real() * sum;
@@ -30,7 +30,8 @@ std::size_t Luck::pick(Random& random) const {
   return setting;
 }
 
-void Luck::reward(std::size_t setting) {
+// Weights return to 1 by a fifth each time, so that no setting is lost for good.
+void AdaptiveWeights::reward(std::size_t setting) {
   for (auto& weight : weight_) weight = 1 + (weight - 1) * 0.8;
   weight_[setting] += 2;
 }
@@ -56,6 +57,7 @@ void Worker::rest() {
 }
 
 void Worker::begin(const Round& round, const std::function<bool()>& stopped) {
+  // Workers begin at different places in the same round.
   const auto beginning = (round.number + index_) % kBeginnings;
   if (beginning == 0 && !round.incumbent->empty()) return annealer_.start_from(*round.incumbent);
   auto chosen = *round.relaxed;

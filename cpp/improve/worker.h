@@ -25,8 +25,9 @@ struct Round {
   const std::vector<std::int32_t>* relaxed = nullptr;  // choices that a bound makes cheapest
 };
 
-// Chances of a few settings; those that have led to better plans are taken more often.
-class Luck {
+// Roulette-wheel selection among a few settings: those that have led to better plans are taken more
+// often, and what was learned fades.
+class AdaptiveWeights {
  public:
   std::size_t pick(Random& random) const;
   void reward(std::size_t setting);
@@ -35,6 +36,8 @@ class Luck {
   std::array<double, 4> weight_{1, 1, 1, 1};
 };
 
+// One thread's annealers and random numbers. Workers share nothing that changes, so what each finds
+// depends on its seed and the rounds alone.
 class Worker {
  public:
   Worker(const Choices& choices, std::uint64_t seed, std::int64_t index);
@@ -55,7 +58,7 @@ class Worker {
   Random random_;
   Annealer annealer_;
   OptionAnnealer option_annealer_;
-  Luck heat_, option_heat_;
+  AdaptiveWeights heat_, option_heat_;
   std::int64_t moves_ = 0;
   Draft found_;
 };

@@ -17,6 +17,7 @@ inline py::object item(const py::dict& from, const char* name) {
   return from[name];
 }
 
+// numpy has arrays at any address; reading a number from one that is not aligned is undefined.
 template <typename T>
 void check_aligned(const py::array& array, const char* name) {
   if (array.size() > 0 && reinterpret_cast<std::uintptr_t>(array.data()) % alignof(T) != 0) {
@@ -24,6 +25,8 @@ void check_aligned(const py::array& array, const char* name) {
   }
 }
 
+// A view of a numpy array, without conversion or copy: the dtype must be exact. It is valid for as
+// long as the dict holds the array, which outlives the call.
 template <typename T>
 std::span<const T> column(const py::dict& from, const char* name, std::ptrdiff_t length = -1) {
   const py::object value = item(from, name);
@@ -85,6 +88,7 @@ Function function_at(std::uintptr_t address) {
   return reinterpret_cast<Function>(address);
 }
 
+// Hands a vector over to numpy without a copy: the array owns it.
 template <typename T>
 py::array_t<T> array(std::vector<T>&& values) {
   auto* owned = new std::vector<T>(std::move(values));

@@ -13,6 +13,7 @@ py::array records(const Record* first, std::size_t count) {
   return py::array_t<Record>(static_cast<py::ssize_t>(count), first);
 }
 
+// Throws on what is none of its business: pybind11 then asks the next translator.
 void translate(std::exception_ptr error, const py::handle& type) {
   py::dict facts;
   try {

@@ -130,6 +130,8 @@ py::dict estimate_columns(const py::dict& columns) {
   read_menus(columns, input);
   const auto cost = function_at<CostFunction>(scalar<std::uintptr_t>(columns, "cost_function"));
   const auto batch = scalar<std::int64_t>(columns, "batch_size");
+  // The columns of the space, as a Problem takes them; the vectors become numpy arrays without a
+  // copy.
   SearchSpace space;
   {
     py::gil_scoped_release unlocked;

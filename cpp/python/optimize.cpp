@@ -19,6 +19,7 @@ namespace {
 constexpr std::int64_t kMostThreads = 256;
 constexpr std::int64_t kMostChannels = std::int64_t{1} << 24;
 
+// Slabs by column: one list for each multiplier.
 py::dict write_certificate(Certificate&& certificate) {
   std::vector<double> low, high, uniform;
   std::vector<std::array<double, 3>> memory;
@@ -41,6 +42,7 @@ py::dict write_certificate(Certificate&& certificate) {
   return out;
 }
 
+// Seconds may be infinite, moves have an end: what is counted must not wrap around.
 OptimizeSettings read_settings(const py::dict& columns) {
   OptimizeSettings settings;
   settings.seconds = not_negative(columns, "seconds");
@@ -87,6 +89,7 @@ py::dict bound_plans(const Problem& problem, const py::dict& settings) {
     BoundSearch search(problem);
     std::int64_t asked = 0;
     const auto stopped = [&] {
+      // Asking takes the GIL: once in so many evaluations.
       interrupted = interrupted || (asked++ % 256 == 0 && signal_is_pending());
       return interrupted;
     };
@@ -101,6 +104,7 @@ py::dict bound_plans(const Problem& problem, const py::dict& settings) {
   return out;
 }
 
+// A goal comes by run and option of its problem; check_goal() looks at the amounts.
 Goal read_goal(const py::dict& columns, const Problem& problem) {
   const auto runs = static_cast<std::ptrdiff_t>(problem.runs.size());
   const auto begin = column<std::int64_t>(columns, "run_part_begin", runs + 1);

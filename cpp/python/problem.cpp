@@ -8,6 +8,7 @@ using namespace fastplan;
 
 namespace {
 
+// Types, lengths and indices, each with the column's name; Problem::from() checks the values.
 Columns read_problem(const py::dict& c) {
   Columns in;
   in.table_option_begin = column<std::int64_t>(c, "table_option_begin");
@@ -49,6 +50,7 @@ Columns read_problem(const py::dict& c) {
   return in;
 }
 
+// The columns are read without the GIL: whoever calls must not change them meanwhile.
 std::shared_ptr<Problem> make_problem(const py::dict& columns) {
   const Columns in = read_problem(columns);
   py::gil_scoped_release unlocked;
@@ -74,6 +76,7 @@ void check_hosts(const Problem& problem, std::span<const std::int32_t> options,
 
 }  // namespace
 
+// PyErr_CheckSignals runs the handlers; on another thread than the main one it says no.
 bool signal_is_pending() {
   py::gil_scoped_acquire locked;
   return PyErr_CheckSignals() != 0;
@@ -114,6 +117,7 @@ Plan read_plan(const Problem& problem, std::span<const std::int32_t> options,
 }
 
 void bind_problem(py::module_& m) {
+  // Nothing to read or to change: whoever wants to know what is in it has the columns.
   py::class_<Problem, std::shared_ptr<Problem>>(m, "Problem")
       .def(py::init(&make_problem), py::arg("columns"));
 }

@@ -11,6 +11,8 @@ namespace {
 
 constexpr std::size_t kMostElementBytes = std::size_t{1} << 16;
 
+// What ranks hold comes from plan files and caches, so that nothing in it is taken on trust:
+// offsets, ranks and sizes are checked before anything is added up.
 HeldColumns read_held(const py::dict& c, const Problem& problem) {
   HeldColumns in;
   const auto tables = static_cast<std::ptrdiff_t>(problem.tables());
@@ -61,7 +63,7 @@ HeldColumns read_held(const py::dict& c, const Problem& problem) {
 
 ReplanSettings read_settings(const py::dict& c) {
   ReplanSettings settings;
-  settings.lowers = scalar<bool>(c, "lower_bytes") ? Lowers::bytes : Lowers::cost;
+  settings.criterion = scalar<bool>(c, "lower_bytes") ? Criterion::bytes : Criterion::cost;
   settings.target = not_negative(c, "target");
   settings.budgets = scalar<std::vector<double>>(c, "budgets");
   for (const double budget : settings.budgets) {

@@ -29,10 +29,12 @@ PartitionerSettings read_partitioner(const py::dict& c) {
   return settings;
 }
 
-// Bins that TorchRec itself could hardly go through.
+// Bins that TorchRec itself could hardly go through; beyond them the indices of the table would not
+// fit.
 constexpr std::int64_t kMostBins = std::int64_t{1} << 20;
 constexpr std::int64_t kMostBinsOfAll = std::int64_t{1} << 31;
 
+// All settings are read whatever the kind: a missing one is named at once.
 ProposerSettings read_proposer(const py::dict& c, const Problem& problem) {
   ProposerSettings settings;
   const auto kind = scalar<std::uint8_t>(c, "kind");
@@ -66,6 +68,7 @@ py::dict write_chosen(Chosen&& chosen) {
   return out;
 }
 
+// Names of ProposerReport in fastplan/core/solution.py.
 py::list write_reports(const std::vector<ProposerReport>& reports) {
   py::list out;
   for (const auto& report : reports) {
@@ -156,7 +159,8 @@ py::dict propose(const Problem& problem, const py::dict& proposer, std::int64_t 
   return out;
 }
 
-// Places and rates single proposals, for searches that are driven from Python.
+// Places and rates single proposals, for searches that are driven from Python. Keeps its work space
+// between calls.
 class Placer {
  public:
   Placer(std::shared_ptr<Problem> problem, const py::dict& partitioner, std::uintptr_t objective)

@@ -47,7 +47,11 @@ std::int64_t pair_up(const Gains& gains, std::int32_t from, std::int32_t to, std
 
 }  // namespace
 
-Draft matched(const Choices& choices, const MoveBytes& bytes, const Draft& draft) {
+// A plan from scratch numbers its ranks as it likes: any renumbering of hosts, and of ranks within
+// hosts, is as good where ranks are equal. The gain of giving place a the number b is what b holds
+// of the pieces on a. Hosts are matched by what their ranks gain when those are matched; both
+// matchings are greedy, largest gain first, which is within half of the best.
+Draft matched(const Choices& choices, const MovedBytes& bytes, const Draft& draft) {
   const auto& problem = choices.problem();
   const auto size = static_cast<std::int32_t>(problem.group_size);
   const auto hosts = static_cast<std::int32_t>(problem.hosts);

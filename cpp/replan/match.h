@@ -10,6 +10,6 @@ namespace fastplan {
 // The draft with its hosts, and the ranks within them, renumbered so that they keep much of what
 // they hold: whatever keeps most is matched first. Loads of shards that are alike stay as they
 // are; its cost and its bytes are not worked out.
-Draft matched(const Choices& choices, const MoveBytes& bytes, const Draft& draft);
+Draft matched(const Choices& choices, const MovedBytes& bytes, const Draft& draft);
 
 }  // namespace fastplan

@@ -24,9 +24,10 @@ constexpr std::array<double, 5> kByteSteps = {0.5, 0.25, 0.125, 0.0625, 0.03125}
 constexpr std::array<double, 5> kCostSteps = {0.02, 0.01, 0.004, 0.0015, 0.0005};
 // How far above a draft that does not fit a plan is looked for, round by round.
 constexpr std::array<double, 5> kSlack = {1.02, 1.2, 3, 30, 1000};
-// What a byte costs, as a part of its full price: more after every plan that is found, less when
-// none is, and all of it when that has come to nothing.
-constexpr double kFirstPart = 0.1, kDearer = 2, kCheaper = 1.0 / 3, kLeastPart = 1e-3;
+// What a byte costs, as a share of byte_price(): it doubles with every plan that is found, falls to
+// a third where none is, and is all of it once that has come to nothing.
+constexpr double kFirstPriceShare = 0.1, kLeastPriceShare = 1e-3;
+constexpr double kPriceGrowth = 2, kPriceDecay = 1.0 / 3;
 // Plans that move fewer bytes by a smaller part are not kept on the way.
 constexpr double kByteStep = 1e-4;
 constexpr std::int64_t kFewestMoves = 2000;
@@ -38,6 +39,9 @@ constexpr double kPollSeconds = 0.02;
 
 using Clock = std::chrono::steady_clock;
 
+// Either the best rating within a budget of bytes (Criterion::cost), or the fewest bytes within a
+// rating (Criterion::bytes). Both are annealing with a price on moved bytes, from the old plan and,
+// where there is one, from a plan from scratch.
 class Replanner {
  public:
   Replanner(const Problem& problem, const HeldColumns& held, const ReplanSettings& settings)
@@ -47,7 +51,7 @@ class Replanner {
         choices_(problem, kept_options()),
         bytes_(choices_, held),
         translator_(problem, choices_, settings.reached) {
-    home_ = home_of(choices_, held, options_);
+    previous_ = previous_draft(choices_, held, options_);
     result_.least = bytes_.least();
     result_.held = bytes_.held();
   }
@@ -57,12 +61,12 @@ class Replanner {
       result_.points.resize(settings_.budgets.size());
       return std::move(result_);
     }
-    even_ = even_cost();
-    target_ = lowers_cost() ? even_ : choices_.fixed(settings_.target * (1 + kRounding));
-    auto [present, fits] = settle(choices_, bytes_, home_, target_);
+    floor_ = cost_floor();
+    target_ = minimizes_cost() ? floor_ : choices_.fixed(settings_.target * (1 + kRounding));
+    auto [present, fits] = repair(choices_, bytes_, previous_, target_);
     result_.start = point(present);
-    Annealer annealer(choices_, settings_.seed, bytes_, home_);
-    if (lowers_cost() && settings_.reached.found()) {
+    Annealer annealer(choices_, settings_.seed, bytes_, previous_);
+    if (minimizes_cost() && settings_.reached.found()) {
       const Draft reached = translator_.draft(settings_.reached);
       if (!reached.empty()) {
         annealer.start_from(reached);
@@ -73,8 +77,8 @@ class Replanner {
     for (const double part : settings_.budgets) {
       const auto budget =
           bytes_.least() + static_cast<std::int64_t>(part * static_cast<double>(bytes_.held()));
-      Draft found = lowers_cost() ? lower_cost(annealer, present, fits, budget)
-                                  : lower_bytes(annealer, present, budget);
+      Draft found = minimizes_cost() ? lower_cost(annealer, present, fits, budget)
+                                     : lower_bytes(annealer, present, budget);
       result_.points.push_back(found.empty() ? ReplanPoint{} : point(found));
       if (found.empty()) continue;
       present = std::move(found);
@@ -85,7 +89,7 @@ class Replanner {
   }
 
  private:
-  bool lowers_cost() const { return settings_.lowers == Lowers::cost; }
+  bool minimizes_cost() const { return settings_.criterion == Criterion::cost; }
 
   std::vector<std::int32_t> kept_options() const {
     std::vector<std::int32_t> kept;
@@ -94,8 +98,10 @@ class Replanner {
     return kept;
   }
 
-  // What ranks would cost if every table took its cheapest option and all were spread evenly.
-  std::int64_t even_cost() const {
+  //     floor = sum_t min_o perf_sum(o) / R
+  // What ranks would cost if every table took its cheapest option and all were spread evenly: no
+  // plan costs less.
+  std::int64_t cost_floor() const {
     double sum = 0;
     for (std::size_t t = 0; t < choices_.tables(); ++t) {
       double least = std::numeric_limits<double>::infinity();
@@ -107,6 +113,7 @@ class Replanner {
     return choices_.fixed(sum / static_cast<double>(problem_.ranks()));
   }
 
+  // Rated as TorchRec rates it; fixed point is for the search only.
   ReplanPoint point(const Draft& draft) const { return {translator_.plan(draft), draft.moved}; }
 
   double mean_cost(const Draft& draft) const {
@@ -116,6 +123,7 @@ class Replanner {
     return sum / static_cast<double>(problem_.ranks());
   }
 
+  // Once interrupted or out of time, it stays so: the searches ask again and again.
   bool stopped() {
     const double now = std::chrono::duration<double>(Clock::now() - began_).count();
     if (now > next_poll_ && result_.stopped_by != Stop::interrupted) {
@@ -129,6 +137,7 @@ class Replanner {
   }
 
   // The best plan within the budget, from a draft that need not be; empty when none is found.
+  // Rounds start from the best plan so far, or from the draft while there is none.
   Draft lower_cost(Annealer& annealer, const Draft& start, bool fits, std::int64_t budget) {
     Draft best;
     if (fits && start.moved <= budget) best = start;
@@ -142,7 +151,7 @@ class Replanner {
       allow(aim.cost);
       const double hot = kHot[static_cast<std::size_t>(round) % kHot.size()];
       const Cooling cooling{hot, hot * kCooling, std::min(each, settings_.moves - made), aim.step,
-                            Lowers::cost};
+                            Criterion::cost};
       const auto more = annealer.run(cooling, aim.cost, allowed_, [this] { return stopped(); });
       annealer.swap_best(best);
       if (more == 0) break;  // nothing costs anything, so no plan is better
@@ -156,8 +165,8 @@ class Replanner {
   struct Descent {
     Draft present;  // the best plan, or what the start has come to while there is none
     bool found = false;
-    double part = kFirstPart;  // of a byte's full price
-    std::size_t turn = 0;      // of heats and kinds of rounds: the next, when one finds nothing
+    double price_share = kFirstPriceShare;  // of a byte's full price
+    std::size_t turn = 0;  // of heats and kinds of rounds: the next, when one finds nothing
   };
 
   // The plan that costs at most the target and moves least; empty when none within the budget is
@@ -211,11 +220,14 @@ class Replanner {
     });
   }
 
+  // One round. Every other one, once there is a plan, asks for fewer bytes than it moves by a hard
+  // budget; the others put a price on all bytes above the least, and keep the best plan on the way.
   std::int64_t descend(Annealer& annealer, Descent& descent, std::int64_t moves) {
     const auto turn = descent.turn;
-    // Heats and kinds of rounds shall meet in all ways.
+    // Heats and kinds of rounds meet in all combinations: the index of heats shifts by one each
+    // turn.
     const double hot = kByteHot[(turn + turn / kByteHot.size()) % kByteHot.size()];
-    Cooling cooling{hot, hot * kCooling, moves, kByteStep, Lowers::bytes};
+    Cooling cooling{hot, hot * kCooling, moves, kByteStep, Criterion::bytes};
     annealer.start_from(descent.present);
     std::int64_t made = 0;
     if (descent.found && turn % 2 == 1) {
@@ -228,14 +240,14 @@ class Replanner {
     } else {
       const auto most =
           descent.found ? descent.present.moved : std::numeric_limits<std::int64_t>::max();
-      annealer.set_move_budget(bytes_.least(), descent.part * byte_price(target_));
+      annealer.set_move_budget(bytes_.least(), descent.price_share * byte_price(target_));
       made = annealer.save_bytes(cooling, target_, most, allowed_, [this] { return stopped(); });
     }
     Draft found = annealer.take_best();
     if (!found.empty() && is_reached(found)) {
       descent.present = std::move(found);
       descent.found = true;
-      descent.part *= kDearer;
+      descent.price_share *= kPriceGrowth;
     } else {
       // What misses the target by its last bit would end every round at once: look below it.
       if (made == 0 && !found.empty()) {
@@ -244,20 +256,20 @@ class Replanner {
       }
       ++descent.turn;
       if (!descent.found) descent.present = annealer.present();
-      descent.part *= kCheaper;
-      if (descent.part < kLeastPart) descent.part = 1;
+      descent.price_share *= kPriceDecay;
+      if (descent.price_share < kLeastPriceShare) descent.price_share = 1;
     }
     return made;
   }
 
-  // Leaves the choices that may be part of a plan of this cost.
+  // Leaves the choices that may be part of a plan of this cost: no shard may cost more alone.
   void allow(std::int64_t cost) {
     allowed_.resize(choices_.tables());
     for (std::size_t t = 0; t < choices_.tables(); ++t) {
       allowed_[t].clear();
       for (auto c = choices_.first(t); c < choices_.first(t + 1); ++c) {
-        const double dearest = problem_.options[choices_[c].option].perf_max;
-        if (choices_.fixed(dearest) <= cost) allowed_[t].push_back(c);
+        const double costliest = problem_.options[choices_[c].option].perf_max;
+        if (choices_.fixed(costliest) <= cost) allowed_[t].push_back(c);
       }
       if (allowed_[t].empty()) allowed_[t].push_back(choices_.first(t));
     }
@@ -268,20 +280,22 @@ class Replanner {
     double step = 0;
   };
 
-  // Some way from a plan within the limits down to what nothing is below; else some way up.
+  // Some way from a plan within the limits down to what nothing is below; else some way up, since
+  // what does not fit may look cheaper than anything that does.
   Aim aim_below(const Draft& from, bool within, std::size_t round) const {
     const auto turn = round % kCostSteps.size();
-    const auto cost = static_cast<double>(std::max(from.cost, even_));
+    const auto cost = static_cast<double>(std::max(from.cost, floor_));
     if (!within) {
       // What does not fit may look cheaper than anything that does.
       const double above = std::min(cost * kSlack[turn], 0x1p60);
       return {static_cast<std::int64_t>(above), kCostSteps[turn] / 8};
     }
-    const auto gap = cost - static_cast<double>(even_);
+    const auto gap = cost - static_cast<double>(floor_);
     const double less = std::max(std::min(gap / 2, kCostSteps[turn] * cost), kLeastStep * cost);
     return {static_cast<std::int64_t>(cost - less), cost > 0 ? less / 8 / cost : 0};
   }
 
+  //     price = target R / held
   // Moving what an average rank holds costs as much energy as a rank that is twice over the target.
   double byte_price(std::int64_t target) const {
     const auto held = static_cast<double>(std::max<std::int64_t>(bytes_.held(), 1));
@@ -294,11 +308,11 @@ class Replanner {
   double next_poll_ = 0;
   std::vector<std::int32_t> options_;  // of the old plan, by table
   Choices choices_;
-  MoveBytes bytes_;
+  MovedBytes bytes_;
   Translator translator_;
-  Draft home_;
+  Draft previous_;
   Allowed allowed_;
-  std::int64_t even_ = 0;    // no plan costs less
+  std::int64_t floor_ = 0;   // no plan costs less
   std::int64_t target_ = 0;  // of the cost
   Replanned result_;
 };

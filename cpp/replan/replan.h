@@ -15,7 +15,7 @@
 namespace fastplan {
 
 struct ReplanSettings {
-  Lowers lowers = Lowers::bytes;
+  Criterion criterion = Criterion::bytes;
   double target = 0;  // rating that must be reached while bytes are lowered
   // What may move beyond the least that any plan moves, as parts of all bytes, ascending; a plan
   // for each.

@@ -38,13 +38,16 @@ std::vector<std::int32_t> places_on(const Problem& problem, const Choice& choice
   return places;
 }
 
-class Settler {
+// Tables that can stay do; the others are placed one by one, the longest first, under the choice
+// and at the place that adds least energy.
+class Repair {
  public:
-  Settler(const Choices& choices, const MoveBytes& bytes, const Draft& home, std::int64_t target)
+  Repair(const Choices& choices, const MovedBytes& bytes, const Draft& previous,
+         std::int64_t target)
       : choices_(choices),
         problem_(choices.problem()),
-        home_(home),
-        draft_(home),
+        previous_(previous),
+        draft_(previous),
         state_(choices, &bytes),
         tower_host_(choices.towers().size(), kNoPlace) {
     state_.set_target(target);
@@ -53,13 +56,14 @@ class Settler {
     state_.set_move_budget(0, 1e-6 * static_cast<double>(target) / held);
   }
 
-  Settled run() {
+  Repaired run() {
     std::vector<std::pair<std::int64_t, std::size_t>> missing;
     state_.clear();
     for (std::size_t t = 0; t < choices_.tables(); ++t) {
-      const bool kept = home_.choice[t] >= 0 && is_placed(home_.places[t]) && joins_tower(t);
+      const bool kept =
+          previous_.choice[t] >= 0 && is_placed(previous_.places[t]) && joins_tower(t);
       if (kept) {
-        put(t, home_.choice[t], home_.places[t]);
+        put(t, previous_.choice[t], previous_.places[t]);
         state_.commit();
       } else {
         missing.emplace_back(-length(t), t);
@@ -80,16 +84,17 @@ class Settler {
                                           : place / static_cast<std::int32_t>(problem_.group_size);
   }
 
-  // Whether the table's home is on the host of its tower; the first of a tower decides.
+  // Whether the table's old place is on the host of its tower; the first of a tower decides.
   bool joins_tower(std::size_t table) {
     const auto tower = choices_.tower(table);
-    const auto& places = home_.places[table];
+    const auto& places = previous_.places[table];
     if (tower < 0 || places.empty()) return true;
-    const auto host = host_of(choices_[home_.choice[table]], places[0]);
+    const auto host = host_of(choices_[previous_.choice[table]], places[0]);
     if (tower_host_[tower] == kNoPlace) tower_host_[tower] = host;
     return tower_host_[tower] == host;
   }
 
+  // The costliest shard of any choice: such tables have the fewest places.
   std::int64_t length(std::size_t table) const {
     std::int64_t longest = 0;
     for (auto c = choices_.first(table); c < choices_.first(table + 1); ++c) {
@@ -111,6 +116,7 @@ class Settler {
 
   // Tries every choice, the pieces that have a place there already; the best is made real.
   void place(std::size_t table) {
+    // Energy first, then the option's cost, then the costliest rank.
     using Score = std::tuple<double, double, std::int64_t>;
     Score best{};
     std::int32_t best_number = -1;
@@ -118,9 +124,9 @@ class Settler {
     for (auto c = choices_.first(table); c < choices_.first(table + 1); ++c) {
       for (const auto host : hosts_for(table, choices_[c])) {
         state_.begin_trial();
-        const auto dearest = fill(table, c, host, places);
+        const auto costliest = fill(table, c, host, places);
         const auto& option = problem_.options[choices_[c].option];
-        const Score score{state_.trial_change(), option.perf_sum, dearest};
+        const Score score{state_.trial_change(), option.perf_sum, costliest};
         if (best_number >= 0 && !(score < best)) continue;
         best = score;
         best_number = c;
@@ -147,13 +153,13 @@ class Settler {
     return hosts;
   }
 
-  // Adds the choice to the trial, piece by piece; returns the cost of the dearest rank it is on.
+  // Adds the choice to the trial, piece by piece; returns the cost of the costliest rank it is on.
   std::int64_t fill(std::size_t table, std::int32_t number, std::int32_t host,
                     std::vector<std::int32_t>& places) {
     const auto& choice = choices_[number];
     places.assign(choice.pieces, kNoPlace);
     if (choice.spread == Spread::everywhere) state_.try_everywhere(choice, true);
-    if (number == home_.choice[table] && host == kNoPlace) places = home_.places[table];
+    if (number == previous_.choice[table] && host == kNoPlace) places = previous_.places[table];
     const bool blocks = choice.spread == Spread::hosts;
     const auto size = static_cast<std::int32_t>(problem_.group_size);
     std::int32_t begin = 0;
@@ -162,7 +168,7 @@ class Settler {
       begin = blocks ? host : host * size;
       count = blocks ? 1 : size;
     }
-    std::int64_t dearest = 0;
+    std::int64_t costliest = 0;
     for (std::int32_t piece = 0; piece < choice.pieces; ++piece) {
       Assignment::Fit best_fit;
       std::int32_t best = places[piece];
@@ -178,15 +184,15 @@ class Settler {
         }
       }
       places[piece] = best;
-      dearest = std::max(dearest, best_fit.cost);
+      costliest = std::max(costliest, best_fit.cost);
       state_.try_piece(choice, piece, best, true);
     }
-    return dearest;
+    return costliest;
   }
 
   const Choices& choices_;
   const Problem& problem_;
-  const Draft& home_;
+  const Draft& previous_;
   Draft draft_;
   Assignment state_;
   std::vector<std::int32_t> tower_host_;
@@ -207,11 +213,11 @@ std::vector<std::int32_t> held_options(const Problem& problem, const HeldColumns
   return options;
 }
 
-Draft home_of(const Choices& choices, const HeldColumns& held,
-              const std::vector<std::int32_t>& options) {
-  Draft home;
-  home.choice.assign(choices.tables(), -1);
-  home.places.resize(choices.tables());
+Draft previous_draft(const Choices& choices, const HeldColumns& held,
+                     const std::vector<std::int32_t>& options) {
+  Draft previous;
+  previous.choice.assign(choices.tables(), -1);
+  previous.places.resize(choices.tables());
   for (std::size_t t = 0; t < choices.tables(); ++t) {
     if (options[t] < 0) continue;
     const auto number = choices.of_option(options[t]);
@@ -219,15 +225,15 @@ Draft home_of(const Choices& choices, const HeldColumns& held,
     const auto& choice = choices[number];
     const auto begin = held.table_held_begin[t];
     const auto ranks = held.held_rank.subspan(begin, held.table_held_begin[t + 1] - begin);
-    home.choice[t] = number;
-    home.places[t] = places_on(choices.problem(), choice, ranks);
+    previous.choice[t] = number;
+    previous.places[t] = places_on(choices.problem(), choice, ranks);
   }
-  return home;
+  return previous;
 }
 
-Settled settle(const Choices& choices, const MoveBytes& bytes, const Draft& home,
-               std::int64_t target) {
-  return Settler(choices, bytes, home, target).run();
+Repaired repair(const Choices& choices, const MovedBytes& bytes, const Draft& previous,
+                std::int64_t target) {
+  return Repair(choices, bytes, previous, target).run();
 }
 
 }  // namespace fastplan

@@ -15,16 +15,17 @@ std::vector<std::int32_t> held_options(const Problem& problem, const HeldColumns
 
 // The old plan in terms of choices. A table without a choice is -1, a piece without a place too: it
 // was on a rank that is lost, or the option has other shards now.
-Draft home_of(const Choices& choices, const HeldColumns& held,
-              const std::vector<std::int32_t>& options);
+Draft previous_draft(const Choices& choices, const HeldColumns& held,
+                     const std::vector<std::int32_t>& options);
 
-struct Settled {
+struct Repaired {
   Draft draft;
   bool fits = false;  // the ranks' memory
 };
 
-// Fills in what is missing, largest first, each where it does least harm beyond the target.
-Settled settle(const Choices& choices, const MoveBytes& bytes, const Draft& home,
-               std::int64_t target);
+// Fills in what is missing, largest first, each where it does least harm beyond the target. Repair
+// is greedy: it only has to be a good start for the annealer.
+Repaired repair(const Choices& choices, const MovedBytes& bytes, const Draft& previous,
+                std::int64_t target);
 
 }  // namespace fastplan

@@ -61,6 +61,8 @@ Feasibility::Need Feasibility::need_of(const Option& option) const {
   return need;
 }
 
+// Adds an option to the sums, or takes it away. Options whose placement has rules of its own make
+// the proposal unclear.
 void Feasibility::count(const Option& option, std::int64_t sign) {
   const auto ranks = static_cast<std::int64_t>(problem_.ranks());
   const bool by_rows = option.type == ShardingType::table_row_wise;
@@ -81,6 +83,7 @@ void Feasibility::count(const Option& option, std::int64_t sign) {
   stacked_ += sign * (by_rows ? largest_shard(option) : option.storage_sum);
 }
 
+// Sums go up and down; maxima are a tournament over tables, as in ProposalBound.
 void Feasibility::change(std::int32_t before, std::int32_t after) {
   if (before >= 0) count(problem_.options[before], -1);
   const auto& option = problem_.options[after];
@@ -98,6 +101,7 @@ void Feasibility::change(std::int32_t before, std::int32_t after) {
   }
 }
 
+// No, if all shards together are too much, or one shard is for any rank. Yes, if surely_fits().
 std::optional<bool> Feasibility::answer() const {
   if (!total_.fits_in(problem_.capacity_sum)) return false;
   if (!largest_[1].largest.fits_in(largest_rank_)) return false;
@@ -111,6 +115,8 @@ std::int64_t Feasibility::most_refusing(const Storage& shard, const Storage& hel
   const auto in_tier = [](std::int64_t capacity, std::int64_t uniform, std::int64_t shard,
                           std::int64_t held) -> std::int64_t {
     constexpr std::int64_t kAll = std::int64_t{1} << 40;
+    // A rank that holds `slack` or less still takes the shard; held / (slack + 1) ranks can hold
+    // more.
     const std::int64_t slack = capacity - uniform - shard;
     if (slack < 0) return kAll;
     return shard == 0 ? 0 : held / (slack + 1);

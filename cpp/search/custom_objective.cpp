@@ -23,6 +23,8 @@ void add(RankRecord& rank, const Run& run) {
 Objective::Objective(const Problem& problem, ObjectiveFunction function)
     : problem_(problem), function_(function), ranks_(problem.ranks()) {}
 
+// What each rank carries, in plan order, so that an objective which is the largest total gives
+// TorchRec's rating to the bit.
 void Objective::gather(std::span<const std::int32_t> options, std::span<const std::int32_t> ranks) {
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
     ranks_[rank] = {};
@@ -46,6 +48,7 @@ double Objective::rate(std::span<const std::int32_t> options, std::span<const st
   double rating = std::numeric_limits<double>::quiet_NaN();
   const auto count = static_cast<std::int64_t>(ranks_.size());
   const bool raised = function_(ranks_.data(), count, &rating) == 0;
+  // TorchRec would never take a plan that is rated beyond the largest int64.
   if (raised || !(rating >= 0 && rating < kWorstRating)) {
     ObjectiveFailed failed;
     failed.raised = raised;

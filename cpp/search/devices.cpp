@@ -7,6 +7,8 @@
 namespace fastplan {
 namespace {
 
+// Part by part: a rank's load is the total of summed parts, not the sum of totals, whose last bits
+// differ. Input distribution is no part of it.
 void add(Perf& sum, const Perf& perf) {
   sum.fwd_compute += perf.fwd_compute;
   sum.fwd_comms += perf.fwd_comms;
@@ -28,6 +30,7 @@ Devices::Devices(const Problem& problem)
       leaf_load_(problem.ranks()),
       host_load_(problem.hosts),
       host_fresh_(problem.hosts) {
+  // TorchRec's order among equal loads: smaller local rank first, then smaller rank.
   std::iota(leaf_rank_.begin(), leaf_rank_.end(), 0);
   std::stable_sort(leaf_rank_.begin(), leaf_rank_.end(), [&](std::int32_t a, std::int32_t b) {
     return a % problem.local_world_size < b % problem.local_world_size;
@@ -39,6 +42,7 @@ Devices::Devices(const Problem& problem)
   winner_.resize(2 * leaves_);
 }
 
+// Hosts' sums and the tournament are made when somebody asks: many proposals fail before.
 void Devices::reset(std::int64_t hbm) {
   free_ = problem_.capacity;
   if (hbm > 0) {
@@ -54,6 +58,8 @@ void Devices::reset(std::int64_t hbm) {
   tree_ready_ = false;
 }
 
+// From here on each rank has its own sum, which begins with what all have in common: the same
+// additions in the same order.
 void Devices::expand() {
   std::fill(perf_.begin(), perf_.end(), uniform_perf_);
   uniform_same_ = false;
@@ -63,6 +69,8 @@ void Devices::add_uniform(const Option& option) {
   uniform_any_ = true;
   if (uniform_same_ && !option.same_perf) expand();
   if (uniform_same_) add(uniform_perf_, problem_.runs[option.run_begin].perf);
+  // Storage by differences: a run adds where it begins and takes away behind its end, and
+  // settle_uniform() adds all up once.
   std::int64_t rank = 0;
   for (auto r = option.run_begin; r < option.run_end; ++r) {
     const Run& run = problem_.runs[r];
@@ -103,6 +111,7 @@ void Devices::changed(std::int32_t rank) {
 void Devices::play(std::size_t node) {
   const std::int32_t left = winner_[2 * node];
   const std::int32_t right = winner_[2 * node + 1];
+  // Equal loads go to the left, which comes first in tie order.
   winner_[node] = right < 0 || leaf_load_[left] <= leaf_load_[right] ? left : right;
 }
 
@@ -128,6 +137,7 @@ std::int32_t Devices::least_loaded(const Run& run, std::span<const std::uint8_t>
     const std::int32_t rank = leaf_rank_[winner_[1]];
     if (fits(rank, run)) return rank;
   }
+  // The least loaded rank is full, which is rare: all are looked at.
   std::int32_t best = -1;
   for (const std::int32_t rank : leaf_rank_) {
     if (!taken.empty() && taken[rank]) continue;
@@ -136,6 +146,7 @@ std::int32_t Devices::least_loaded(const Run& run, std::span<const std::uint8_t>
   return best;
 }
 
+// Sums of ranks in order, as Python adds them; only hosts that changed since the last time.
 std::span<const double> Devices::host_loads() {
   for (const std::int64_t host : stale_hosts_) {
     double sum = 0;
@@ -154,6 +165,7 @@ void Devices::save(std::int32_t begin, std::int32_t end, Snapshot& snapshot) con
   snapshot.free.assign(free_.begin() + begin, free_.begin() + end);
 }
 
+// Puts back the saved sums themselves: subtracting what was added would leave rounding behind.
 void Devices::restore(const Snapshot& snapshot) {
   for (std::size_t i = 0; i < snapshot.perf.size(); ++i) {
     const auto rank = static_cast<std::int32_t>(snapshot.begin + i);

@@ -9,6 +9,9 @@
 
 namespace fastplan {
 
+// TorchRec keeps a heap of devices by load, and copies of all of them for each attempt. Here loads
+// are columns, uniform options cost O(runs) instead of O(ranks), and a tournament finds the least
+// loaded rank.
 class Devices {
  public:
   explicit Devices(const Problem& problem);
@@ -35,7 +38,8 @@ class Devices {
   // Load of each host's ranks, added up in rank order.
   std::span<const double> host_loads();
 
-  // Saved state of consecutive ranks, for a placement that may have to be undone.
+  // Saved state of consecutive ranks, for a placement that may have to be undone. Sums of doubles
+  // can't be undone by subtraction.
   struct Snapshot {
     std::int32_t begin = 0;
     std::vector<Perf> perf;
@@ -56,6 +60,8 @@ class Devices {
   std::vector<Storage> free_;
 
   // Uniform options cost every rank the same until one does not; only then are they kept by rank.
+  // Most models never get there, and a data-parallel table then costs one addition on any number of
+  // ranks.
   bool uniform_any_ = false;
   bool uniform_same_ = true;
   Perf uniform_perf_;

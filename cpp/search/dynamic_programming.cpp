@@ -13,8 +13,11 @@ constexpr double kUnreached = std::numeric_limits<double>::infinity();
 constexpr double kMostCells = 0x1p30;
 constexpr double kCellsPerBin = 16;
 
-// Least total cost for every total of hbm, the totals taken in bins. The first proposal is the
-// smallest option of every table, then come the totals, largest first.
+// Least total cost for every total of hbm, the totals taken in bins. With f(t, b) the least cost of
+// the first t tables whose hbm comes to bin b,
+//     f(t, floor(h + hbm(o))) = min over options o of table t of f(t - 1, floor(h)) + cost(o),
+// where h is the exact total that f(t - 1, .) was reached with. The first proposal is the smallest
+// option of every table, then come the totals, largest first.
 class DynamicProgramming final : public Sequence {
  public:
   DynamicProgramming(const Problem& problem, const ProposerSettings& settings,
@@ -59,6 +62,7 @@ class DynamicProgramming final : public Sequence {
   void sort_by_hbm(const Problem& problem) {
     std::vector<std::int32_t> options(problem.options.size());
     std::iota(options.begin(), options.end(), 0);
+    // Stable, as Python's sort is: equal options keep the order of the search space.
     std::stable_sort(options.begin(), options.end(), [&](std::int32_t a, std::int32_t b) {
       return problem.options[a].storage_sum.hbm < problem.options[b].storage_sum.hbm;
     });
@@ -114,6 +118,8 @@ class DynamicProgramming final : public Sequence {
 
   void solve(const Problem& problem, const Interrupt& interrupted) {
     Poll poll(interrupted);
+    // Only two rows of totals are needed; how cells were reached is kept for all, to read proposals
+    // back.
     std::vector<Total> before(1, Total{0, 0});  // of no tables
     std::vector<Total> totals;
     std::int64_t before_first = -1;
@@ -132,6 +138,7 @@ class DynamicProgramming final : public Sequence {
           const Total total{before[b].perf + perf, before[b].hbm + hbm};
           if (!(total.hbm < static_cast<double>(bins_))) continue;
           const auto cell = static_cast<std::int64_t>(total.hbm) - row.first;
+          // Strictly better only: TorchRec keeps the first of equals.
           if (!(totals[cell].perf > total.perf)) continue;
           totals[cell] = total;
           row.option[cell] = static_cast<std::uint16_t>(j);

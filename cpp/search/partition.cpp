@@ -30,6 +30,8 @@ Outcome Partitioner::place(std::span<const std::int32_t> options, double limit) 
   return outcome;
 }
 
+// One attempt. A positive `hbm` replaces what every rank has. Loads only grow, so an attempt whose
+// rank is above `limit` can end: its rating would be above it, too.
 Outcome Partitioner::greedy(std::span<const std::int32_t> options, std::int64_t hbm, double limit) {
   limit_ = limit;
   devices_.reset(hbm);
@@ -57,6 +59,7 @@ Outcome Partitioner::greedy(std::span<const std::int32_t> options, std::int64_t 
   return Outcome::placed;
 }
 
+// All of them before anything else, as TorchRec places them.
 bool Partitioner::place_uniform(std::span<const std::int32_t> options) {
   for (const std::int32_t o : options) {
     const auto& option = problem_.options[o];
@@ -114,6 +117,7 @@ bool Partitioner::place_group(std::span<const std::int32_t> options, const Group
   const bool alone = group.first == group.last;
   switch (option.reach) {
     case Reach::device:
+      // TorchRec gives each shard of a key-value table a rank of its own.
       if (option.kernel == Kernel::key_value && option.type == ShardingType::column_wise) {
         return place_on_distinct_devices(option, first_shard);
       }
@@ -121,6 +125,7 @@ bool Partitioner::place_group(std::span<const std::int32_t> options, const Group
     case Reach::host:
       return place_on_host(options, group);
     case Reach::multi_host:
+      // TorchRec places a grid on hosts only where it is alone in its group.
       return alone && place_on_hosts(option, first_shard);
     case Reach::uniform:
       break;
@@ -128,6 +133,7 @@ bool Partitioner::place_group(std::span<const std::int32_t> options, const Group
   throw std::invalid_argument("a uniform option is in a group");
 }
 
+// Each shard on the least loaded rank that has room; the next shard sees its load.
 bool Partitioner::place_on_devices(const Option& option, std::int64_t first_shard) {
   for (auto r = option.run_begin; r < option.run_end; ++r) {
     const Run& run = problem_.runs[r];
@@ -161,7 +167,7 @@ bool Partitioner::place_on_distinct_devices(const Option& option, std::int64_t f
 
 // The least loaded host that can take the whole group.
 bool Partitioner::place_on_host(std::span<const std::int32_t> options, const Group& group) {
-  // A host that was tried in vain is as it was, so the loads stand for the whole search.
+  // A failed attempt leaves a host as it was, so the loads stand for the whole search.
   const auto loads = devices_.host_loads();
   std::fill(host_tried_.begin(), host_tried_.end(), 0);
   for (std::int64_t attempt = 0; attempt < problem_.hosts; ++attempt) {
@@ -181,12 +187,15 @@ bool Partitioner::place_on_host(std::span<const std::int32_t> options, const Gro
   return false;
 }
 
+// Row shards go to the host's ranks in order, column shards each to its least loaded rank with
+// room. All or nothing: on failure the host is as it was.
 bool Partitioner::try_host(std::span<const std::int32_t> options, const Group& group,
                            std::int64_t host) {
   const auto begin = static_cast<std::int32_t>(host * problem_.group_size);
   const auto end = static_cast<std::int32_t>(begin + problem_.group_size);
   Storage free;
   for (std::int32_t rank = begin; rank < end; ++rank) free += devices_.free(rank);
+  // A sum that does not fit can't be placed; most full hosts are passed over here.
   if (!group.storage.fits_in(free)) return false;
 
   devices_.save(begin, end, snapshot_);
@@ -247,6 +256,7 @@ bool Partitioner::place_on_hosts(const Option& option, std::int64_t first_shard)
   return false;
 }
 
+// Shard i of the grid goes to rank i mod group_size of host i / group_size, round and round.
 bool Partitioner::try_hosts(const Option& option, std::int64_t first_shard,
                             std::span<const std::int64_t> hosts, std::int64_t wanted) {
   const auto distinct = std::min<std::int64_t>(wanted, hosts.size());

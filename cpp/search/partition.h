@@ -25,7 +25,9 @@ enum class Outcome : std::uint8_t {
   over_limit,  // given up: a rank costs more than the limit
 };
 
-// Reusable: one object places many proposals without allocating.
+// TorchRec's greedy partitioner, and the memory-balanced one, which searches over it. Uniform
+// options come first, then groups of tables, largest first, each where the load is least. Reusable:
+// one object places many proposals without allocating.
 class Partitioner {
  public:
   static constexpr double kNoLimit = std::numeric_limits<double>::infinity();
@@ -47,6 +49,7 @@ class Partitioner {
   double rating() const { return rating_; }
 
  private:
+  // Tables that are placed together: those of a tower, or one alone.
   struct Group {
     Storage storage;
     double perf = 0;
@@ -76,6 +79,7 @@ class Partitioner {
   PartitionerSettings settings_;
   bool sort_by_perf_;
   Devices devices_;
+  // Of the attempt under way: no rank may cost more.
   double limit_ = kNoLimit;
   double rating_ = 0;
   std::vector<Group> groups_;

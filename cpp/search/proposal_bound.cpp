@@ -6,7 +6,7 @@
 
 namespace fastplan {
 
-Bound::Bound(const Problem& problem)
+ProposalBound::ProposalBound(const Problem& problem)
     : problem_(problem),
       option_all_(problem.options.size()),
       option_uniform_(problem.options.size()),
@@ -27,7 +27,8 @@ Bound::Bound(const Problem& problem)
   largest_.assign(2 * leaves_, 0.0);
 }
 
-Bound::Fixed Bound::fixed(double x) const {
+// x 2^shift, rounded down: no sum is larger than the real one, so that the bound stays a bound.
+ProposalBound::Fixed ProposalBound::fixed(double x) const {
   int exponent = 0;
   const double fraction = std::frexp(x, &exponent);
   const auto digits = static_cast<Fixed>(static_cast<std::int64_t>(std::ldexp(fraction, 53)));
@@ -36,9 +37,9 @@ Bound::Fixed Bound::fixed(double x) const {
   return -shift < 64 ? digits >> -shift : 0;
 }
 
-double Bound::real(Fixed x) const { return std::ldexp(static_cast<double>(x), -shift_); }
+double ProposalBound::real(Fixed x) const { return std::ldexp(static_cast<double>(x), -shift_); }
 
-void Bound::change(std::int32_t before, std::int32_t after) {
+void ProposalBound::change(std::int32_t before, std::int32_t after) {
   if (before >= 0) {
     all_ -= option_all_[before];
     uniform_ -= option_uniform_[before];
@@ -48,6 +49,7 @@ void Bound::change(std::int32_t before, std::int32_t after) {
   all_ += option_all_[after];
   uniform_ += option_uniform_[after];
   storage_ += option.storage_sum;
+  // A tournament: the path from the table's leaf to the root is played again.
   std::size_t node = leaves_ + option.table;
   largest_[node] = option.reach == Reach::uniform ? 0.0 : option.perf_max;
   for (node /= 2; node > 0; node /= 2) {
@@ -55,7 +57,7 @@ void Bound::change(std::int32_t before, std::int32_t after) {
   }
 }
 
-double Bound::value() const {
+double ProposalBound::value() const {
   const double average = real(all_) / static_cast<double>(problem_.ranks());
   return std::max(average, real(uniform_) + largest_[1]);
 }

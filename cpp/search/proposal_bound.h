@@ -8,9 +8,13 @@
 
 namespace fastplan {
 
-class Bound {
+// A plan of options o(t) is rated at least
+//     max( sum_t sum_s c(s) / R,  U + max_t l(o(t)) ),
+// the average rank, and the rank of the largest shard that not all ranks hold, which carries U of
+// uniform options beside it (certificate.h has the same conditions).
+class ProposalBound {
  public:
-  explicit Bound(const Problem& problem);
+  explicit ProposalBound(const Problem& problem);
 
   // Table `t` goes from option `before` (-1: none yet) to `after`.
   void change(std::int32_t before, std::int32_t after);

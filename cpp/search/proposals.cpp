@@ -43,6 +43,7 @@ class Greedy final : public Sequence {
   void at(std::int64_t index, std::span<std::int32_t> options) const override {
     for (std::size_t t = 0; t < sorted_.size(); ++t) {
       const auto& moved = moved_at_[t];
+      // The steps before `index` that moved this table: one option further for each.
       const auto done = std::lower_bound(moved.begin(), moved.end(), index) - moved.begin();
       options[t] = sorted_[t][done];
     }
@@ -68,6 +69,8 @@ class Greedy final : public Sequence {
     return {option.max_hbm, option.storage_sum.hbm, option.max_ddr, option.storage_sum.ddr, -table};
   }
 
+  // A heap of tables by what they hold. Each step takes the heaviest, moves it on and puts it back,
+  // so that n steps cost n log(tables), where TorchRec looks at all tables for each.
   void lay_out(const Problem& problem) {
     moved_at_.resize(sorted_.size());
     std::priority_queue<Weight> heaviest;
@@ -102,6 +105,7 @@ class Grid final : public Sequence {
     size_ = 1;
     for (const auto& options : sorted_) {
       const auto count = static_cast<std::int64_t>(options.size());
+      // TorchRec's grid proposes nothing where it would be too large.
       if (__builtin_mul_overflow(size_, count, &size_) || size_ > max_proposals) {
         size_ = 0;
         return;
@@ -124,7 +128,8 @@ class Grid final : public Sequence {
   std::int64_t size_ = 0;
 };
 
-// One proposal per sharding type that every table offers.
+// One proposal per sharding type that every table offers: the cheapest option of that type for each
+// table.
 class Uniform final : public Sequence {
  public:
   Uniform(const Problem& problem, bool use_depth) : Sequence(problem.tables()) {
@@ -163,6 +168,7 @@ Sequence::Sequence(std::size_t tables) : order_(tables) {
   std::iota(order_.begin(), order_.end(), 0);
 }
 
+// What a proposer knows of its steps it says itself (Greedy); otherwise neighbours are compared.
 void Sequence::walk(const Visit& visit) const {
   const std::size_t tables = order_.size();
   std::vector<std::int32_t> positions(tables);

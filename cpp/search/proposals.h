@@ -25,7 +25,10 @@ struct ProposerSettings {
   bool exhausted = false;  // a dynamic-programming proposer proposes in its first run only
 };
 
-// A proposer's proposals by index. A proposal is one option per table, in plan order.
+// A proposer's proposals by index. A proposal is one option per table, in plan order. TorchRec's
+// proposers hear the rating of each proposal, but only the threshold of a greedy one listens, so
+// the whole sequence is known before anything is rated; the search can then go through it in any
+// order.
 class Sequence {
  public:
   virtual ~Sequence() = default;
@@ -49,7 +52,8 @@ class Sequence {
 using Interrupt = std::function<bool()>;
 struct Interrupted {};
 
-// Asks once in so much work, and throws when an end is wanted.
+// Asks once in so much work, and throws when an end is wanted: often enough for Ctrl-C, seldom
+// enough not to matter.
 class Poll {
  public:
   explicit Poll(const Interrupt& interrupted) : interrupted_(interrupted) {}

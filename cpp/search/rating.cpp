@@ -12,8 +12,8 @@ constexpr double kOrderMargin = 1e-9;
 
 }  // namespace
 
-// The sums must be taken in plan order to agree to the bit, but only ranks that may be the
-// largest need one.
+// The sums must be taken in plan order to agree to the bit, but only ranks that may be the largest
+// need one: a slot each. The devices' loads, the same costs in another order, say which.
 double Partitioner::rate(std::span<const std::int32_t> options) const {
   const auto loads = devices_.loads();
   const double near = *std::max_element(loads.begin(), loads.end()) * (1 - kOrderMargin);
@@ -58,6 +58,7 @@ double Partitioner::rate(std::span<const std::int32_t> options) const {
   return *std::max_element(sums_.begin(), sums_.end());
 }
 
+// The hbm of the fullest rank, of all shards together, and of the largest shard.
 std::int64_t Partitioner::largest_hbm(std::span<const std::int32_t> options, std::int64_t& total,
                                       std::int64_t& largest_shard) const {
   std::vector<std::int64_t> used(problem_.ranks(), 0);
@@ -80,7 +81,9 @@ std::int64_t Partitioner::largest_hbm(std::span<const std::int32_t> options, std
   return *std::max_element(used.begin(), used.end());
 }
 
-// Searches for the least hbm per rank whose greedy plan costs little more than the first one.
+// Searches for the least hbm per rank whose greedy plan costs little more than the first one: a
+// bisection between what must be there, the average and the largest shard, and what the first plan
+// uses. The steps, and the 10 MiB at which they end, are TorchRec's.
 Outcome Partitioner::memory_balanced(std::span<const std::int32_t> options) {
   if (greedy(options, 0, kNoLimit) != Outcome::placed) return Outcome::failed;
   const double original = rate(options);

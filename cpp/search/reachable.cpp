@@ -14,6 +14,7 @@ constexpr int kProbes = 32;
 // Greedy ones begin with the fastest options, so their first plan is a good one.
 constexpr ProposerKind kKinds[] = {ProposerKind::greedy, ProposerKind::uniform, ProposerKind::grid};
 
+// Places and rates single proposals of a sequence.
 class Probe {
  public:
   Probe(const Problem& problem, const SearchSettings& settings)
@@ -58,6 +59,7 @@ double first_that_fits(Probe& probe, const Sequence& sequence, const Interrupt& 
 
 }  // namespace
 
+// Greedy proposals first. The other kinds are only asked while there is no rating.
 double reachable_rating(const Problem& problem, const SearchSettings& settings) {
   Probe probe(problem, settings);
   double best = std::numeric_limits<double>::infinity();

@@ -29,7 +29,8 @@ Sequences make_sequences(const Problem& problem, const SearchSettings& settings)
   return sequences;
 }
 
-// A proposal is referred to by proposer and index until its options are needed.
+// A proposal is referred to by proposer and index until its options are needed: sixteen bytes
+// instead of one number per table.
 struct Reference {
   std::int32_t proposer = 0;
   std::int64_t index = 0;
@@ -72,13 +73,15 @@ struct Candidate {
   Reference reference;
 };
 
-// All distinct proposals that total storage and bound leave in the race, best bound first.
+// All distinct proposals that total storage and bound leave in the race, best bound first. Without
+// feedback a failure is only known by storage, and TorchRec's message is about proposals that
+// failed: all are noted, in order.
 std::vector<Candidate> list_candidates(const Problem& problem, const Sequences& sequences,
                                        const Interrupt& interrupted, Failures& failures,
                                        SearchResult& result) {
   std::vector<Candidate> candidates;
   std::unordered_set<ProposalKey, ProposalKeyHash> seen;
-  Tracker<Bound> tracker(problem);
+  Tracker<ProposalBound> tracker(problem);
   Poll poll(interrupted);
   for (std::size_t s = 0; s < sequences.size(); ++s) {
     auto& report = result.reports[s];
@@ -103,12 +106,14 @@ std::vector<Candidate> list_candidates(const Problem& problem, const Sequences& 
   return candidates;
 }
 
+// TorchRec asks its proposers in order, each until it is done.
 bool earlier(const Reference& a, const Reference& b) {
   return a.proposer != b.proposer ? a.proposer < b.proposer : a.index < b.index;
 }
 
-// Best bound first, until no proposal left can be as good as the best plan. Among equal ratings
-// the proposal that TorchRec sees first wins.
+// Best bound first, until no proposal left can be as good as the best plan: every one that is left
+// out has a rating above the best, so the minimum is the same. Among equal ratings the proposal
+// that TorchRec sees first wins.
 SearchResult pruned(const Problem& problem, const SearchSettings& settings) {
   SearchResult result;
   const Sequences sequences = make_sequences(problem, settings);
@@ -122,6 +127,8 @@ SearchResult pruned(const Problem& problem, const SearchSettings& settings) {
   double best = kWorstRating;
   Reference best_at;
   for (const auto& candidate : candidates) {
+    // Bounds and ratings add the same costs in other orders: only what is above by more than the
+    // margin is surely worse.
     const double limit = best * kMargin;
     if (candidate.bound > limit) break;
     if (result.evaluated++ % kPollEvery == 0 && settings.interrupted()) throw Interrupted{};
@@ -145,7 +152,8 @@ SearchResult pruned(const Problem& problem, const SearchSettings& settings) {
   return result;
 }
 
-// TorchRec's loop as it stands: every proposal in order, each distinct one placed once.
+// TorchRec's loop as it stands: every proposal in order, each distinct one placed once. For
+// thresholds, time-outs and objectives, where the order of ratings matters.
 class Exhaustive {
  public:
   Exhaustive(const Problem& problem, const SearchSettings& settings)
@@ -182,6 +190,8 @@ class Exhaustive {
   // NaN stands for a proposal that could not be placed.
   static constexpr double kFailed = std::numeric_limits<double>::quiet_NaN();
 
+  // One step of TorchRec's loop. Ratings are kept by key: a proposal that was made before is not
+  // placed again, but its rating is fed back.
   bool visit(const Reference& reference, std::span<const std::int32_t> changed,
              std::span<const std::int32_t> options) {
     auto& report = result_.reports[reference.proposer];
@@ -201,6 +211,7 @@ class Exhaustive {
     return feedback(settings_.proposers[reference.proposer], report, entry->second);
   }
 
+  // Places and rates a proposal that is new; the first of equal ratings stays the best.
   double evaluate(const Reference& reference, std::span<const std::int32_t> options,
                   ProposerReport& report) {
     ++result_.evaluated;
@@ -222,6 +233,8 @@ class Exhaustive {
 
   // A greedy proposer with a threshold stops after that many ratings without a better one.
   static bool feedback(const ProposerSettings& proposer, ProposerReport& report, double rating) {
+    // TorchRec asks `if perf_rating`: what can't be placed and what costs nothing both count as
+    // none.
     const bool rated = rating == rating && rating != 0;
     if (proposer.kind != ProposerKind::greedy || !proposer.threshold || !rated) return true;
     ++report.state_inferior;
@@ -243,7 +256,7 @@ class Exhaustive {
   Sequences sequences_;
   Partitioner partitioner_;
   std::optional<Objective> objective_;
-  Tracker<Bound> tracker_;
+  Tracker<ProposalBound> tracker_;
   Clock::time_point start_ = Clock::now();
   std::unordered_map<ProposalKey, double, ProposalKeyHash> ratings_;
   Failures failures_;

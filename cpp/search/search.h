@@ -38,6 +38,7 @@ struct Chosen {
   std::int64_t proposer = -1;
 };
 
+// Infeasible is a result, not an error.
 struct SearchResult {
   bool found = false;
   Chosen best;

@@ -11,7 +11,8 @@
 
 namespace fastplan {
 
-// Identifies a set of options, whatever their order. 128 bits of well mixed sums: two different
+// Identifies a set of options, whatever their order: a sum of mixed keys, so that one table's
+// change costs one subtraction and one addition. 128 bits of well mixed sums: two different
 // proposals of one search do not meet in practice, and if they did only a counter would be off.
 struct ProposalKey {
   std::uint64_t a = 0, b = 0;
@@ -39,7 +40,8 @@ struct ProposalKeyHash {
   std::size_t operator()(const ProposalKey& key) const { return key.a ^ (key.b << 1); }
 };
 
-// `State` is told of every change: change(option before, or -1; option after).
+// `State` hears of every change: change(option before, or -1; option after). A walk's steps mostly
+// change one table, so that a proposal costs O(log tables) instead of O(tables).
 template <typename State>
 class Tracker {
  public:
