@@ -2,14 +2,21 @@
 
 Take any plan rated T, and call U what every rank carries of options that are on all ranks. Then no
 other shard costs more than T - U, ranks cost T at most on average, and the options together fit the
-memory of all ranks. A slab is an interval of U with multipliers of these conditions.
+memory M of all ranks. A slab is an interval [low, high) of U with multipliers of these conditions:
+`memory` (lambda >= 0) and `uniform` (mu). For plans of the slab that are rated below a threshold,
+
+    T >= sum over tables of min { average + lambda memory + mu uniform : allowed options }
+         - lambda M - max { mu U : low <= U < min(high, threshold) }
+
+With `reward` (w), shards are worth w instead of their cost, and a rank is worth at most K, the
+value of a knapsack. There is no such plan where the right side, less ranks x K, is above 0.
+cpp/bound/certificate.h derives both.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,23 +74,30 @@ def lower_bound(
     small problems are also bounded by what fits on a rank together. Holds for uneven ranks, towers
     and grids. NoBound when it turns out that there is no plan. Raises OutOfRange like solve().
     """
-    settings = {"upper": upper, "evaluations": evaluations, "knapsacks": knapsacks}
-    found = _native.lower_bound(problem.handle, settings)
+    found = _native.lower_bound(
+        problem.handle, {"upper": upper, "evaluations": evaluations, "knapsacks": knapsacks}
+    )
     if found["value"] > found["most"] * (1 + 1e-6):
         return NoBound("there is no plan: the tables' options need more memory than the ranks have")
     return read_certificate(found)
 
 
-def read_certificate(found: dict[str, Any]) -> Certificate:
+def read_certificate(found: _native.CertificateColumns) -> Certificate:
     """A certificate as the native core writes it."""
-    names = ("low", "high", "memory", "uniform", "reward")
-    columns = zip(*(found[name] for name in names), strict=True)
+    columns = zip(
+        found["low"],
+        found["high"],
+        found["memory"],
+        found["uniform"],
+        found["reward"],
+        strict=True,
+    )
     return Certificate(
         value=found["value"],
         threshold=found["threshold"],
         slabs=tuple(
-            Slab(low=low, high=high, memory=tuple(memory), uniform=uniform, reward=reward)
-            for low, high, memory, uniform, reward in columns
+            Slab(low=low, high=high, memory=(hbm, ddr, ssd), uniform=uniform, reward=reward)
+            for low, high, (hbm, ddr, ssd), uniform, reward in columns
         ),
     )
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastplan.engine.problem import Ints, SearchSpace
+
+if TYPE_CHECKING:
+    from fastplan.core import _native
 
 # Sums of amounts stay below 2^60, and have this many bits.
 _BITS = 58
@@ -26,7 +29,7 @@ class Goal:
     option_amount: Ints
     scale: float = 1.0  # amounts per unit of the measure
 
-    def columns(self) -> dict[str, Any]:
+    def columns(self) -> _native.GoalColumns:
         """What the native core reads."""
         return {
             "channels": self.channels,

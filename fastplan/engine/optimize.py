@@ -227,7 +227,7 @@ def _refine(
     )
 
 
-def _limits(settings: OptimizeSettings, spent: float, share: float = 1.0) -> dict[str, Any]:
+def _limits(settings: OptimizeSettings, spent: float, share: float = 1.0) -> _native.OptimizeLimits:
     seconds, moves = math.inf, _NO_LIMIT
     if settings.time_budget is not None:
         seconds = max(settings.time_budget * share - spent, 0.0)
@@ -245,7 +245,7 @@ def _moves_left(settings: OptimizeSettings, made: int) -> int | None:
     return None if settings.move_budget is None else max(settings.move_budget - made, 1)
 
 
-def _plan(plan: Solution | Optimized | None) -> dict[str, Any]:
+def _plan(plan: Solution | Optimized | None) -> _native.PlanColumns:
     none = np.zeros(0, np.int32)
     return {
         "options": none if plan is None else plan.options,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,7 +81,7 @@ class Problem:
         # A handle is part of one process: a copy builds its own.
         return Problem, (self.space, self.cluster)
 
-    def columns(self) -> dict[str, Any]:
+    def columns(self) -> _native.ProblemColumns:
         """The named columns that the handle is built from."""
         columns: dict[str, Any] = {name: getattr(self.space, name) for name in SPACE_COLUMNS}
         columns["rank_hbm"] = np.array(self.cluster.rank_hbm, np.int64)
@@ -91,4 +91,4 @@ class Problem:
         columns["group_size"] = self.cluster.group_size
         # Scores are taken with Python's sum(), which compensates rounding from 3.12 on.
         columns["compensated_sum"] = sys.version_info >= (3, 12)
-        return columns
+        return cast("_native.ProblemColumns", columns)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,9 +39,10 @@ class Held:
     table_element_size: Ints
     table_state: Floats  # optimizer state, relative to the weights
 
-    def columns(self) -> dict[str, Any]:
+    def columns(self) -> _native.HeldColumns:
         """The named columns that the native core reads."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        columns = {field.name: getattr(self, field.name) for field in fields(self)}
+        return cast("_native.HeldColumns", columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +105,9 @@ def fewest_bytes(
 
     Raises OutOfRange like solve().
     """
-    goal = {"lower_bytes": True, "target": rating, "budgets": [budget]}
-    return _replan(problem, held, settings, goal, reached)
+    asked = _asked(settings, reached)
+    asked |= {"lower_bytes": True, "target": rating, "budgets": [budget]}
+    return _replan(problem, held, asked)
 
 
 def best_ratings(
@@ -122,28 +124,33 @@ def best_ratings(
 
     Raises OutOfRange like solve().
     """
-    goal = {"lower_bytes": False, "target": 0.0, "budgets": budgets}
-    return _replan(problem, held, settings, goal, start)
+    return _replan(problem, held, _asked(settings, start) | {"budgets": budgets})
 
 
 def moved_bytes(problem: Problem, held: Held, options: Options, ranks: Options) -> int:
     """The bytes that ranks must fetch for a plan of the problem."""
-    plan = {"options": options, "ranks": ranks}
-    return _native.moved_bytes(problem.handle, held.columns(), plan)
+    return _native.moved_bytes(problem.handle, held.columns(), {"options": options, "ranks": ranks})
 
 
-def _replan(
-    problem: Problem,
-    held: Held,
-    settings: ReplanSettings,
-    goal: dict[str, Any],
-    reached: tuple[Options, Options] | None,
-) -> Replanned:
-    seconds = math.inf if settings.time_budget is None else settings.time_budget
-    limits = {"moves": settings.move_budget, "seed": settings.seed, "seconds": seconds}
-    options, ranks = reached or (np.empty(0, np.int32), np.empty(0, np.int32))
-    start = {"reached_options": options, "reached_ranks": ranks}
-    result = _native.replan(problem.handle, held.columns(), limits | goal | start)
+def _asked(
+    settings: ReplanSettings, start: tuple[Options, Options] | None
+) -> _native.ReplanSettings:
+    """What the native core is asked for: the best ratings, unless it is changed."""
+    options, ranks = start or (np.empty(0, np.int32), np.empty(0, np.int32))
+    return {
+        "lower_bytes": False,
+        "target": 0.0,
+        "budgets": [],
+        "moves": settings.move_budget,
+        "seed": settings.seed,
+        "seconds": math.inf if settings.time_budget is None else settings.time_budget,
+        "reached_options": options,
+        "reached_ranks": ranks,
+    }
+
+
+def _replan(problem: Problem, held: Held, asked: _native.ReplanSettings) -> Replanned:
+    result = _native.replan(problem.handle, held.columns(), asked)
     return Replanned(
         points=tuple(Point(**point) for point in result["points"]),
         start=Point(**result["start"]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, fields
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -189,10 +189,10 @@ def count_some_plans(problem: Problem, search: Search, placements: int) -> PlanC
     return PlanCount(sum(plans), undecided)
 
 
-def search_settings(search: Search, exhaustive: bool = False) -> dict[str, Any]:
+def search_settings(search: Search, exhaustive: bool = False) -> _native.SearchSettings:
     """The search as the native core takes it."""
     return {
-        "partitioner": asdict(search.partitioner),
+        "partitioner": _partitioner(search.partitioner),
         "proposers": [_proposer(proposer) for proposer in search.proposers],
         "exhaustive": exhaustive,
         "timeout_seconds": search.timeout_seconds,
@@ -214,11 +214,16 @@ def explained(objective: ObjectiveFunction | None) -> Iterator[None]:
         raise objective.failure(failed.args[0]) from None
 
 
-def _proposer(proposer: Proposer) -> dict[str, Any]:
-    return {**asdict(proposer), "kind": PROPOSER_INDEX[proposer.kind]}
+def _partitioner(partitioner: Partitioner) -> _native.PartitionerSettings:
+    return cast("_native.PartitionerSettings", asdict(partitioner))
 
 
-def propose(problem: Problem, proposer: Proposer, begin: int, end: int) -> dict[str, Any]:
+def _proposer(proposer: Proposer) -> _native.ProposerSettings:
+    settings = {**asdict(proposer), "kind": PROPOSER_INDEX[proposer.kind]}
+    return cast("_native.ProposerSettings", settings)
+
+
+def propose(problem: Problem, proposer: Proposer, begin: int, end: int) -> _native.Proposals:
     """Rows [begin, end) of a proposer's proposals, their number, and the tables' plan order."""
     return _native.propose(problem.handle, _proposer(proposer), begin, end)
 
@@ -237,7 +242,8 @@ class Placer:
         self, problem: Problem, partitioner: Partitioner, objective: ObjectiveFunction | None
     ) -> None:
         self._objective = objective
-        self._placer = _native.Placer(problem.handle, asdict(partitioner), _address(objective))
+        settings = _partitioner(partitioner)
+        self._placer = _native.Placer(problem.handle, settings, _address(objective))
 
     def place(self, options: list[int]) -> tuple[list[int], float] | None:
         """Ranks and rating; None when some shard fits nowhere."""
