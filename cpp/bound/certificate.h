@@ -47,7 +47,7 @@
 // Slabs that cover [0, theta) together bound every plan: U <= T, so a plan rated below theta is in
 // one of them. No condition speaks of a single rank or host, so the bound holds for uneven ranks,
 // for towers and for grids too. Whoever checks a proof needs one pass over slabs and options,
-// without any search (fastplan/core/certificate.py).
+// without any search (fastplan/engine/certificate.py).
 #pragma once
 
 #include <array>

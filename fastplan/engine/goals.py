@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fastplan.engine.problem import Ints, SearchSpace
 
 if TYPE_CHECKING:
-    from fastplan.core import _native
+    from fastplan.engine import _native
 
 # Sums of amounts stay below 2^60, and have this many bits.
 _BITS = 58

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fastplan.model.request import Cluster
 
 if TYPE_CHECKING:
-    from fastplan.core import _native
+    from fastplan.engine import _native
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -73,7 +73,7 @@ class Problem:
             OutOfRange: Exact arithmetic would need more than the core has.
         """
         # Plan files and reports read problems where no native core is needed.
-        from fastplan.core import _native
+        from fastplan.engine import _native
 
         return _native.Problem(self.columns())
 

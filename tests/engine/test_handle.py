@@ -9,12 +9,12 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from fastplan.core import _native
-from fastplan.core.certificate import lower_bound
-from fastplan.core.optimize import OptimizeSettings, optimize
-from fastplan.core.reachable import reachable_rating
-from fastplan.core.solve import OutOfRange, count_plans, solve, verify
-from fastplan.spec.request import Partitioner
+from fastplan.engine import _native
+from fastplan.engine.certificate import lower_bound
+from fastplan.engine.optimize import OptimizeSettings, optimize
+from fastplan.engine.reachable import reachable_rating
+from fastplan.engine.solve import OutOfRange, count_plans, solve, verify
+from fastplan.model.request import Partitioner
 from tests.problems import DEFAULT_SEARCH, random_problem, small_problem
 
 SETTINGS = OptimizeSettings(time_budget=None, move_budget=2_000)
