@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import click
+    from click.shell_completion import CompletionItem
 
 # What `fastplan --help` shows: a line about each command, by group.
 GROUPS = {
@@ -86,8 +87,6 @@ def load(name: str) -> click.Command:
 
 def top() -> click.Group:
     """All commands as one click group, which imports the one that is called."""
-    from click.shell_completion import CompletionItem
-
     from fastplan.cli.parser import Group, Option
 
     class Top(Group):
@@ -100,6 +99,8 @@ def top() -> click.Group:
             return load(cmd_name) if cmd_name in COMMANDS else None
 
         def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+            from click.shell_completion import CompletionItem
+
             words = OPTIONS if incomplete.startswith("-") else COMMANDS
             return [
                 CompletionItem(word, help=help)

@@ -166,7 +166,7 @@ class Progress:
         if self._bar is None:
             # It refreshes here and not in a thread of its own: commands fork.
             self._bar = Progress(
-                BarColumn(24),
+                BarColumn(24, complete_style="green", finished_style="green"),
                 TextColumn("{task.description}", markup=False),
                 console=_console(self._stream, self._stream),
                 transient=True,

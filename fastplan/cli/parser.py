@@ -11,12 +11,11 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from difflib import get_close_matches
-from textwrap import fill
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from fastplan.cli.errors import UsageError, unknown
 from fastplan.cli.values import READERS
@@ -35,12 +34,6 @@ Decorator = Callable[[Any], Any]
 _WIDTH = 98  # of help, wherever it is read: a line for each option
 _PATHS = {"FILE": "file", "WHERE": "file", "DIR": "dir"}
 _NEGATIVE = re.compile(r"-\d+|-\d*\.\d+")
-_SETTINGS = {
-    "help_option_names": ["-h", "--help"],
-    "terminal_width": _WIDTH,
-    "color": True,  # Style has decided about colours already
-    "allow_extra_args": True,  # Command names those that are too many
-}
 
 
 class Args(SimpleNamespace):
@@ -198,13 +191,24 @@ class _Strict(click.Command):
 
     def __init__(self, *args: Any, examples: str, **attributes: Any) -> None:
         super().__init__(*args, **attributes)
-        self.context_settings = _SETTINGS
+        self.context_settings = {"terminal_width": _WIDTH, "allow_extra_args": True}
         self.examples = examples
+        # Not click's, which looks for a translation of its help at every start.
+        self._help = Option(
+            "-h, --help",
+            "show this help and exit",
+            is_eager=True,
+            expose_value=False,
+            callback=_show_help,
+        )
         self.params += [
             # Both are `main`'s, which looks for them among all words.
             Option("--debug", "show where an error comes from", expose_value=False),
             Option("--no-color", "no colours, as NO_COLOR=1 does", expose_value=False),
         ]
+
+    def get_help_option(self, ctx: click.Context) -> Option:
+        return self._help
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if ctx.resilient_parsing:
@@ -249,7 +253,7 @@ class _Strict(click.Command):
         given = {
             param.opts[0]: param
             for param in self.params
-            if ctx.get_parameter_source(str(param.name)) is click.ParameterSource.COMMANDLINE
+            if ctx.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE
         }
         for param in given.values():
             if isinstance(param, Option) and param.excludes in given:
@@ -257,6 +261,8 @@ class _Strict(click.Command):
                 raise click.BadParameter(text, ctx, param)
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from textwrap import fill
+
         style = Style.of(sys.stdout)
         given = [param for param in self.params if isinstance(param, Option)]
         arguments = [param for param in self.params if isinstance(param, Argument)]
@@ -267,7 +273,7 @@ class _Strict(click.Command):
         sections: dict[str, list[tuple[str, str]]] = {
             "arguments": [(str(param.metavar), param.help or "") for param in arguments],
             "actions": self._actions(),
-            "options": [("-h, --help", "show this help and exit")],
+            "options": [(self._help.usage, self._help.help or "")],
         }
         for param in given[-2:] + given[:-2]:  # those that all commands have come first
             sections.setdefault(param.section, []).append((param.usage, param.help or ""))
@@ -344,6 +350,12 @@ def command(name: str, help: str, examples: str) -> Decorator:
 _REQUIRED = "the following arguments are required"
 
 
+def _show_help(ctx: click.Context, param: click.Parameter, given: bool) -> None:
+    if given and not ctx.resilient_parsing:
+        print(ctx.get_help())
+        ctx.exit()
+
+
 def _usage_error(ctx: click.Context, text: str) -> UsageError:
     return UsageError(f"{text} (see `{ctx.command_path} --help`)")
 
@@ -351,13 +363,15 @@ def _usage_error(ctx: click.Context, text: str) -> UsageError:
 def _text(error: click.UsageError, params: Iterable[click.Parameter]) -> str:
     """What is wrong with the words, from click's error."""
     if isinstance(error, click.NoSuchOption):
+        from difflib import get_close_matches
+
         flags = [name for param in params for name in param.opts if name.startswith("-")]
         near = get_close_matches(error.option_name, flags, n=1)
         hint = f"; did you mean `{near[0]}`?" if near else ""
         return f"unknown argument `{visible(error.option_name)}`{hint}"
     param = error.param if isinstance(error, click.BadParameter) else None
     if isinstance(error, _UnknownWord) or param is None:
-        return error.message
+        return error.message.rstrip(".")
     if isinstance(error, click.MissingParameter):
         return f"{_REQUIRED}: {'/'.join(_called(param))}"
     return f"argument {'/'.join(_called(param))}: {error.message}"
