@@ -81,8 +81,8 @@ class Value(_ParamType):
 
         words = [*self.choices, *(self._complete() if self._complete else ())]
         found = [CompletionItem(word) for word in words if word.startswith(incomplete)]
-        if not found and self.name in _PATHS:
-            found = [CompletionItem(incomplete, type=_PATHS[self.name])]
+        if not found and (self.name in _PATHS or self._complete):  # a file may stand for a name
+            found = [CompletionItem(incomplete, type=_PATHS.get(self.name, "file"))]
         return found
 
 

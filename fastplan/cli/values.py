@@ -9,8 +9,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
+_Number = TypeVar("_Number", int, float)
+
+_MOST_SCALE = 1 << 24
 _NUMBER = r"\d+(?:\.\d*)?|\.\d+"
 _SECONDS = {
     "ms": 1e-3,
@@ -26,32 +29,40 @@ _TIME = re.compile(rf"({_NUMBER})\s*(ms|min|s|m|h|d|w)", re.ASCII)
 
 def whole(text: str) -> int:
     """A whole number, also a negative one: the command says which it takes."""
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError(f"must be a whole number, not {text!r}") from None
-
-
-def number(text: str) -> float:
-    """A number, whichever."""
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"must be a number, not {text!r}") from None
+    return _checked(int, text, "a whole number")
 
 
 def count(text: str) -> int:
     """A whole number of at least 0."""
-    if not text.isascii() or not text.isdigit():
-        raise ValueError(f"must be a whole number of at least 0, not {text!r}")
-    return int(text)
+    return _checked(int, text, "a whole number of at least 0", 0)
 
 
 def positive(text: str) -> int:
     """A whole number of at least 1."""
-    if not text.isdecimal() or int(text) < 1:
-        raise ValueError(f"must be a whole number of at least 1, not {text!r}")
-    return int(text)
+    return _checked(int, text, "a whole number of at least 1", 1)
+
+
+def number(text: str) -> float:
+    """A number, whichever."""
+    return _checked(float, text, "a number")
+
+
+def rating(text: str) -> float:
+    """Milliseconds, more than none."""
+    return _checked(float, text, "a positive number of milliseconds", math.ulp(0.0))
+
+
+def _checked(
+    read: Callable[[str], _Number], text: str, must: str, least: float | None = None
+) -> _Number:
+    """The number, which may be any one if there is no least."""
+    try:
+        value = read(text)
+        if least is None or least <= value < math.inf:
+            return value
+    except ValueError:
+        pass
+    raise ValueError(f"must be {must}, not {text!r}")
 
 
 def seconds(text: str) -> float:
@@ -127,36 +138,25 @@ def shard(text: str) -> tuple[int, int]:
     return int(part), int(parts)
 
 
-def rating(text: str) -> float:
-    """Milliseconds, more than none."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 < value < math.inf:
-        raise ValueError(f"{text!r} must be a positive number of milliseconds")
-    return value
-
-
 def price(text: str) -> tuple[str, float]:
     """A SKU and what a rank of it costs: `h100=2.5`."""
-    name, equals, price = text.rpartition("=")
+    name, _, cost = text.rpartition("=")
     try:
-        value = float(price)
+        if name:
+            return name, _checked(float, cost, "", 0)
     except ValueError:
-        value = -1.0
-    if not equals or not name or not 0 <= value < math.inf:
-        raise ValueError(f"{text!r} must be SKU=PRICE, such as h100=2.5")
-    return name, value
+        pass
+    raise ValueError(f"{text!r} must be SKU=PRICE, such as h100=2.5")
 
 
 def scale(text: str) -> int | None:
     """What tables' rows are divided by; None for `auto`."""
     if text == "auto":
         return None
-    if not text.isdecimal() or not 1 <= int(text) <= 1 << 24:
-        raise ValueError("must be `auto`, or a whole number of at least 1")
-    return int(text)
+    value = _checked(int, text, "`auto`, or a whole number of at least 1", 1)
+    if value > _MOST_SCALE:
+        raise ValueError(f"must be at most {_MOST_SCALE}, not {value}")
+    return value
 
 
 READERS: dict[str, Callable[[str], Any]] = {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from fastplan.spec.vocabulary import SHARDING_TYPES
 
 _DEFAULT_HARDWARE = "torchrec"
 _MOST_MEMORY = 2**61  # of a kind, on all ranks together; cpp/problem.cpp has the same limit
+_TORCHREC = re.compile(r"torchrec(-.+)?\.(dist|egg)-info")  # what pip notes about it
 _STOCK_COEFFICIENTS = Coefficients((1.0, 1.0, 1.0, 0.0), None)
 
 
@@ -146,12 +148,10 @@ def _installed_torchrec() -> str:
     """
     for folder in sys.path:
         with suppress(OSError):
-            found = [name for name in os.listdir(folder or ".") if name.startswith("torchrec")]
-            found = [name for name in found if name.endswith((".dist-info", ".egg-info"))]
+            found = [name for name in os.listdir(folder or ".") if _TORCHREC.fullmatch(name)]
+            if found and found[0].endswith(".dist-info"):
+                return found[0].removeprefix("torchrec-").removesuffix(".dist-info")
             if found:
-                name, _, number = found[0].removesuffix(".dist-info").partition("-")
-                if len(found) == 1 and name == "torchrec" and found[0].endswith(".dist-info"):
-                    return number
                 break
     from importlib.metadata import PackageNotFoundError, version
 

@@ -81,6 +81,7 @@ def test_the_commands_exit_code_is_returned(monkeypatch, code):
         (("--vers",), "unknown argument `--vers`; did you mean `--version`?"),
         (("cache", "ls", "--frobnicate"), "unknown argument `--frobnicate`"),
         (("cache",), "required: ACTION"),
+        (("doctor", "torch"), "unknown argument `torch`"),
         (("cache", "sl"), "unknown action `sl`: did you mean `ls`?"),
         (("completion", "bsh"), "unknown shell `bsh`: did you mean `bash`?"),
         (("\x1b[31mred",), "unknown command `\\x1b[31mred`"),

@@ -56,6 +56,17 @@ def test_a_table_on_a_terminal_fits(monkeypatch):
     assert lines[1].endswith("123,456")
 
 
+def test_long_texts_on_a_terminal_go_on_in_the_next_line(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    lines = table(
+        ("name", "source"), [("hbm", "[b]a[/b] \x1b datasheet :smile: of many words")], "<<"
+    )
+    assert len(lines) > 2
+    shown = " ".join(line.strip() for line in lines[1:])
+    assert " ".join(shown.split()) == "hbm [b]a[/b] \\x1b datasheet :smile: of many words"
+
+
 def test_work_that_ends_soon_shows_nothing():
     assert steps(Terminal(), 10, 0.05) == ""
     assert steps(io.StringIO(), 10, 0.05) == ""
