@@ -76,16 +76,15 @@ def _drawn_table(titles: Sequence[str], rows: Iterable[Sequence[str]], align: st
     from io import StringIO
 
     from rich.table import Table
-    from rich.text import Text
 
     drawn = Table(box=None, padding=(0, 0, 0, 2), header_style="dim")
     for title, side in zip(titles, align, strict=True):
-        right = side == ">"
-        drawn.add_column(
-            Text(title), justify="right" if right else "left", no_wrap=right, overflow="fold"
-        )
+        if side == ">":
+            drawn.add_column(title, justify="right", no_wrap=True)
+        else:
+            drawn.add_column(title, overflow="fold")
     for row in rows:
-        drawn.add_row(*(Text(visible(cell)) for cell in row))
+        drawn.add_row(*map(visible, row))
     stream = StringIO()
     _console(stream, sys.stdout).print(drawn)
     return [line.rstrip() for line in stream.getvalue().splitlines()]

@@ -14,7 +14,7 @@ from fastplan.cli.main import main
 from fastplan.cli.parser import command
 from tests.cli.command import COMMAND, call, environment, run
 
-HEAVY = ("torch", "torchrec", "numpy", "numba", "yaml", "fsspec", "urllib.request", "ssl")
+HEAVY = ("torch", "torchrec", "numpy", "numba", "yaml", "fsspec", "urllib.request", "ssl", "rich")
 
 
 def install(monkeypatch, act):
@@ -225,10 +225,12 @@ def test_it_answers_without_loading_anything_heavy(words, tmp_path):
     assert (ended.returncode, ended.stderr) == (0, "[]\n")
 
 
-def test_help_imports_no_command():
+@pytest.mark.parametrize("word", ["--help", "--version"])
+def test_help_imports_neither_a_command_nor_click(word):
     code = (
-        "import sys; from fastplan.cli.main import main; main(['--help']);"
-        "print([n for n in sys.modules if n in ('fastplan.cli.cache', 'fastplan.cli.doctor')])"
+        f"import sys; from fastplan.cli.main import main; main([{word!r}]);"
+        "loaded = {'fastplan.cli.cache', 'fastplan.cli.help', 'click'} & sys.modules.keys();"
+        "print(sorted(loaded))"
     )
     ended = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment(), check=True
