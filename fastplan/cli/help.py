@@ -8,19 +8,9 @@ from fastplan.cli.errors import FAILED, OK
 from fastplan.cli.options import json_option
 from fastplan.cli.parser import Args, argument, command
 
-DOCTOR_HELP = """
-Looks at Python, numpy, the native core, torch, FBGEMM and TorchRec, the plan cache and the
-environment. Imports what is installed in another process, so nothing broken can stop it. Problems
-come with the command that fixes them where there is one; what it has in capitals, such as DIR, is
-for you to fill in. The exit code is 2 if there is a problem.
-"""
 DOCTOR_EXAMPLES = """
 fastplan doctor
 fastplan doctor --json
-"""
-COMPLETION_HELP = """
-Prints a script for a shell that completes fastplan's commands, options, files and names of
-hardware. The script asks fastplan for them, so it stays as it is after an update.
 """
 COMPLETION_EXAMPLES = """
 source <(fastplan completion bash)
@@ -31,17 +21,25 @@ fastplan completion fish > ~/.config/fish/completions/fastplan.fish
 _SHELLS = ("bash", "zsh", "fish")
 
 
-@command("doctor", DOCTOR_HELP, DOCTOR_EXAMPLES)
+@command("doctor", DOCTOR_EXAMPLES)
 @json_option("findings as JSON")
 def doctor(args: Args) -> int:
+    """Looks at Python, numpy, the native core, torch, FBGEMM and TorchRec, the plan cache and the
+    environment. Imports what is installed in another process, so nothing broken can stop it.
+    Problems come with the command that fixes them where there is one; what it has in capitals, such
+    as DIR, is for you to fill in. The exit code is 2 if there is a problem.
+    """
     from fastplan.cli.doctor import diagnose
 
     return diagnose(args.json)
 
 
-@command("completion", COMPLETION_HELP, COMPLETION_EXAMPLES)
+@command("completion", COMPLETION_EXAMPLES)
 @argument("SHELL", ", ".join(_SHELLS), name="shell", choices=_SHELLS)
 def completion(args: Args) -> int:
+    """Prints a script for a shell that completes fastplan's commands, options, files and names of
+    hardware. The script asks fastplan for them, so it stays as it is after an update.
+    """
     from click.shell_completion import ShellComplete, get_completion_class
 
     from fastplan.cli.commands import top

@@ -34,24 +34,12 @@ if TYPE_CHECKING:
     from fastplan.measure.settings import Group, Settings
     from fastplan.measure.sku_file import CalibratedSku
 
-MEASURE_HELP = (
-    "Runs plans on the devices at hand and times a step of each: the model's embedding modules are "
-    "sharded by TorchRec, fed batches by the spec's pooling factors, and trained. Plans take turns "
-    "so that a machine that gets slower is no plan's fault. `fastplan compare --measured` puts the "
-    "results beside the estimates."
-)
 MEASURE_EXAMPLES = """
 fastplan measure model.yaml plan_a.json plan_b.json --nproc 8 -o runs/
 fastplan measure mypkg.models:build plan.json --nproc 8 --zipf 1.1 -o runs/
 fastplan measure model.yaml plan.json --nproc 4 --device cpu --scale-rows auto -o runs/
 fastplan measure model.yaml plan.json --nproc 8 --nnodes 2 --rdzv-endpoint host0:29400 -o runs/
 """
-CALIBRATE_HELP = (
-    "Runs FBGEMM's lookups, copies and collectives on the devices at hand, fits the bandwidths and "
-    "factors that TorchRec's cost model has, and writes them as a SKU file for --sku. Constants "
-    "that the data do not determine are left out, with the reason. TorchRec's model has no "
-    "latencies, so constants depend on sizes: give the model that they are for."
-)
 CALIBRATE_EXAMPLES = """
 fastplan calibrate --nproc 8 --model model.yaml -o my-cluster.yaml
 fastplan calibrate --nproc 4 --device cpu --like cpu -o my-cluster.yaml
@@ -69,7 +57,7 @@ _rank_options = options(
 )
 
 
-@command("measure", MEASURE_HELP, MEASURE_EXAMPLES)
+@command("measure", MEASURE_EXAMPLES)
 @argument("FILE", "a spec file, or package.module:function", name="model")
 @argument("FILE...", "plan files", name="plans")
 @option("-o, --output DIR", "folder for the results, a new one", required=True)
@@ -97,6 +85,11 @@ _rank_options = options(
     section="batches and steps",
 )
 def measure(args: Args) -> int:
+    """Runs plans on the devices at hand and times a step of each: the model's embedding modules are
+    sharded by TorchRec, fed batches by the spec's pooling factors, and trained. Plans take turns so
+    that a machine that gets slower is no plan's fault. `fastplan compare --measured` puts the
+    results beside the estimates.
+    """
     from fastplan.measure.settings import MeasureError, Settings
 
     check_sizes(args, "batch_size")
@@ -189,7 +182,7 @@ def _print_runs(args: Args, folder: Path, *, has_results: bool) -> None:
         print_written(str(folder))
 
 
-@command("calibrate", CALIBRATE_HELP, CALIBRATE_EXAMPLES)
+@command("calibrate", CALIBRATE_EXAMPLES)
 @option("-o, --output FILE", "the SKU file, YAML", required=True)
 @option("--model FILE", "a spec file, to measure at its sizes")
 @option("--like SKU", "where figures come from that can't be measured", complete=sku_names)
@@ -199,6 +192,11 @@ def _print_runs(args: Args, folder: Path, *, has_results: bool) -> None:
 @json_option("print the result as JSON")
 @_rank_options
 def calibrate(args: Args) -> int:
+    """Runs FBGEMM's lookups, copies and collectives on the devices at hand, fits the bandwidths and
+    factors that TorchRec's cost model has, and writes them as a SKU file for --sku. Constants that
+    the data do not determine are left out, with the reason. TorchRec's model has no latencies, so
+    constants depend on sizes: give the model that they are for.
+    """
     from fastplan.files import replace_file
     from fastplan.measure.scaling import host_memory
     from fastplan.measure.sku_file import CalibratedSku, sku_yaml

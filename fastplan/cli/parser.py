@@ -336,15 +336,14 @@ class Group(_Strict, click.Group):
         return [(name, each.help or "") for name, each in self.commands.items()]
 
 
-def command(name: str, help: str, examples: str) -> Decorator:
-    """Declares a function as a command.
+def command(name: str, examples: str) -> Decorator:
+    """Declares a function as a command. Its docstring is the help.
 
     Args:
         name: The command's name.
-        help: What it does, in a sentence or two.
         examples: A command line per line.
     """
-    return click.command(name, cls=Command, help=help, examples=examples)
+    return click.command(name, cls=Command, examples=examples)
 
 
 _REQUIRED = "the following arguments are required"

@@ -39,13 +39,6 @@ if TYPE_CHECKING:
     from fastplan.spec.job import Job
     from fastplan.spec.model import ModelSpec
 
-HELP = (
-    "Plans a model on a cluster: the plan that TorchRec's planner would return there. A spec file "
-    "needs neither torch nor a GPU; `package.module:function` names a real model, by a function "
-    "that returns module, (module, sharders) or (module, sharders, constraints). --optimize gives "
-    "a better plan, and a bound that no plan is below; Ctrl-C takes the best so far, "
-    "with exit code 130."
-)
 EXAMPLES = """
 fastplan plan model.yaml --sku h100 --world-size 64
 fastplan plan model.yaml --sku a100-80 --world-size 16 -o plan.json --html plan.html
@@ -54,17 +47,13 @@ fastplan plan model.yaml --sku h100 --world-size 64 --optimize --time-budget 10 
 fastplan plan mypkg.models:build --sku h100 --world-size 64 --cache /shared/plans
 fastplan plan model.yaml --sku h100 --world-size 64 --cost mypkg.costs:my_cost
 """
-EXPORT_HELP = (
-    "Writes a real model down as a spec file, which gives the same plan under the same "
-    "fingerprint, also where TorchRec is not installed."
-)
 EXPORT_EXAMPLES = """
 fastplan export mypkg.models:build -o model.yaml
 fastplan export mypkg.models:build --batch-size 4096 --sku h100 --world-size 64 -o model.json
 """
 
 
-@command("plan", HELP, EXAMPLES)
+@command("plan", EXAMPLES)
 @argument("FILE", "a spec file, or package.module:function", name="model")
 @cluster_options
 @options(
@@ -90,6 +79,11 @@ fastplan export mypkg.models:build --batch-size 4096 --sku h100 --world-size 64 
 @optimize_options
 @rule_options
 def plan(args: Args) -> int:
+    """Plans a model on a cluster: the plan that TorchRec's planner would return there. A spec file
+    needs neither torch nor a GPU; `package.module:function` names a real model, by a function that
+    returns module, (module, sharders) or (module, sharders, constraints). --optimize gives a better
+    plan, and a bound that no plan is below; Ctrl-C takes the best so far, with exit code 130.
+    """
     from fastplan.cache.plan_cache import open_cache
     from fastplan.spec.job import DoesNotFit
     from fastplan.spec.lower import lower
@@ -232,11 +226,14 @@ def _say(args: Args, name: str, facts: dict[str, object], words: str) -> None:
         )
 
 
-@command("export", EXPORT_HELP, EXPORT_EXAMPLES)
+@command("export", EXPORT_EXAMPLES)
 @argument("MODEL", "package.module:function", name="model")
 @cluster_options
 @option("-o, --output FILE", "default: print YAML")
 def export(args: Args) -> int:
+    """Writes a real model down as a spec file, which gives the same plan under the same
+    fingerprint, also where TorchRec is not installed.
+    """
     if not is_function(args.model):
         raise CommandError(f"{args.model} is not package.module:function")
     check_outputs(args.output, inputs=[args.sku])

@@ -23,20 +23,11 @@ if TYPE_CHECKING:
     from fastplan.spec.job import Job
     from fastplan.spec.model import ModelSpec
 
-INSPECT_HELP = (
-    "Shows a plan on a page: its rating and worst rank, memory headroom, the load of the busiest "
-    "ranks, and the tables that pin the worst one. Costs are estimates, unless marked as measured."
-)
 INSPECT_EXAMPLES = """
 fastplan inspect plan.json
 fastplan inspect plan.json --ranks all --tables
 fastplan inspect plan.json --html plan.html
 """
-COMPARE_HELP = (
-    "Shows what changes from one plan to the next: tables that are re-sharded or moved, the bytes "
-    "that ranks must receive, ratings, memory and load. The exit code is 0 if the plans are the "
-    "same and 2 if they differ."
-)
 COMPARE_EXAMPLES = """
 fastplan compare before.json after.json
 fastplan compare plan-8.json plan-16.json --force
@@ -44,10 +35,6 @@ fastplan compare a.json b.json c.json --html plans.html
 fastplan compare a.json b.json --measured runs/ --html plans.html
 fastplan compare a.json b.json --measured runs/ --model model.yaml --sku my-cluster.yaml
 """
-CONVERT_HELP = (
-    "Writes a plan in another format: a plan file, TorchEasyRec's JSON, or a pickled ShardingPlan, "
-    "which needs TorchRec. Reads these, and the text and JSON that TorchRec prints of its plans."
-)
 CONVERT_EXAMPLES = """
 fastplan convert plan.json -o plan --to torcheasyrec
 fastplan convert dry_run.txt -o plan.json
@@ -56,7 +43,7 @@ fastplan convert plan.pickle -o plan.json --trust-pickle
 FORMATS = ("fastplan", "torcheasyrec", "pickle")
 
 
-@command("inspect", INSPECT_HELP, INSPECT_EXAMPLES)
+@command("inspect", INSPECT_EXAMPLES)
 @argument("FILE", "a plan file", name="plan")
 @option("--ranks {worst,all}", "ranks to show", default="worst")
 @option("--tables", "list every table")
@@ -64,6 +51,9 @@ FORMATS = ("fastplan", "torcheasyrec", "pickle")
 @html_option
 @reading_options
 def inspect(args: Args) -> int:
+    """Shows a plan on a page: its rating and worst rank, memory headroom, the load of the busiest
+    ranks, and the tables that pin the worst one. Costs are estimates, unless marked as measured.
+    """
     from fastplan.report.inspect_text import inspect_json, inspect_text
 
     check_outputs(args.html, inputs=[args.plan])
@@ -78,7 +68,7 @@ def inspect(args: Args) -> int:
     return OK
 
 
-@command("compare", COMPARE_HELP, COMPARE_EXAMPLES)
+@command("compare", COMPARE_EXAMPLES)
 @argument("FILE...", "plan files, the first one first", name="plans")
 @option("--force", "compare plans of different models or clusters too")
 @option("--tables", "list every changed table")
@@ -90,6 +80,10 @@ def inspect(args: Args) -> int:
 @html_option
 @reading_options
 def compare(args: Args) -> int:
+    """Shows what changes from one plan to the next: tables that are re-sharded or moved, the bytes
+    that ranks must receive, ratings, memory and load. The exit code is 0 if the plans are the same
+    and 2 if they differ.
+    """
     if len(args.plans) < 2:
         raise UsageError("two plans or more are needed (see `fastplan compare --help`)")
     from fastplan.report.compare_text import compare_json, compare_text
@@ -197,12 +191,15 @@ class Measurements:
         return [*order(self._agreement), *warnings(self._runs)]
 
 
-@command("convert", CONVERT_HELP, CONVERT_EXAMPLES)
+@command("convert", CONVERT_EXAMPLES)
 @argument("FILE", "a plan in any format that can be read", name="plan")
 @option("-o, --output FILE", "the file to write", required=True)
 @option("--to FORMAT", ", ".join(FORMATS), choices=FORMATS, default="fastplan")
 @reading_options
 def convert(args: Args) -> int:
+    """Writes a plan in another format: a plan file, TorchEasyRec's JSON, or a pickled ShardingPlan,
+    which needs TorchRec. Reads these, and the text and JSON that TorchRec prints of its plans.
+    """
     from fastplan.plans.foreign import write_any
     from fastplan.report.units import of_count
 

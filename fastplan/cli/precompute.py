@@ -24,11 +24,6 @@ if TYPE_CHECKING:
     from fastplan.offline.sweep_rows import SweepResult
     from fastplan.spec.model import ModelSpec
 
-HELP = (
-    "Plans every combination of models, SKUs, world sizes, batch sizes and precisions that a sweep "
-    "file lists, tells which fit and how fast they are, and keeps the plans in a cache. It goes on "
-    "where it was stopped. docs/precompute.md has the fields of a sweep file."
-)
 EXAMPLES = """
 fastplan precompute sweep.yaml --cache s3://bucket/plans --results results.jsonl
 fastplan precompute sweep.yaml --smallest
@@ -37,7 +32,7 @@ fastplan precompute sweep.yaml --shard $SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_CO
 """
 
 
-@command("precompute", HELP, EXAMPLES)
+@command("precompute", EXAMPLES)
 @argument("FILE", "what to plan: models, skus, ...", name="sweep")
 @cache_options
 @option("--results FILE", "keep results there, and take over those that it has")
@@ -55,6 +50,10 @@ fastplan precompute sweep.yaml --shard $SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_CO
     section="answers",
 )
 def precompute(args: Args) -> int:
+    """Plans every combination of models, SKUs, world sizes, batch sizes and precisions that a sweep
+    file lists, tells which fit and how fast they are, and keeps the plans in a cache. It goes on
+    where it was stopped. docs/precompute.md has the fields of a sweep file.
+    """
     if args.csv and (args.smallest or args.cheapest is not None):
         raise UsageError("--csv lists cells only; --json has --smallest and --cheapest, too")
     if args.price and args.cheapest is None:

@@ -12,7 +12,6 @@ from fastplan.cli.parser import Args, argument, command
 if TYPE_CHECKING:
     from fastplan.spec.hardware import Hardware
 
-HELP = "Lists the hardware that has a name, with the figures that plans are made with."
 EXAMPLES = """
 fastplan skus
 fastplan skus h100
@@ -20,10 +19,11 @@ fastplan skus my-cluster.yaml --json
 """
 
 
-@command("skus", HELP, EXAMPLES)
+@command("skus", EXAMPLES)
 @argument("[NAME]", "show one, with its sources", name="sku", complete=sku_names)
 @json_option()
 def skus(args: Args) -> int:
+    """Lists the hardware that has a name, with the figures that plans are made with."""
     from dataclasses import asdict
 
     from fastplan.spec.hardware import find_hardware, known_hardware

@@ -20,7 +20,7 @@ HEAVY = ("torch", "torchrec", "numpy", "numba", "yaml", "fsspec", "urllib.reques
 def install(monkeypatch, act):
     """Makes `fastplan try` a command that does this."""
     monkeypatch.setattr(commands, "COMMANDS", {"try": "tries something"})
-    monkeypatch.setattr(commands, "load", lambda _: command("try", "Tries.", "fastplan try")(act))
+    monkeypatch.setattr(commands, "load", lambda _: command("try", "fastplan try")(act))
 
 
 def raising(error):
@@ -132,7 +132,7 @@ from fastplan.cli import commands
 from fastplan.cli.main import main
 from fastplan.cli.parser import command
 
-@command("try", "Tries.", "fastplan try")
+@command("try", "fastplan try")
 def act(args):
     ACT
 

@@ -12,7 +12,7 @@ def given(capsys, monkeypatch):
     """The Args of a command with everything there is, or the error that it ends with."""
     found = []
 
-    @command("try", "Tries.\nAll of it.", "fastplan try a")
+    @command("try", "fastplan try a")
     @argument("FILE", "the first", name="first")
     @argument("[FILE...]", "others", name="rest")
     @option("-o, --output FILE", "the file to write")
@@ -25,6 +25,9 @@ def given(capsys, monkeypatch):
         section="sizes",
     )
     def act(args):
+        """Tries.
+        All of it.
+        """
         found.append(args)
         return 0
 
