@@ -1,19 +1,19 @@
-# fastplan: everything from a fresh checkout. `make help` lists the targets.
+# Builds, tests and measures fastplan from a fresh checkout. `make help` lists the targets.
 
 PYTHON ?= python3.11
 CXX ?= g++
-# Test processes and compile jobs at a time.
+# Number of parallel test processes and compile jobs.
 JOBS ?= 2
 # Extra pip arguments for torch, for a machine where `pip install torch` would fetch a CUDA build.
 TORCH_PIP_ARGS ?=
-# What runs under the sanitizers; tests/parity works there too, in some five minutes.
-SANITIZE_TESTS ?= tests/core tests/property
-# What runs beside the second TorchRec; elastic restarts are torch's affair.
-NEXT_TESTS := tests/parity tests/bridge tests/docs/test_compatibility.py tests/docs/test_custom_cost.py \
-	--ignore tests/bridge/test_replan_processes.py
-# How long each parser is fuzzed.
+# Tests that run under the sanitizers. tests/parity works there too and takes about five minutes.
+SANITIZE_TESTS ?= tests/engine tests/property
+# Tests that run with the second TorchRec. Elastic restarts depend on torch, not on TorchRec.
+NEXT_TESTS := tests/parity tests/torchrec tests/docs/test_compatibility.py tests/docs/test_custom_cost.py \
+	--ignore tests/torchrec/test_replan_processes.py
+# Seconds of fuzzing per parser.
 FUZZ_SECONDS ?= 60
-# Some benchmarks only, e.g. BENCH_ARGS="planning cache".
+# Selects benchmarks, e.g. BENCH_ARGS="planning cache".
 BENCH_ARGS ?=
 
 VENV := .venv
@@ -31,17 +31,17 @@ export FASTPLAN_JOBS ?= $(JOBS)
 .PHONY: help demo test test-long lint format bench fuzz sanitize clean distclean
 
 help:
-	@echo "make demo      the tour: the Criteo model planned, cached, compared, written as a report"
-	@echo "make test      all tests, parity with a second TorchRec, then the sanitizers"
-	@echo "make test-long the instances that take TorchRec longest, with both versions"
-	@echo "make lint      ruff, mypy, clang-format: check only"
-	@echo "make format    let ruff and clang-format rewrite the files"
-	@echo "make bench     times of both planners, of a real job's starts (BENCH_ARGS=\"--grid 26x8,100x16\")"
-	@echo "make sanitize  core and property tests under the address and UB sanitizers"
-	@echo "make fuzz      random bytes for every parser, a minute each (FUZZ_SECONDS=600)"
-	@echo "make clean     remove what was built; make distclean: and the environment"
+	@echo "make demo      plan the Criteo model with both planners, cache, compare, write a report"
+	@echo "make test      run all tests, parity with a second TorchRec, then the sanitizers"
+	@echo "make test-long run the instances that take TorchRec longest, with both versions"
+	@echo "make lint      check with ruff, mypy and clang-format"
+	@echo "make format    format the files with ruff and clang-format"
+	@echo "make bench     run the benchmarks, write docs/results.md (BENCH_ARGS=\"planning cache\" selects some)"
+	@echo "make sanitize  run core and property tests under the address and UB sanitizers"
+	@echo "make fuzz      fuzz every parser for a minute each (FUZZ_SECONDS=600)"
+	@echo "make clean     remove build products; make distclean also removes the environment"
 	@echo
-	@echo "The first run creates $(VENV) with $(PYTHON) (PYTHON=... chooses another)."
+	@echo "The first run creates $(VENV) with $(PYTHON) (PYTHON=... selects another)."
 
 demo: $(STAMPS)/native
 	@$(BIN)/python -m bench.demo
@@ -71,9 +71,9 @@ format: $(STAMPS)/dev
 	@$(BIN)/ruff format .
 	@$(if $(CPP_FILES),$(BIN)/clang-format -i $(CPP_FILES))
 
-# A whole tree beside the checkout (package, tests, configuration), so that neither the current
-# directory nor pytest's root can put the ordinary build in front of the sanitized one.
-# libstdc++ is preloaded too, else the sanitizer cannot intercept C++ exceptions.
+# The sanitized build is a separate tree (package, tests, configuration). Otherwise the current directory
+# or pytest's root could put the ordinary build first on the path.
+# libstdc++ must be preloaded too, or the sanitizer can't intercept C++ exceptions.
 library = $(shell $(CXX) -print-file-name=lib$(1).so)
 SANITIZE_ENV = LD_PRELOAD="$(call library,asan) $(call library,ubsan) $(call library,stdc++)" \
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=.
@@ -84,7 +84,7 @@ sanitize: $(STAMPS)/native
 	@FASTPLAN_SANITIZE=1 $(BIN)/python setup.py --quiet build --build-lib $(SANITIZED)
 	@cp -R tests pyproject.toml $(SANITIZED)
 	@cd $(SANITIZED) && $(SANITIZE_ENV) $(CURDIR)/$(BIN)/python -c \
-		"import os, fastplan.core._native as n; assert n.__file__.startswith(os.getcwd()), n.__file__"
+		"import os, fastplan.engine._native as n; assert n.__file__.startswith(os.getcwd()), n.__file__"
 	@cd $(SANITIZED) && $(SANITIZE_ENV) $(CURDIR)/$(BIN)/pytest -n $(JOBS) --dist worksteal \
 		$(SANITIZE_TESTS)
 
@@ -93,23 +93,23 @@ fuzz: $(STAMPS)/native
 
 clean:
 	rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	rm -f fastplan/core/_native*.so $(STAMPS)/native
+	rm -f fastplan/engine/_native*.so $(STAMPS)/native
 	find fastplan tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 distclean: clean
 	rm -rf $(VENV) .torchrec
 
-# The environment, one stamp per step, so that a second run finds nothing to do.
+# The environment. Each step has a stamp file, so a second run does nothing.
 
 $(STAMPS)/venv:
 	@command -v $(PYTHON) >/dev/null || { \
-		echo "$(PYTHON) not found: install Python 3.11, or name another: make PYTHON=python3.x" >&2; \
+		echo "$(PYTHON) not found: install Python 3.11, or select another: make PYTHON=python3.x" >&2; \
 		exit 1; }
 	@command -v $(CXX) >/dev/null || { \
 		echo "$(CXX) not found: install a C++20 compiler, g++ 12 or later" >&2; exit 1; }
 	@echo "creating $(VENV)"
 	@$(PYTHON) -m venv $(VENV) || { \
-		echo "$(PYTHON) cannot make a virtual environment: install its venv module" >&2; exit 1; }
+		echo "$(PYTHON) cannot create a virtual environment: install its venv module" >&2; exit 1; }
 	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/torch: requirements/torch.txt $(STAMPS)/venv
@@ -118,7 +118,7 @@ $(STAMPS)/torch: requirements/torch.txt $(STAMPS)/venv
 	@touch $@
 
 $(STAMPS)/torchrec: requirements/torchrec.txt requirements/torchrec-deps.txt $(STAMPS)/torch
-	@echo "installing torchrec and what it needs"
+	@echo "installing torchrec and its dependencies"
 	@$(PIP) install -r requirements/torchrec-deps.txt
 	@$(PIP) install --no-deps -r requirements/torchrec.txt
 	@touch $@
@@ -128,7 +128,7 @@ $(STAMPS)/dev: requirements/dev.txt $(STAMPS)/torchrec
 	@$(PIP) install -r $<
 	@touch $@
 
-# The wildcard on the directory itself notices a deleted file.
+# The wildcard on the directory itself detects deleted files.
 $(STAMPS)/native: $(STAMPS)/dev setup.py pyproject.toml $(CPP_FILES) $(wildcard cpp)
 	@echo "building the native core"
 	@$(PIP) install --no-build-isolation --no-deps --editable .

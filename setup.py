@@ -1,4 +1,4 @@
-"""Builds the native core, fastplan.core._native, from cpp/.
+"""Builds the native core, fastplan.engine._native, from cpp/.
 
 Switches, read from the environment:
   FASTPLAN_DEBUG=1      no optimisation, debug symbols, assertions on
@@ -56,7 +56,7 @@ def outdated(target: str, source: str) -> bool:
 
 
 native = Pybind11Extension(
-    "fastplan.core._native",
+    "fastplan.engine._native",
     SOURCES,
     include_dirs=["cpp"],
     depends=HEADERS,

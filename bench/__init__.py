@@ -1,1 +1,1 @@
-"""Benchmarks: each prints a table, both sides measured in one run, and writes JSON beside it."""
+"""Benchmarks. Each measures both sides in one run, prints a table and writes a JSON file."""

@@ -1,8 +1,8 @@
-"""Runs every benchmark, one after the other, and writes docs/results.md from what they found.
+"""Runs the benchmarks one after the other, and writes docs/results.md from their results.
 
-python -m bench                  all of them
-python -m bench planning cache   some of them
-python -m bench --page           the page alone, from the results that are there
+python -m bench                  runs all benchmarks
+python -m bench planning cache   runs some
+python -m bench --page           runs none, writes the page from the existing results
 """
 
 import argparse
@@ -38,17 +38,17 @@ def _arguments() -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     names = [part.name for part in PARTS]
-    parser.add_argument("parts", nargs="*", metavar="NAME", help=f"of {', '.join(names)}")
-    parser.add_argument("--page", action="store_true", help="run nothing, write docs/results.md")
+    parser.add_argument("parts", nargs="*", metavar="NAME", help=f"one of {', '.join(names)}")
+    parser.add_argument("--page", action="store_true", help="only write docs/results.md")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.parts if name not in names]
     if unknown:
-        parser.error(f"there is no benchmark {unknown[0]}; there are {', '.join(names)}")
+        parser.error(f"there is no benchmark {unknown[0]}; choose from {', '.join(names)}")
     return arguments
 
 
 def _run(part: Part) -> tuple[float, int]:
-    """Seconds and exit code; one that fails does not stop the others."""
+    """Returns seconds and exit code. A failure does not stop the other benchmarks."""
     begin = time.monotonic()
     code = subprocess.run(page.command(part), env=page.environment(part)).returncode
     return time.monotonic() - begin, code
@@ -58,4 +58,4 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt:
-        sys.exit("interrupted: results of benchmarks that were finished are kept")
+        sys.exit("interrupted: the results of finished benchmarks are kept")

@@ -1,4 +1,4 @@
-"""What the command lines of benchmarks share."""
+"""Arguments that the command lines of benchmarks share."""
 
 import argparse
 
@@ -38,13 +38,13 @@ def add_torchrec_limit(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=60.0,
         metavar="SECONDS",
-        help="run TorchRec where it is expected to take less than this (default 60)",
+        help="run TorchRec only if it is expected to take less than this (default 60)",
     )
 
 
 def add_name(parser: argparse.ArgumentParser, default: str) -> None:
     parser.add_argument(
-        "--name", default=default, help=f"of the files with the results (default {default})"
+        "--name", default=default, help=f"name of the result files (default {default})"
     )
 
 

@@ -1,8 +1,8 @@
-"""Times a start with a plan that is known already, and what a collective start sends.
+"""Times starts with a stored plan, and the broadcast of a collective start.
 
-Three parts: TorchRec's full plan and PlanLoader hit beside fastplan's cold plan and its hits from a
-directory, from memory and through fsspec; the bytes and the time of a broadcast of either side's
-plan; and hits in a directory that holds ever more entries.
+There are three parts: TorchRec's full plan and PlanLoader hit, compared with fastplan's cold plan
+and its hits from a directory, from memory and through fsspec; the bytes and the time of a broadcast
+of each side's plan; and hits in a directory with a growing number of entries.
 """
 
 import argparse
@@ -86,7 +86,7 @@ def _arguments() -> argparse.Namespace:
         type=at_least_one,
         default=3,
         metavar="N",
-        help="TorchRec's PlanLoader hits, fewer where they would exceed the limit (default 3)",
+        help="TorchRec's PlanLoader hits, fewer if they would exceed the limit (default 3)",
     )
     add_repetitions(parser, 15, "runs of fastplan, packs and unpacks")
     add_name(parser, "cache")

@@ -1,8 +1,8 @@
-"""What a collective start sends: fastplan's record beside TorchRec's pickled plan.
+"""The data that a collective start sends: fastplan's record compared with TorchRec's pickled plan.
 
-Sending itself is left out, since it depends on the network: bytes are counted, and the time that
-the sending and the receiving rank spend on them. A rank that receives fastplan's record has read
-its own tables before, which TorchRec's need not; that time is shown too.
+The sending itself depends on the network and is not measured. The benchmark counts bytes, and times
+the sending and the receiving rank. A rank that receives fastplan's record must first read its own
+tables, which TorchRec does not need; that time is shown too.
 """
 
 import multiprocessing
@@ -22,18 +22,18 @@ from bench.planning import make_case
 from bench.progress import Progress
 from bench.runs import Case
 from fastplan import EmbeddingShardingPlanner as FastPlanner
-from fastplan.bridge import collective, collector
-from fastplan.bridge.caching import rebuild
-from fastplan.bridge.collective import sendable
-from fastplan.bridge.planning import drafted
-from fastplan.core.record import PlanRecord
+from fastplan.model.record import PlanRecord
+from fastplan.torchrec import collective, compat
+from fastplan.torchrec.collective import sendable
+from fastplan.torchrec.planning import drafted
+from fastplan.torchrec.read.space import recorded_space
 
 ROW_WISE_EVERY = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sent:
-    """One plan as either side sends it, and the times of packing it."""
+    """One plan as each side sends it, and the times of packing it."""
 
     pickled: bytes
     record: bytes
@@ -126,10 +126,10 @@ def _described(case: Case, planner: Any) -> Any:
 
 
 def _rebuilt(space: Any, data: bytes, topology: Any) -> ShardingPlan:
-    with collector.paused():
+    with compat.paused():
         record = PlanRecord.unpack(data)
         numbers = np.arange(len(record.table), dtype=np.int32)
-        plan: ShardingPlan = rebuild(space, record, resizes=True).sharding_plan(
+        plan: ShardingPlan = recorded_space(space, record, resizes=True).sharding_plan(
             numbers, record.ranks, topology
         )
     return plan

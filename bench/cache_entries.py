@@ -1,4 +1,4 @@
-"""Hits in a directory that holds ever more entries."""
+"""Hits in a directory with a growing number of entries."""
 
 import random
 from functools import partial
@@ -29,7 +29,7 @@ def measure_entries(case: Case, counts: list[int], repetitions: int) -> dict[str
             ways.append(
                 Way(name=str(count), planner_class=planner_class, cache_status="hit"),
             )
-        # One hit each beforehand: the directories were filled one after the other.
+        # One hit in each first, because the directories were filled one after the other.
         time_ways(case, ways, 1, expected)
         with Progress(f"hits among up to {max(counts):,} entries"):
             times, wrong = time_ways(case, ways, repetitions, expected)
@@ -42,12 +42,12 @@ def measure_entries(case: Case, counts: list[int], repetitions: int) -> dict[str
 
 
 def _fill(directory: Path, count: int) -> None:
-    """Copies the one entry there is under random keys, until there are `count`."""
+    """Copies the only entry to random keys until there are `count` entries."""
     (entry,) = directory.rglob("*.plan")
     data = entry.read_bytes()
     generator = random.Random(count)
     for _ in range(count - 1):
-        # As the store lays them out, but without its syncing each to disk, which takes minutes.
+        # The same layout as the store's, without its sync of each file, which would take minutes.
         key = f"{generator.getrandbits(KEY_BITS):0{KEY_BITS // 4}x}"
         folder = directory / key[:2] / key
         folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""A plan that is known already: TorchRec's PlanLoader and full plan beside fastplan's cache."""
+"""A start with a stored plan: TorchRec's PlanLoader and full plan, and fastplan's cache."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -24,14 +24,14 @@ STORES = ("directory", "memory", "fsspec")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much of TorchRec is run: seconds that are waited for, and loads of a known plan."""
+    """How much of TorchRec to run: a limit in seconds, and the number of loads of a stored plan."""
 
     seconds: float
     loads: int
 
 
 class KnownPlan(PlanLoader):
-    """A plan loader at its best: what it loads is in memory, ready for use."""
+    """The fastest possible plan loader: its plan is in memory."""
 
     def __init__(self, options: list[ShardingOption], context_hash: str) -> None:
         self._options = {option.storage_hash(): option for option in options}
@@ -50,10 +50,10 @@ class KnownPlan(PlanLoader):
 def measure_hits(
     case: Case, repetitions: int, limits: Limits, estimate: Estimate
 ) -> dict[str, Any]:
-    """One cell: every way to the same plan, and what differed from it, which should be nothing."""
+    """One cell: the times of every way to the same plan, and any differences between the plans."""
     name = f"{len(case.constraints)} x {case.ranks}"
     cold = Way(name=COLD, planner_class=partial(FastPlanner, cache=False), cache_status="off")
-    # The first plan, which also pays for lazy imports, is not timed: it is what all must equal.
+    # The first plan also pays for lazy imports. It is not timed; all others must equal it.
     expected = plan_of(case, case.planner(cold.planner_class))
     full, wrong = _full_plan(name, case, limits, estimate, expected)
     loader, loader_wrong = _loader_hits(name, case, limits, estimate, expected)
@@ -99,7 +99,7 @@ def _full_plan(
 def _loader_hits(
     name: str, case: Case, limits: Limits, estimate: Estimate, expected: ShardingPlan
 ) -> tuple[dict[str, Any], list[str]]:
-    # It enumerates before it looks at the plan it is given.
+    # TorchRec enumerates before it looks at the loaded plan.
     size = len(case.constraints), case.ranks
     seconds = estimate.enumeration(*size)
     record: dict[str, Any] = {"expected_seconds": seconds, "seconds": None}

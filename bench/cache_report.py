@@ -27,7 +27,7 @@ def report(result: Record) -> str:
 
 
 def derived(result: Record) -> list[Record]:
-    """A list of {text, value, unit, goal, at_least, holds}, each where its cells were run."""
+    """A list of {text, value, unit, goal, at_least, holds}, each only if its cells were run."""
     hits = {(cell["tables"], cell["ranks"]): cell for cell in result["hits"]}
     sent = {(cell["tables"], cell["ranks"]): cell for cell in result["broadcast"]}
     checks = []
@@ -53,7 +53,7 @@ def derived(result: Record) -> list[Record]:
 
 
 def all_differences(result: Record) -> list[str]:
-    """Where a plan was not the one expected, or a hit no hit."""
+    """Lists plans that differ from the expected one, and hits that were misses."""
     lines = []
     entries = [result["entries"]] if result["entries"] else []
     for part in (*result["hits"], *result["broadcast"], *entries):
@@ -209,7 +209,7 @@ def _entries(part: Record | None) -> str:
         ]
         for size in part["sizes"]
     ]
-    header = [f"entries, {_size(part)}", "hit", "n", "min", "max", "CPU", "of it cache", "ratio"]
+    header = [f"entries, {_size(part)}", "hit", "n", "min", "max", "CPU", "cache phase", "ratio"]
     return table(header, rows, left=())
 
 

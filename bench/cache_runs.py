@@ -1,4 +1,4 @@
-"""Timed plans of fresh planners, by the clock and by the processor."""
+"""Times plans of fresh planners, in wall time and CPU time."""
 
 import gc
 import statistics
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass(kw_only=True)
 class Times:
-    """Seconds of each repetition: elapsed, of the processor, and by phase where there are some."""
+    """Seconds of each repetition: wall time, CPU time, and time by phase if there are phases."""
 
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
@@ -40,8 +40,8 @@ class Times:
         return result
 
     def timed(self, action: Callable[[], T]) -> T:
-        """Does it, and adds what it took."""
-        # What ran before left garbage; collecting it is not this action's time.
+        """Runs the action and records its times."""
+        # Earlier runs left garbage. Its collection must not count as time of this action.
         gc.collect()
         with quiet():
             cpu, wall = time.process_time(), time.perf_counter()
@@ -53,7 +53,7 @@ class Times:
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """One way to come by a plan: a planner class, and what its cache must report, if it has one."""
+    """One way to get a plan: a planner class, and the status its cache must report, if any."""
 
     name: str
     planner_class: Any
@@ -72,7 +72,7 @@ def time_ways(
 ) -> tuple[dict[str, Times], list[str]]:
     """Times of each way with a fresh planner each time, and one line per deviation from the plan.
 
-    The ways take turns, so that a slow minute of the machine is no way's own.
+    The ways take turns, so that a slow minute of the machine affects all of them.
     """
     times = {way.name: Times() for way in ways}
     wrong: list[str] = []

@@ -1,4 +1,4 @@
-"""Figures derived from the planning benchmark's cells, each only when its cells were run."""
+"""Figures derived from the planning benchmark's cells, each only if its cells were run."""
 
 from typing import Any
 

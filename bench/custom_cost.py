@@ -1,8 +1,8 @@
-"""Times custom costs: TorchRec's formula compiled from Python beside the core's own, and the same
-change to the cost compiled beside a Python estimator in TorchRec.
+"""Times custom costs: TorchRec's formula compiled from Python compared with the core's own, and a
+changed cost compiled compared with the same change as a Python estimator in TorchRec.
 
-Plans are made in turns in one process, and compared. Compiling is timed apart, in processes of its
-own: once with nothing on disk, and then with the compiled code there.
+The variants take turns in one process, and their plans are compared. Compiling is timed separately,
+in new processes: once with nothing on disk, and then with the compiled code on disk.
 """
 
 import argparse
@@ -55,7 +55,7 @@ def slower_uvm(shard: Any, out: Any) -> None:
 
 
 class SlowerUvm(EmbeddingPerfEstimator):
-    """The same as TorchRec's users write it."""
+    """The same cost as a TorchRec estimator."""
 
     def estimate(self, sharding_options: Any, sharder_data_map: Any) -> None:
         super().estimate(sharding_options, sharder_data_map)
@@ -72,7 +72,7 @@ def largest_rank(ranks: Any, out: Any) -> None:
 
 @dataclass
 class Timed:
-    """One way to plan, and what it took."""
+    """One way to plan, and its times."""
 
     name: str
     planner: Callable[[Case], Any]
@@ -178,7 +178,7 @@ def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
     with Progress(f"{tables} x {ranks}: Python estimators"):
         for each in slow:
             each.run(case)
-    with Progress("compiling in processes of its own"):
+    with Progress("compiling in separate processes"):
         compiling = _compile(min(arguments.repetitions, 3))
     pairs = [(stock, copy), (stock, objective), (theirs, own), (theirs, mixed)]
     return {
@@ -209,7 +209,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _compile(repetitions: int) -> dict[str, Any]:
-    """CPU seconds to compile, and to load what another process has compiled."""
+    """CPU seconds to compile, and to load code that another process compiled."""
     found: dict[bool, list[float]] = {False: [], True: []}
     for _ in range(repetitions):
         with tempfile.TemporaryDirectory() as folder:
@@ -233,7 +233,7 @@ def _differences(one: Timed, other: Timed) -> list[str]:
 
 
 def _checks(stock: Timed, copy: Timed, own: Timed, theirs: Timed) -> list[dict[str, Any]]:
-    """By CPU time, which other work on the machine hardly changes."""
+    """Checks CPU time, because other work on the machine hardly affects it."""
     cost = statistics.median(copy.cpu) / statistics.median(stock.cpu)
     gain = statistics.median(theirs.cpu) / statistics.median(own.cpu)
     return [
@@ -280,7 +280,7 @@ def _report(result: dict[str, Any]) -> str:
         f"time, loading it in another process {duration(compiling['median_load_seconds'])} "
         f"(n = {len(compiling['load_seconds'])}).",
         *map(_check_line, result["checks"]),
-        "All plans that should be are identical."
+        "All plans that must be identical are identical."
         if not result["differences"]
         else f"DIFFERENT: {'; '.join(result['differences'])}",
     ]

@@ -1,8 +1,8 @@
-"""The tour: the Criteo model planned by TorchRec and by fastplan, then by the command line.
+"""The demo: plans the Criteo model with TorchRec and with fastplan, then on the command line.
 
-Both plans are shown to be identical. Then every command is shown as it runs: the model is exported
-as a spec, planned into a cache, found there again, planned for twice the ranks, compared, and
-written as a report.
+It shows that both plans are identical. Then it runs commands and shows their output: it exports the
+model as a spec, plans it into a cache, takes the plan from the cache, plans for twice the ranks,
+compares both plans and writes a report.
 """
 
 import argparse
@@ -21,7 +21,7 @@ FOLDER = Path("build/demo")
 SPEC, CACHE, PAGE = FOLDER / "criteo.yaml", FOLDER / "plans", FOLDER / "plans.html"
 PLAN_8, PLAN_16 = FOLDER / "8-ranks.json", FOLDER / "16-ranks.json"
 ON_H100 = f"plan {SPEC} --sku h100 --cache {CACHE} --world-size"
-# The command, whether the whole of its output is shown, and its exit code: 2 is "they differ".
+# The command, whether its whole output is shown, and its exit code: 2 means "they differ".
 TOUR = (
     (f"export bench.demo_model:criteo --batch-size 8192 -o {SPEC}", True, 0),
     (f"{ON_H100} 8 -o {PLAN_8}", True, 0),
@@ -36,7 +36,7 @@ HEADLINE = 6  # lines
 def main() -> int:
     arguments = _arguments()
     with Progress("loading torch and torchrec"):
-        # Late, so that the line above is seen during the seconds this takes.
+        # Imported here, so that the progress line is visible during the seconds this takes.
         from bench.identity import differences, rating_difference
         from bench.models import criteo
         from bench.runs import GIB, Case, run_fastplan, run_torchrec
@@ -66,8 +66,8 @@ def main() -> int:
 
 
 def _tour() -> int:
-    """Runs the commands as a user would, each shown before its output."""
-    shutil.rmtree(FOLDER, ignore_errors=True)  # else the first plan would be found as well
+    """Runs the commands as a user would, and shows each before its output."""
+    shutil.rmtree(FOLDER, ignore_errors=True)  # otherwise the first plan would be a hit too
     FOLDER.mkdir(parents=True)
     program = Path(sys.executable).parent / "fastplan"
     for words, whole, expected in TOUR:

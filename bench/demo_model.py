@@ -1,4 +1,4 @@
-"""The demo's model, as a command line names it."""
+"""The demo's model, for use on the command line."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""How long TorchRec's planner would take, to decide beforehand whether to wait for it."""
+"""Estimates how long TorchRec's planner would take, to decide whether to run it."""
 
 from dataclasses import dataclass, field
 

@@ -1,11 +1,11 @@
-"""What starts and recoveries cost a real job, and what fastplan saves of them.
+"""The cost of starts and recoveries in a real job, and the time that fastplan saves.
 
-A small DLRM with a compiled dense part is trained under torchrun on gloo ranks: it saves a
-checkpoint, a rank is killed, all of them start again and go on. It runs as TorchRec stock, with
-TorchRec's PlanLoader, with fastplan, with fastplan's plan cache and with a start bundle: the same
-model, the same data, the same losses to the bit. The plan loader has its plan from the first start
-on; cache and bundle have what the job's own first start has left. No start finds torch's compile
-cache. All figures are what the job has recorded of itself (`fastplan.ett`).
+A small DLRM with a compiled dense part trains under torchrun on gloo ranks. It saves a checkpoint,
+a rank is killed, and all ranks start again and continue. The variants are stock TorchRec,
+TorchRec's PlanLoader, fastplan, fastplan's plan cache and a start bundle, with the same model, the
+same data and the same losses to the bit. The plan loader has its plan from the first start on.
+Cache and bundle contain what the job's own first start saved. torch's compile cache is empty at
+every start. All figures come from the job's own record (`fastplan.ett`).
 """
 
 import argparse
@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from bench.arguments import add_repetitions, new_parser
-from bench.ett_check import differing_losses, told_starts, wrong_starts
+from bench.ett_check import differing_losses, read_starts, wrong_starts
 from bench.ett_launch import Steps, run_job
 from bench.ett_report import SHOWN, checks, digest, report
 from bench.progress import Progress
@@ -53,7 +53,7 @@ def _arguments() -> argparse.Namespace:
         type=Path,
         default=PAGES,
         metavar="DIR",
-        help=f"where a page per job of the first repetition goes (default {PAGES})",
+        help=f"folder for a page per job of the first repetition (default {PAGES})",
     )
     add_arguments(parser, FILE)
     return parser.parse_args()
@@ -67,7 +67,7 @@ def _counts(text: str) -> list[int]:
 
 
 def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Repetitions are outermost, so that a slow minute of the machine falls on all variants."""
+    """Repetitions are the outer loop, so that a slow minute of the machine affects all variants."""
     cells = [
         _cell(arguments, ranks, repetition)
         for repetition in range(arguments.repetitions)
@@ -83,7 +83,7 @@ def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _cell(arguments: argparse.Namespace, ranks: int, repetition: int) -> dict[str, Any]:
-    """All variants of the job on so many ranks, one after the other."""
+    """Runs all variants of the job on this number of ranks, one after the other."""
     found, wrong = {}, []
     with TemporaryDirectory(prefix="fastplan-ett-") as directory:
         folders = {variant: Path(directory) / variant for variant in arguments.variants}
@@ -94,7 +94,7 @@ def _cell(arguments: argparse.Namespace, ranks: int, repetition: int) -> dict[st
             job = load(own / "runs")
             job.source = words
             told = account(job)
-            starts = [told_starts(own, attempt, ranks) for attempt in (0, 1)]
+            starts = [read_starts(own, attempt, ranks) for attempt in (0, 1)]
             found[variant] = digest(told, starts)
             wrong += wrong_starts(variant, own, ranks)
             if repetition == 0:

@@ -1,4 +1,4 @@
-"""Whether runs of a job are the same by all their losses, and used just what they should use."""
+"""Checks that runs of a job have the same losses, and reused exactly what they should."""
 
 import json
 from pathlib import Path
@@ -26,8 +26,8 @@ def differing_losses(folders: dict[str, Path], ranks: int, steps: Steps) -> list
 
 
 def wrong_starts(variant: str, folder: Path, ranks: int) -> list[str]:
-    """A line per start that did what an earlier one should have saved it, or was saved too much."""
-    first, second = (told_starts(folder, attempt, ranks) for attempt in (0, 1))
+    """A line per start that repeated work it should have reused, or reused too much."""
+    first, second = (read_starts(folder, attempt, ranks) for attempt in (0, 1))
     wrong = []
     if not sum(start["misses"] for start in first):
         wrong.append(f"{variant}: the first start compiled nothing")
@@ -35,7 +35,7 @@ def wrong_starts(variant: str, folder: Path, ranks: int) -> list[str]:
         wrong.append(f"{variant}: the restart searched for a plan")
     if variant != "bundle":
         if not sum(start["misses"] for start in second):
-            wrong.append(f"{variant}: the restart found compiled code, which nothing has left it")
+            wrong.append(f"{variant}: the restart found compiled code, although no start saved any")
         return wrong
     for rank, start in enumerate(second):
         if start["misses"] or not start["hits"]:
@@ -44,20 +44,20 @@ def wrong_starts(variant: str, folder: Path, ranks: int) -> list[str]:
                 f"{start['hits']}"
             )
         wrong += [f"{variant}, rank {rank}: {note}" for note in start["notes"]]
-    # Another build would not give the same bytes: they depend on the folder's name.
+    # Another build would have different bytes, because they depend on the folder's name.
     before, after = (_libraries(folder / f"compiled.{attempt}") for attempt in (0, 1))
     built = [name for name, data in after.items() if before.get(name) != data]
     wrong += [f"{variant}: the restart built {name}" for name in built]
     return wrong
 
 
-def told_starts(folder: Path, attempt: int, ranks: int) -> list[dict[str, Any]]:
-    """What the ranks of an attempt tell about their start, rank by rank."""
+def read_starts(folder: Path, attempt: int, ranks: int) -> list[dict[str, Any]]:
+    """Reads what each rank of an attempt reported about its start."""
     return [json.loads((folder / f"start.{attempt}.{rank}").read_text()) for rank in range(ranks)]
 
 
 def _losses(path: Path) -> dict[int, str]:
-    """By step; the line of a killed process may be half there."""
+    """Losses by step. The last line of a killed process may be incomplete."""
     lines = path.read_text().splitlines() if path.exists() else []
     pairs = [line.split() for line in lines]
     return {int(pair[0]): pair[1] for pair in pairs if len(pair) == 2}

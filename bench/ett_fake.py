@@ -1,8 +1,8 @@
-"""Starts on many ranks, one of which is run: planning, and DMP with torch's fake process group.
+"""Starts on many ranks of which only one runs: planning, and DMP with torch's fake process group.
 
-No other rank exists and nothing is sent: what is timed is what rank 0 does by itself. Every start
-is a process of its own, since the first plan and the first DMP of a process pay for lazy imports.
-The plans of all variants are compared.
+No other rank exists and nothing is sent: the benchmark times the work of rank 0 alone. Every start
+is a new process, because the first plan and the first DMP of a process pay for lazy imports. The
+plans of all variants are compared.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bench.text import duration, ratio, table
 GRID = "26x64,26x256"
 LIMIT = 60.0
 FILE = "ett_fake.json"
-# A bundle is not another planner: its plans are those of a cache in memory.
+# A bundle is not a separate planner: its plans come from a cache in memory.
 VARIANTS = [variant for variant in SHOWN if variant != "bundle"]
 
 
@@ -54,15 +54,15 @@ def _arguments() -> argparse.Namespace:
         type=float,
         default=LIMIT,
         metavar="SECONDS",
-        help="what a start may take; a variant that takes longer is given up, for the cells that "
-        f"follow, too (default {LIMIT:g})",
+        help="time limit of a start; a variant that takes longer is skipped from then on "
+        f"(default {LIMIT:g})",
     )
     add_arguments(parser, FILE)
     return parser.parse_args()
 
 
 def _start(variant: str, tables: int, ranks: int, kept: Path) -> dict[str, Any]:
-    """Seconds of planning and of DMP in this process, which has done neither before."""
+    """Seconds of planning and of DMP in this new process."""
     import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore
     from torchrec.distributed.model_parallel import DistributedModelParallel
@@ -80,7 +80,7 @@ def _start(variant: str, tables: int, ranks: int, kept: Path) -> dict[str, Any]:
         DistributedModelParallel(module, plan=plan, sharders=sharders, init_data_parallel=False)
         ended = time.perf_counter()
         if variant == "fastplan":
-            # For the variants that know their plan already.
+            # For the variants that have a stored plan.
             import fastplan
 
             ett_model.planner("cached", ranks, kept).plan(ett_model.build(tables), sharders)
@@ -89,7 +89,7 @@ def _start(variant: str, tables: int, ranks: int, kept: Path) -> dict[str, Any]:
 
 
 def _digest(plan: Any) -> str:
-    """Equal for equal plans, whatever process made them."""
+    """A digest that is equal for equal plans in any process."""
     from bench.identity import shard_rows
 
     placed = [
@@ -109,7 +109,7 @@ def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
 def _cell(
     tables: int, ranks: int, arguments: argparse.Namespace, given_up: set[str]
 ) -> dict[str, Any]:
-    # fastplan first, whether it is asked for or not: others load the plan that it leaves.
+    # fastplan always runs first: other variants load the plan that it saves.
     variants = dict.fromkeys(["fastplan", *arguments.variants])
     starts: dict[str, list[dict[str, Any]]] = {variant: [] for variant in variants}
     with TemporaryDirectory(prefix="fastplan-ett-") as kept:
@@ -137,7 +137,7 @@ def _cell(
 
 
 def _run(words: list[str], limit: float) -> dict[str, Any] | None:
-    """What a start of its own tells; None if it takes too long."""
+    """The times of a start in a new process; None if it takes too long."""
     command = [sys.executable, "-W", "ignore", "-m", "bench.ett_fake", "--one", *words]
     try:
         done = subprocess.run(

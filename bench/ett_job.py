@@ -1,6 +1,6 @@
 """One rank of the job that bench/ett.py measures: a DLRM that trains, saves, is killed, restores.
 
-Its record of itself is what the benchmark is about: see `fastplan.ett`.
+The benchmark evaluates the job's own record: see `fastplan.ett`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ ett.install()
 
 import os  # noqa: E402
 
-# A restart is to find compiled code in a bundle or nowhere, as on a host that is new to the job.
+# A restart must find compiled code only in a bundle, as on a new host.
 os.environ["TORCHINDUCTOR_CACHE_DIR"] += f".{os.environ['TORCHELASTIC_RESTART_COUNT']}"
 
 import argparse  # noqa: E402
@@ -54,7 +54,7 @@ class Job:
         module.model.over_arch.compile()
 
     def train(self) -> None:
-        """Trains, and writes the losses of its steps down as they are, to the bit."""
+        """Trains, and writes the exact losses of its steps to a file."""
         args = self.args
         dense = [p for _, p in self.model.named_parameters() if p.requires_grad]
         optimizer = torch.optim.SGD(dense, lr=ett_model.RATE)
@@ -77,7 +77,7 @@ class Job:
         losses.close()
 
     def _restore(self, saved: Path) -> int:
-        """The first step to train, with the model as it was before it."""
+        """Restores the model and returns the first step to train."""
         if not (saved / ".metadata").exists():
             return 1
         state = self.model.state_dict()
@@ -86,11 +86,11 @@ class Job:
         return int(self.args.save) + 1
 
     def _started(self) -> None:
-        """Leaves what the next start can use, and tells what this one had to do."""
+        """Saves what the next start can reuse, and reports what this start had to do."""
         from torch._dynamo.utils import counters
 
         start, run = self.start, getattr(self.planner, "last_run", None)
-        told = {
+        report = {
             "searched": None if run is None else "search" in run.seconds,
             "hits": counters["inductor"]["fxgraph_cache_hit"],
             "misses": counters["inductor"]["fxgraph_cache_miss"],
@@ -98,7 +98,7 @@ class Job:
             "saved": None if start is None else start.save(),
             "notes": [] if start is None else start.notes,
         }
-        (self.args.folder / f"start.{self.attempt}.{self.rank}").write_text(json.dumps(told))
+        (self.args.folder / f"start.{self.attempt}.{self.rank}").write_text(json.dumps(report))
 
 
 def main() -> None:
@@ -107,8 +107,8 @@ def main() -> None:
     parser.add_argument("--tables", type=int, required=True)
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--save", type=int, required=True, help="the step after which to save")
-    parser.add_argument("--kill", type=int, required=True, help="the step to be killed after")
-    parser.add_argument("--kept", type=Path, required=True, help="what starts leave to later ones")
+    parser.add_argument("--kill", type=int, required=True, help="the step after which it dies")
+    parser.add_argument("--kept", type=Path, required=True, help="folder that starts share")
     parser.add_argument("--folder", type=Path, required=True, help="for checkpoint and losses")
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)

@@ -20,7 +20,7 @@ fastplan.save_plan(planner.plan(ett_model.build(tables), ett_model.sharders()), 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Steps:
-    """How long the job trains, after which step it saves, and after which a rank is killed."""
+    """The last step, the step after which the job saves, and that after which a rank dies."""
 
     last: int
     saved: int
@@ -66,7 +66,7 @@ def run_job(variant: str, tables: int, ranks: int, steps: Steps, own: Path) -> N
 
 
 def _leave_plan(tables: int, ranks: int, kept: Path) -> None:
-    """What a start before the first one would have left for a plan loader."""
+    """Saves the plan that an earlier start would have saved for a plan loader."""
     words = [sys.executable, "-W", "ignore", "-c", _PLAN, str(kept), str(tables), str(ranks)]
     subprocess.run(words, check=True, env=_environment(), stderr=subprocess.DEVNULL)
 
@@ -75,8 +75,8 @@ def _environment(**more: str) -> dict[str, str]:
     fixed = {
         "PYTHONHASHSEED": "0",  # TorchRec's choice between equal plans depends on it
         "OMP_NUM_THREADS": "1",
-        "TORCHINDUCTOR_COMPILE_THREADS": "1",  # ranks are as many as cores already
-        # Else a restart finds the addresses of the dead in the store that outlives them.
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",  # there are already as many ranks as cores
+        # Otherwise a restart finds the addresses of dead ranks in the store that outlives them.
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
     }
     return {**os.environ, **fixed, **more}

@@ -1,7 +1,6 @@
 """The model that bench/ett.py trains, its data and its planners.
 
-Everything that decides losses is seeded by step and rank, so that all runs can be compared to the
-bit.
+Everything that affects losses is seeded by step and rank, so that runs can be compared to the bit.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ def sharders() -> list[Any]:
 
 
 def planner(variant: str, world: int, kept: Path, bundled: Any = None) -> Any:
-    """The variant's planner; `kept` is where starts leave what later ones can use.
+    """The variant's planner. `kept` is the folder that starts share with later ones.
 
     `bundled` is the cache of a start from a bundle.
     """
@@ -72,7 +71,7 @@ def planner(variant: str, world: int, kept: Path, bundled: Any = None) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What DLRMTrain takes."""
+    """The input of DLRMTrain."""
 
     dense_features: torch.Tensor
     sparse_features: KeyedJaggedTensor
@@ -80,7 +79,7 @@ class Batch:
 
 
 def batch(count: int, step: int, rank: int) -> Batch:
-    """Features and labels of a step on a rank, wherever and whenever they are asked for."""
+    """Features and labels of a step on a rank. The same arguments always give the same batch."""
     generator = torch.Generator().manual_seed(1_000_003 * step + rank)
     sizes = torch.tensor([config.num_embeddings for config in tables(count)])
     drawn = torch.rand(count, BATCH, generator=generator)

@@ -1,7 +1,7 @@
-"""What recording costs: time per event, memory and disk for millions of them.
+"""The cost of recording: time per event, and memory and disk for millions of events.
 
-The same loop is timed without recording, with recording off and on; what is shown is the
-difference to the loop itself, in processor time, since other processes must not count.
+The same loop is timed without recording, with recording off and with recording on. The figures are
+differences to the empty loop in CPU time, because other processes must not count.
 """
 
 import argparse
@@ -39,14 +39,14 @@ def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
     for name, loop in events.items():
         with Progress(f"{name}: {arguments.repetitions} x {arguments.loops:,} events"):
             costs[name] = _costs(loop, arguments.loops, arguments.repetitions)
-    with Progress(f"{arguments.events:,} events in one go"):
+    with Progress(f"{arguments.events:,} events in one run"):
         many = _many(arguments.events)
     return {"repetitions": arguments.repetitions, "costs": costs, "many": many}
 
 
 def _arguments() -> argparse.Namespace:
     parser = new_parser("bench.ett_recorder", __doc__)
-    parser.add_argument("--events", type=int, default=10_000_000, metavar="N", help="in one go")
+    parser.add_argument("--events", type=int, default=10_000_000, metavar="N", help="of one run")
     parser.add_argument("--loops", type=int, default=100_000, metavar="N", help="events per timing")
     add_repetitions(parser, 15, "of each timing")
     add_arguments(parser, FILE)
@@ -104,7 +104,7 @@ def _timed(loop: Callable[[int, int], int], count: int) -> float:
 
 
 def _many(count: int) -> dict[str, Any]:
-    """Memory and disk that so many events take, half of them steps and half of them phases."""
+    """Memory and disk for this number of events, half of them steps and half of them phases."""
     with TemporaryDirectory(prefix="fastplan-ett-") as directory:
         path = ett.start(directory)
         assert path is not None

@@ -1,4 +1,4 @@
-"""What bench/ett.py keeps and prints: the variants of a job side by side."""
+"""The results that bench/ett.py stores and prints: the variants of a job side by side."""
 
 import statistics
 from collections.abc import Callable
@@ -17,7 +17,7 @@ SHOWN = {
 BASELINES = ("torchrec", "loader")
 _STARTS = ("first start", "recovery")
 
-# The rows of a start; what is in none of them is in the last.
+# The rows of a start. The last row has all other phases.
 _ROWS = {
     "launch": ("launch", "restart", "down"),
     "Python and imports": ("imports",),
@@ -31,7 +31,7 @@ _ROWS = {
     "compile": ("compile", "recompile"),
     "first batch": ("training", "lost"),
 }
-_OTHERS = "the rest"
+_OTHERS = "other"
 _OUTSIDE = (*_ROWS["launch"], "imports")
 
 Cell = dict[str, Any]
@@ -39,8 +39,8 @@ Job = dict[str, Any]
 Figure = Callable[[Job], float]
 
 
-def digest(report: Report, told: list[list[dict[str, Any]]]) -> Job:
-    """What is kept of a job: its account in short, and what the ranks of its starts tell."""
+def digest(report: Report, starts: list[list[dict[str, Any]]]) -> Job:
+    """The stored result of a job: its times, and what the ranks reported about each start."""
     return {
         "ett": report.ett,
         "seconds": report.seconds,
@@ -56,13 +56,13 @@ def digest(report: Report, told: list[list[dict[str, Any]]]) -> Job:
                 "graphs_compiled": sum(rank["misses"] for rank in ranks),
                 "taken": ranks[0]["taken"],
             }
-            for attempt, ranks in zip(report.attempts, told, strict=True)
+            for attempt, ranks in zip(report.attempts, starts, strict=True)
         ],
     }
 
 
 def checks(cells: list[Cell]) -> list[dict[str, Any]]:
-    """Figures derived from the cells, medians where there are several."""
+    """Figures derived from the cells, as medians if there are several."""
     found = []
     for ranks in sorted({cell["ranks"] for cell in cells}):
         own = [cell for cell in cells if cell["ranks"] == ranks]
@@ -106,7 +106,7 @@ a restart from the bundle compiled no graph and built no library on any rank; al
 
 
 def _jobs(cells: list[Cell]) -> str:
-    """A row per variant: ETT, and what it is over both baselines."""
+    """A row per variant: ETT, and the difference to both baselines."""
     rows = []
     for variant in cells[0]["jobs"]:
         rows.append(
@@ -131,7 +131,7 @@ def _points(cells: list[Cell], variant: str, baseline: str) -> str:
 
 
 def _start(cells: list[Cell], number: int) -> str:
-    """A column per variant: where the time goes until the first step of an attempt has ended."""
+    """A column per variant: the time by phase until the first step of an attempt ends."""
     variants = list(cells[0]["jobs"])
     rows = []
     for title in [*_ROWS, _OTHERS]:
@@ -143,7 +143,7 @@ def _start(cells: list[Cell], number: int) -> str:
             rows.append([title, *(duration(took) if took else "-" for took in times)])
     whole = [_of(cells, variant, lambda job: _whole(job, number)) for variant in variants]
     own = [_of(cells, variant, lambda job: inside(job, number)) for variant in variants]
-    rows.append(["in all", *map(shown, whole)])
+    rows.append(["total", *map(shown, whole)])
     rows.append(["without launch and imports", *map(shown, own)])
     titles = [f"{_STARTS[number]}, to the first step", *(SHOWN[variant] for variant in variants)]
     return table(titles, rows)
@@ -162,7 +162,7 @@ def _of(cells: list[Cell], variant: str, figure: Figure) -> list[float]:
 
 
 def shown(values: list[float], unit: Callable[[float], str] = duration) -> str:
-    """The median, and the spread where there is one."""
+    """The median, and the spread if there are several values."""
     middle = unit(statistics.median(values))
     return middle if len(values) == 1 else f"{middle} ({unit(min(values))} - {unit(max(values))})"
 
@@ -181,14 +181,14 @@ def _whole(job: Job, number: int) -> float:
 
 
 def inside(job: Job, number: int, besides: tuple[str, ...] = ()) -> float:
-    """Seconds of a start without launch, imports and some more."""
+    """Seconds of a start without launch, imports and the given phases."""
     start = job["starts"][number]["until_first_step"]
     outside = (*_OUTSIDE, *besides)
     return float(sum(seconds for name, seconds in start.items() if name not in outside))
 
 
 def _share(names: tuple[str, ...], besides: tuple[str, ...] = ()) -> Figure:
-    """Of the last start, which is the one that can have what another one has left."""
+    """A share of the last start, which is the one that can reuse what another start saved."""
 
     def figure(job: Job) -> float:
         start = job["starts"][-1]["until_first_step"]

@@ -1,4 +1,4 @@
-"""Whether two sharding plans are the same, and where they are not."""
+"""Compares two sharding plans and lists the differences."""
 
 import dataclasses
 from typing import Any
@@ -28,14 +28,14 @@ def differences(theirs: ShardingPlan, ours: ShardingPlan) -> list[str]:
 
 
 def rating_difference(theirs: float, ours: float) -> list[str]:
-    """Ratings are compared to the last bit, hence as hexadecimal floats."""
+    """Compares ratings to the last bit, as hexadecimal floats."""
     if theirs.hex() == ours.hex():
         return []
     return [f"rating: {theirs.hex()} ({theirs!r}) != {ours.hex()} ({ours!r})"]
 
 
 def shard_rows(sharding: Any) -> list[ShardRow] | None:
-    """A table's shards as plain values; None where the plan carries no sharding spec."""
+    """A table's shards as plain values; None if the plan has no sharding spec."""
     if sharding.sharding_spec is None:
         return None
     return [

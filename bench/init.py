@@ -1,8 +1,8 @@
 """Times the start of a rank with the same plan: TorchRec's objects, fastplan's, and patched.
 
-A start is what every rank does once rank 0 has a plan: it receives the plan (TorchRec unpickles
-it, fastplan describes its own tables and rebuilds it) and makes its DistributedModelParallel with a
-fused optimizer. A quarter of the tables is row-wise. Ways take turns, each start in a fork.
+A start is the work of every rank after rank 0 has a plan: it receives the plan (TorchRec unpickles
+it, fastplan describes its own tables and rebuilds it) and creates its DistributedModelParallel with
+a fused optimizer. A quarter of the tables is row-wise. The ways take turns, each start in a fork.
 """
 
 import argparse
@@ -18,10 +18,10 @@ from bench.text import duration, ratio, table
 
 FILE = "init.json"
 GRID = "100x16,500x256,1000x1024"
-# Starts of each way; the last cell takes a minute of them.
+# Starts per way, by cell. The starts of the last cell take a minute.
 REPETITIONS = (5, 3, 2)
 PHASES = ("receive", "dmp")
-# What fastplan's plan alone is to gain, by cell.
+# The speed-up that fastplan's plan alone should reach, by cell.
 GOALS = {(500, 256): 2.0, (1000, 1024): 3.0}
 
 
@@ -78,7 +78,7 @@ def _cell(tables: int, ranks: int, repetitions: int) -> dict[str, Any]:
 
 
 def _summary(starts: list[dict[str, dict[str, float]]]) -> dict[str, Any]:
-    """Medians, and every value: of the phases and of their sum."""
+    """Medians and all values, for each phase and for their sum."""
     found: dict[str, Any] = {}
     for clock in ("seconds", "cpu_seconds"):
         values = {phase: [one[phase][clock] for one in starts] for phase in PHASES}
@@ -90,7 +90,7 @@ def _summary(starts: list[dict[str, dict[str, float]]]) -> dict[str, Any]:
 
 
 def _goals(received: Received, ways: dict[str, Any]) -> list[dict[str, Any]]:
-    """By CPU time, which other work on the machine changes least."""
+    """Checks CPU time, because other work on the machine affects it least."""
     goal = GOALS.get((received.tables, received.ranks))
     if goal is None:
         return []

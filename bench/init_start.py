@@ -1,7 +1,7 @@
-"""One start of a rank from the plan that it receives to its sharded module, timed in parts.
+"""Times one start of a rank in parts, from receiving a plan to the sharded module.
 
-The group is torch's fake one: this rank does all its work, collectives do nothing. Every start is
-a fork of a process that has imported everything and holds no plan.
+The process group is torch's fake one: this rank does all its work, and collectives do nothing.
+Every start is a fork of a process that has imported everything and has no plan.
 """
 
 import gc
@@ -29,11 +29,11 @@ from torchrec.distributed.planner.types import ParameterConstraints
 import fastplan
 from bench.identity import differences
 from bench.runs import quiet
-from fastplan.bridge import collective, collector
-from fastplan.bridge.caching import rebuild
-from fastplan.bridge.collective import sendable
-from fastplan.bridge.planning import drafted
-from fastplan.core.record import PlanRecord
+from fastplan.model.record import PlanRecord
+from fastplan.torchrec import collective, compat
+from fastplan.torchrec.collective import sendable
+from fastplan.torchrec.planning import drafted
+from fastplan.torchrec.read.space import recorded_space
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ RANKS_PER_HOST = 8
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Received:
-    """One plan as either side sends it."""
+    """One plan as each side sends it."""
 
     tables: int
     ranks: int
@@ -61,21 +61,21 @@ class Received:
 
 
 class AnyType(EmbeddingBagCollectionSharder):
-    """Row-wise tables on CPUs too, where TorchRec offers them for GPUs only."""
+    """Offers row-wise tables on CPUs too; TorchRec offers them for GPUs only."""
 
     def sharding_types(self, compute_device_type: str) -> list[str]:
         return super().sharding_types("cuda")
 
 
 def in_a_fork(action: Callable[..., T], *arguments: Any) -> T:
-    """Its result, with nothing of it left in this process."""
+    """Runs a function in a fork and returns its result."""
     gc.collect()
     with multiprocessing.get_context("fork").Pool(1) as pool:
         return pool.apply(action, arguments)
 
 
 def send(tables: int, ranks: int) -> Received:
-    """Plans, a quarter of the tables row-wise, and packs the plan as rank 0 of either side does."""
+    """Plans with a quarter of the tables row-wise, and packs the plan as rank 0 does."""
     with quiet():
         planner = _planner(tables, ranks)
         own = planner.plan(_model(tables), _sharders())
@@ -92,7 +92,7 @@ def send(tables: int, ranks: int) -> Received:
 
 
 def start(way: str, received: Received) -> dict[str, dict[str, float]]:
-    """Elapsed and processor seconds of both phases: the plan is received, the model sharded."""
+    """Wall and CPU seconds of both phases: receiving the plan and sharding the model."""
     ranks = received.ranks
     torch.set_num_threads(1)
     with quiet(), fastplan.patch(init=True) if way == "patched" else nullcontext():
@@ -121,13 +121,13 @@ def _now() -> tuple[float, float]:
 
 
 def _rebuilt(planner: Any, module: Any, data: bytes) -> Any:
-    """What a rank does in fastplan's collective start, but for the sending."""
+    """The work of a rank in fastplan's collective start, without the sending."""
     space = drafted(planner, module, _sharders())
     collective._canonical(space)
-    with collector.paused():
+    with compat.paused():
         record = PlanRecord.unpack(data)
         numbers = np.arange(len(record.table), dtype=np.int32)
-        return rebuild(space, record, resizes=True).sharding_plan(
+        return recorded_space(space, record, resizes=True).sharding_plan(
             numbers, record.ranks, planner._topology
         )
 

@@ -1,4 +1,4 @@
-"""What a result depends on besides the code: versions, machine, memory."""
+"""The origin of a result besides the code: versions, machine, memory."""
 
 import importlib.metadata
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
-# What results of other benchmarks and pages about them are no part of.
+# Changes here don't affect results.
 _CODE = ("--", "fastplan", "cpp", "setup.py", "bench/*.py")
 PACKAGES = ("fastplan", "torchrec", "torch", "fbgemm-gpu-cpu", "numpy")
 
@@ -28,7 +28,7 @@ def describe() -> dict[str, Any]:
 
 
 def peak_rss_bytes() -> int:
-    """The most memory this process has held so far."""
+    """The peak resident memory of this process so far."""
     return _status_bytes("VmHWM")
 
 
@@ -51,7 +51,7 @@ def _version(name: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """The checkout's commit, with "+" behind it when code differs; None outside a checkout."""
+    """The checkout's commit, with "+" appended if the code differs; None outside a checkout."""
 
     def git(*arguments: str) -> str:
         command = ["git", *arguments]

@@ -1,8 +1,7 @@
 """Does the estimate order plans as the machine does, before and after calibration?
 
-Seven plans of one model, and one of them twice, run on CPU ranks. Their estimates come from
-TorchRec's constants and from constants that are measured first; both are compared with the time of
-a step.
+Seven plans of one model, one of them twice, run on CPU ranks. They are estimated with TorchRec's
+constants and with measured constants, and both estimates are compared with the time of a step.
 """
 
 import argparse
@@ -34,8 +33,8 @@ from fastplan.measure.scaling import Room, free_host_memory, host_memory
 from fastplan.measure.settings import Group, Settings
 from fastplan.measure.sku_file import CalibratedSku
 from fastplan.measure.statistics import Interval
-from fastplan.offline.plan import plan_job
-from fastplan.plans.plan import RANK, Plan
+from fastplan.model.plan import RANK, Plan
+from fastplan.planning.plan import plan
 from fastplan.spec.document import document_of
 from fastplan.spec.hardware import Hardware
 from fastplan.spec.lower import lower
@@ -44,7 +43,7 @@ from fastplan.spec.read import spec_of
 
 FILE = "measure.json"
 BATCH = 256
-# Row-wise tables on CPUs must be asked for: TorchRec can run them, but does not propose them.
+# Row-wise tables on CPUs need a request: TorchRec can run them, but does not propose them.
 TYPES = ("data_parallel", "table_wise", "column_wise", "row_wise")
 DEFAULT, AGAIN, FASTPLAN, ONE_RANK = "TorchRec default", "the same again", "fastplan", "one rank"
 ROWS = (8_000, 1_000, 4_000, 500, 8_000, 10_000, 1_000, 4_000, 5_000, 2_000, 800, 6_000)
@@ -92,15 +91,15 @@ def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
 def _arguments() -> argparse.Namespace:
     parser = new_parser("bench.measure", __doc__)
     parser.add_argument("--ranks", type=int, default=4, metavar="N", help="CPU ranks (default 4)")
-    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="(default 3)")
-    parser.add_argument("--steps", type=int, default=4, metavar="N", help="of a turn (default 4)")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="rounds (default 3)")
+    parser.add_argument("--steps", type=int, default=4, metavar="N", help="per turn (default 4)")
     parser.add_argument("--runs", type=Path, metavar="DIR", help="keep the measurement there")
     add_arguments(parser, FILE)
     return parser.parse_args()
 
 
 def model(ranks: int) -> ModelSpec:
-    """Twelve tables, of which some are large, some wide and some looked up often."""
+    """Twelve tables. Some are large, some are wide, and some are looked up often."""
     kernels = {kind: ["dense" if kind == "data_parallel" else "fused"] for kind in TYPES}
     content = {
         "model": "study",
@@ -144,19 +143,19 @@ def make_plans(spec: ModelSpec, hardware: Hardware) -> dict[str, Plan]:
     plans = {DEFAULT: default, AGAIN: default}
     for kind in ("table_wise", "row_wise", "column_wise", "data_parallel"):
         tables = tuple(replace(each, sharding_types=(kind,)) for each in spec.tables)
-        plans[kind.replace("_", "-")] = plan_job(lower(replace(spec, tables=tables))).plan()
-    plans[FASTPLAN] = plan_job(lower(on(spec, hardware))).plan()
+        plans[kind.replace("_", "-")] = plan(lower(replace(spec, tables=tables))).plan()
+    plans[FASTPLAN] = plan(lower(on(spec, hardware))).plan()
     plans[ONE_RANK] = _on_one_rank(plans["table-wise"])
     return plans
 
 
 def torchrec_plan(spec: ModelSpec) -> Plan:
-    """What TorchRec's own planner returns when it is told nothing but the model and the ranks."""
+    """The plan of TorchRec's own planner with all defaults."""
     from torchrec.distributed.planner import EmbeddingShardingPlanner
     from torchrec.distributed.planner.types import ParameterConstraints, Topology
 
-    from fastplan.bridge.plan_files import describe_plan
     from fastplan.measure.models import build
+    from fastplan.torchrec.plan_files import describe_plan
 
     ranks = spec.topology.world_size
     with quiet():
@@ -183,7 +182,7 @@ def _on_one_rank(plan: Plan) -> Plan:
 
 
 def _agreement(plans: dict[str, Plan], spec: ModelSpec, runs: Runs) -> Agreement:
-    """Of the plans but the one that is there twice, estimated with the spec's hardware."""
+    """Agreement of the plans without the repeated one, estimated with the spec's hardware."""
     job = lower(spec)
     rated = {name: rerated(plan, job) for name, plan in plans.items() if name != AGAIN}
     return agreement(list(rated.values()), list(rated), runs)

@@ -1,4 +1,4 @@
-"""The models the benchmarks plan: real TorchRec modules, on the meta device to use no memory."""
+"""The models of the benchmarks: real TorchRec modules on the meta device, which use no memory."""
 
 import math
 import random

@@ -1,4 +1,4 @@
-"""Writes docs/results.md, where every benchmark shows its result file, and other pages' figures."""
+"""Writes docs/results.md and the figures of other pages from the result files."""
 
 import importlib
 import io
@@ -18,24 +18,28 @@ PAGE = ROOT / "docs" / "results.md"
 
 HEAD = """# Results
 
-Written by `make bench` from the files in [bench/results](../bench/results), which have all single
-figures. Both sides of a comparison are measured in one run, on the same input. Times are medians
-where n is above 1, with their spread. The machine is a small virtual one whose cores others share:
-ratios say more than times, and a time may be off by a third. Where there is a goal, it is said
-whether it holds.
+This page shows the results of all benchmarks. `make bench` writes it from the files in
+[bench/results](../bench/results), which contain every single figure.
+
+- Both sides of a comparison are measured in one run, on the same input.
+- Times are medians if n is above 1, with their spread.
+- The machine is small, virtual and shared with other work: ratios are more reliable than times, and
+  a time may be off by a third.
+- If there is a goal, the page says whether it holds.
 """
 
 
 BASELINES = """
 ## Both baselines
-What a start pays for its plan: planned anew, or with a plan that is known, for which TorchRec has
-the `PlanLoader`. Medians; [Cache and broadcast](#cache-and-broadcast) has n and spread.
+The time that a start spends on its plan, compared with both of TorchRec's ways: a full plan, and a
+plan that a `PlanLoader` already has. Medians; [Cache and broadcast](#cache-and-broadcast) has n and
+spread.
 
 """
 
 
 def write() -> None:
-    """The page of all results that are there, and their figures in other pages."""
+    """Writes the page from all existing results, and their figures into other pages."""
     there = [part for part in PARTS if _is_there(part)]
     PAGE.write_text(HEAD + _baselines(there) + "".join(map(_section, there)))
     print(f"written: {PAGE.relative_to(ROOT)}")
@@ -80,14 +84,14 @@ def _section(part: Part) -> str:
 
 
 def _shown(part: Part) -> str:
-    """What the benchmark prints of its results; in this process, since each would import torch."""
-    told = io.StringIO()
+    """What the benchmark prints for its results. In this process, to import torch only once."""
+    printed = io.StringIO()
     arguments = [part.module, *part.arguments, "--show"]
-    with redirect_stdout(told), patch.object(sys, "argv", arguments):
+    with redirect_stdout(printed), patch.object(sys, "argv", arguments):
         code = importlib.import_module(part.module).main()
     if code:
         raise SystemExit(f"{part.name}: its results can't be shown")
-    return told.getvalue()
+    return printed.getvalue()
 
 
 def _origin(result: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""All benchmarks: how they are run, and what the page of results says of them."""
+"""All benchmarks: how to run them, and their headings on the page of results."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -8,14 +8,14 @@ NEXT_TORCHREC = ROOT / ".torchrec" / "1.9.2"
 
 
 class Part(NamedTuple):
-    """A benchmark with a result file of its name and, where it draws one, a picture."""
+    """A benchmark. Its result file, and its chart if it draws one, have its name."""
 
     name: str
     title: str
     method: str
     module: str
     arguments: tuple[str, ...] = ()
-    torchrec: Path | None = None  # another one than the environment's
+    torchrec: Path | None = None  # instead of the environment's
 
 
 PARTS = (
@@ -28,7 +28,7 @@ PARTS = (
     ),
     Part(
         "planning-next",
-        "Planning, beside TorchRec 1.9.2",
+        "Planning, with TorchRec 1.9.2",
         "The same with the newer TorchRec.",
         "bench.planning",
         ("--grid", "26x8,100x16", "--name", "planning-next"),
@@ -37,13 +37,13 @@ PARTS = (
     Part(
         "cache",
         "Cache and broadcast",
-        "A restart with a plan that is known: TorchRec's `PlanLoader`, which still enumerates,\n"
-        "and fastplan's cache; and a plan on its way to the other ranks.",
+        "A restart with a stored plan: TorchRec's `PlanLoader`, which still enumerates, compared\n"
+        "with fastplan's cache. Then the broadcast of a plan to the other ranks.",
         "bench.cache",
     ),
     Part(
         "cache-next",
-        "Cache, beside TorchRec 1.9.2",
+        "Cache, with TorchRec 1.9.2",
         "The same with the newer TorchRec.",
         "bench.cache",
         ("--grid", "26x8,100x16", "--parts", "hits", "--name", "cache-next"),
@@ -52,7 +52,7 @@ PARTS = (
     Part(
         "sweep",
         "Precomputing",
-        "200 plans by `fastplan precompute`, beside one plan of TorchRec's planner.",
+        "200 plans by `fastplan precompute`, compared with one plan by TorchRec's planner.",
         "bench.sweep",
     ),
     Part(
@@ -64,25 +64,25 @@ PARTS = (
     Part(
         "ett",
         "Starts, recoveries and Effective Training Time",
-        "A real job on gloo ranks, killed and started again: [ett.md](ett.md).",
+        "A real job on gloo ranks that is killed and started again: [ett.md](ett.md).",
         "bench.ett",
     ),
     Part(
         "ett_fake",
         "Starts of large jobs",
-        "One rank of many, whose collectives torch's fake process group answers at once.",
+        "One rank of many. torch's fake process group answers its collectives at once.",
         "bench.ett_fake",
     ),
     Part(
         "ett_recorder",
-        "The recorder itself",
-        "What recording costs a training step.",
+        "Cost of the ETT recorder",
+        "The time that recording adds to a training step.",
         "bench.ett_recorder",
     ),
     Part(
         "init",
         "The start of a rank",
-        "One rank from the plan that it receives to its sharded model:\n"
+        "The start of one rank, from receiving a plan to the sharded model:\n"
         "[initialisation.md](initialisation.md).",
         "bench.init",
     ),
@@ -95,21 +95,21 @@ PARTS = (
     Part(
         "quality",
         "Better plans",
-        "Ratings, and how far they are above a proven bound: [optimize.md](optimize.md).",
+        "Ratings, and their distance from a proven bound: [optimize.md](optimize.md).",
         "bench.quality",
         ("--cpu",),
     ),
     Part(
         "quality_seeds",
         "Better plans, by seed",
-        "The gap that one second proves.",
+        "The gap that a run of one second proves.",
         "bench.quality_seeds",
         ("--cpu",),
     ),
     Part(
         "quality_counts",
         "Better plans, counted",
-        "What must hold of every optimized plan, and what mostly does, over random instances.",
+        "Checks of optimized plans on random instances.",
         "bench.quality_counts",
     ),
     Part(

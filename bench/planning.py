@@ -1,8 +1,8 @@
 """Times both planners on the same models over a grid of tables x ranks.
 
-Where TorchRec would take longer than the limit it is not run as a whole: its enumeration is timed
-alone if that takes less than a quarter of it, and the table says so. Both plans are compared
-wherever both planners ran.
+If TorchRec would take longer than the limit, its plan is not run. Its enumeration is then timed
+alone if that takes less than a quarter of the limit, and the table says so. If both planners ran,
+their plans are compared.
 """
 
 import argparse
@@ -107,7 +107,7 @@ def _measure(
 def _torchrec(
     name: str, case: Case, limit: float, estimate: Estimate
 ) -> tuple[dict[str, Any], Any]:
-    """What there is to say of TorchRec on this cell, and its run if there was one."""
+    """TorchRec's figures for this cell, and its run if there was one."""
     size = len(case.constraints), case.ranks
     expected, expected_enumeration = estimate.plan(*size), estimate.enumeration(*size)
     record: dict[str, Any] = {
@@ -133,7 +133,7 @@ def _torchrec(
 
 
 def _peak_memory(tables: int, ranks: int) -> dict[str, Any]:
-    """Peak memory of one fastplan run in a process of its own, where nothing else was planned."""
+    """Peak memory of one fastplan run in a new process."""
     with (
         Progress(f"{tables} x {ranks}: fastplan's peak memory"),
         multiprocessing.get_context("spawn").Pool(1) as pool,
@@ -213,7 +213,7 @@ def _times(cells: list[dict[str, Any]]) -> str:
 def _notes(result: dict[str, Any]) -> list[str]:
     limit = duration(result["torchrec_limit_seconds"])
     lines = [
-        "TorchRec and its enumerate(): n=1. fastplan: median of fresh planners, first run apart."
+        "TorchRec and its enumerate(): n=1. fastplan: median of fresh planners, without the first."
     ]
     if any(cell["torchrec"]["seconds"] is None for cell in result["cells"]):
         lines.append(

@@ -24,7 +24,7 @@ SERIES = (
 
 
 def draw(cells: list[dict[str, Any]], path: Path) -> None:
-    """Writes an SVG; cells that were not run leave a gap, never an estimate."""
+    """Writes an SVG. Cells that were not run leave a gap; estimates are never drawn."""
     ordered = sorted(cells, key=_size)
     # Text stays text and ids stay the same from run to run, so the file can be compared.
     style = {"svg.fonttype": "none", "svg.hashsalt": "fastplan", "font.size": 10}

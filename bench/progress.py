@@ -1,4 +1,4 @@
-"""A line that tells how long the current step has been running."""
+"""A progress line with the time of the current step."""
 
 import sys
 import threading
@@ -9,7 +9,7 @@ from types import TracebackType
 class Progress:
     """Shows `text` with the seconds elapsed while the block runs.
 
-    A terminal gets one line, redrawn five times a second and wiped at the end; a pipe gets one
+    A terminal gets one line, redrawn five times a second and cleared at the end; a pipe gets one
     plain line at the start. Everything goes to standard error, so standard output stays clean.
     """
 

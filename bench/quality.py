@@ -1,8 +1,7 @@
-"""How good plans are: TorchRec's searches against fastplan's optimizer and its proven bound.
+"""Plan quality: TorchRec's searches compared with fastplan's optimizer and its proven bound.
 
-All plans are rated by TorchRec's own cost model. A bound is below every plan there is, so the
-distance to it is the most that any planner could still gain. Small problems are also given to a
-solver of integer programs, as a check of both.
+All plans are rated by TorchRec's own cost model. No plan is below the bound, so no planner can gain
+more than the distance to it. An integer program also solves the small problems, as a check of both.
 """
 
 import argparse
@@ -27,10 +26,10 @@ from bench.quality_plot import draw
 from bench.results_file import add_arguments, measured_or_shown
 from bench.runs import GIB, Case, Taker, quiet
 from bench.text import duration, table
-from fastplan.core.optimize import Optimized, OptimizeSettings, check_bound, optimize
-from fastplan.core.problem import Problem
-from fastplan.core.solve import solve, verify_plan
-from fastplan.spec.request import Partitioner, Proposer, Search
+from fastplan.engine.optimize import Optimized, OptimizeSettings, check_bound, optimize
+from fastplan.engine.problem import Problem
+from fastplan.engine.solve import solve, verify_plan
+from fastplan.model.request import Partitioner, Proposer, Search
 
 FILE = "quality.json"
 BUDGETS = "0.1,1,10"
@@ -102,7 +101,7 @@ INSTANCES = (
 
 
 class Clock:
-    """Runs the optimizer for so many seconds: the clock's, or those that the machine left it.
+    """Runs the optimizer for a number of seconds of wall time or of CPU time.
 
     On a busy machine a second is less. For seconds of CPU time, runs take as much longer as the
     one before fell short, and are repeated while they miss by a fifth.
@@ -166,10 +165,10 @@ def _arguments() -> argparse.Namespace:
         metavar="SECONDS",
         help=f"how long the optimizer searches (default {BUDGETS})",
     )
-    parser.add_argument("--threads", type=int, default=1, help="of the optimizer (default 1)")
-    parser.add_argument("--seed", type=int, default=0, help="of the optimizer (default 0)")
+    parser.add_argument("--threads", type=int, default=1, help="optimizer threads (default 1)")
+    parser.add_argument("--seed", type=int, default=0, help="optimizer seed (default 0)")
     parser.add_argument(
-        "--cpu", action="store_true", help="count seconds of CPU time, for a machine that is busy"
+        "--cpu", action="store_true", help="count seconds of CPU time, for a busy machine"
     )
     parser.add_argument(
         "--only", default="", metavar="TEXT", help="instances that have this in their name"
@@ -220,7 +219,7 @@ def _measure(instance: Instance, arguments: argparse.Namespace, clock: Clock) ->
 def _exact(
     instance: Instance, problem: Problem, ratings: list[float | None]
 ) -> dict[str, Any] | None:
-    """What an integer program makes of it, given the best plan; None where it is too large."""
+    """The result of an integer program, given the best rating; None if the problem is too large."""
     if problem.space.tables * instance.ranks > LARGEST_EXACT:
         return None
     known = min((rating for rating in ratings if rating is not None), default=None)
@@ -229,7 +228,7 @@ def _exact(
 
 
 def _torchrec_ratings(problem: Problem, search: Search) -> dict[str, float | None]:
-    """What TorchRec's planner finds as it comes, and with its other partitioners and proposers."""
+    """Ratings of TorchRec's planner with its defaults and with other partitioners and proposers."""
     programmed = (Proposer(kind="dynamic_programming"),)
     searches = {
         "default": search,
@@ -242,7 +241,7 @@ def _torchrec_ratings(problem: Problem, search: Search) -> dict[str, float | Non
 
 
 def _wrong(planner: Taker, found: Optimized) -> list[str]:
-    """What does not hold of an optimized plan or its bound."""
+    """Lists failed checks of an optimized plan or its bound."""
     wrong = []
     if found.found:
         complaint = verify_plan(planner.problem, found.options, found.ranks, found.rating)
@@ -310,10 +309,10 @@ def _report(result: dict[str, Any]) -> str:
     lines = [
         table(header, cells),
         "",
-        "Ratings are TorchRec's; in brackets, how far they are above the highest bound. `greedy`",
+        "Ratings are TorchRec's; in brackets, the distance above the highest bound. `greedy`",
         f"is the best of {', '.join(WEIGHTS)}, heaviest first.",
-        f"`program`: what an integer program proves in {EXACT_SECONDS:g} s that no plan is below.",
-        "Gaps are what a run has proven by itself within its time.",
+        f"`program`: the lower bound that an integer program proves in {EXACT_SECONDS:g} s.",
+        "`gap`: the gap that a run proves by itself within its time.",
     ]
     lines += [f"{row['name']}: {text}" for row in rows for text in row["wrong"]]
     return "\n".join(lines)

@@ -1,15 +1,15 @@
-"""What the literature compares with: whole tables, heaviest first onto the least loaded rank."""
+"""Baselines from the literature: whole tables, heaviest first, on the least loaded rank."""
 
 import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from fastplan.core import _native
-from fastplan.core.problem import Problem
-from fastplan.core.solve import verify_plan
-from fastplan.spec.request import Table
-from fastplan.spec.vocabulary import KERNEL_INDEX, SHARDING_TYPE_INDEX
+from fastplan.engine import _native
+from fastplan.engine.problem import Problem
+from fastplan.engine.solve import verify_plan
+from fastplan.model.request import Table
+from fastplan.model.vocabulary import KERNEL_INDEX, SHARDING_TYPE_INDEX
 
 Weight = Callable[[Table], float]
 
@@ -24,7 +24,7 @@ WEIGHTS: dict[str, Weight] = {
 
 
 def greedy_rating(problem: Problem, tables: Sequence[Table], weight: Weight) -> float | None:
-    """The rating of the plan that goes by the weight; None when it runs out of memory."""
+    """The rating of the greedy plan for this weight; None if it runs out of memory."""
     space, cluster = problem.space, problem.cluster
     free = np.stack([cluster.rank_hbm, cluster.rank_ddr, cluster.rank_ssd], axis=1).astype(np.int64)
     memory = np.stack([space.run_hbm, space.run_ddr, space.run_ssd], axis=1)
@@ -49,7 +49,7 @@ def greedy_rating(problem: Problem, tables: Sequence[Table], weight: Weight) -> 
 
 
 def _table_wise(problem: Problem, table: int) -> int | None:
-    """The table's option to lie whole on a device."""
+    """The table's option for the whole table on one device."""
     space = problem.space
     for option in range(*map(int, space.table_option_begin[table : table + 2])):
         whole = space.option_type[option] == SHARDING_TYPE_INDEX["table_wise"]

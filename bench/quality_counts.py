@@ -1,4 +1,4 @@
-"""Counts over random instances what must hold of every optimized plan, and what mostly does."""
+"""Checks optimized plans on random instances, and counts the results."""
 
 import argparse
 import math
@@ -9,10 +9,10 @@ from typing import Any
 from bench.progress import Progress
 from bench.results_file import add_arguments, measured_or_shown
 from bench.text import table
-from fastplan.core.optimize import Optimized, OptimizeSettings, check_bound, optimize
-from fastplan.core.problem import Problem
-from fastplan.core.solve import verify_plan
-from fastplan.spec.request import Search
+from fastplan.engine.optimize import Optimized, OptimizeSettings, check_bound, optimize
+from fastplan.engine.problem import Problem
+from fastplan.engine.solve import verify_plan
+from fastplan.model.request import Search
 from tests.exact import Exact, packing_problem, tiny_problem
 from tests.problems import DEFAULT_SEARCH, random_problem
 
@@ -61,7 +61,7 @@ def _failed(result: dict[str, Any]) -> bool:
 
 
 def _optimized(problem: Problem, search: Search, seed: int, counts: Counter[str]) -> Optimized:
-    """An optimized plan; what is wrong with it is counted."""
+    """Optimizes a plan and counts failed checks."""
     settings = OptimizeSettings(time_budget=None, move_budget=MOVES, seed=seed)
     found = optimize(problem, search, settings)
     torchrec = min(found.start_ratings.values())

@@ -1,4 +1,4 @@
-"""A reference: the best plan of a small problem, by somebody else's solver of integer programs."""
+"""A reference: solves a small problem exactly with HiGHS, an integer program solver."""
 
 from collections import defaultdict
 from typing import Any, NamedTuple
@@ -6,16 +6,16 @@ from typing import Any, NamedTuple
 import highspy
 import numpy as np
 
-from fastplan.core.problem import Problem
-from fastplan.spec.vocabulary import KERNELS, SHARDING_TYPES, UNIFORM_TYPES
+from fastplan.engine.problem import Problem
+from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES, UNIFORM_TYPES
 
 _TIERS = ("hbm", "ddr", "ssd")
-# The solver takes no coefficients that are all but zero.
+# The solver refuses coefficients that are almost zero.
 _NOTHING = 1e-9
 
 
 class Solved(NamedTuple):
-    """A rating that some plan has, if one was found, and one that none is below."""
+    """The rating of the best plan found, if any, and a lower bound for all plans."""
 
     rating: float | None
     bound: float
@@ -25,7 +25,7 @@ class Solved(NamedTuple):
 def solve_exactly(problem: Problem, *, seconds: float, upper: float | None = None) -> Solved:
     """Chooses options, and how many shards of each run go to each rank or host.
 
-    `upper` is a rating that some plan has. For problems without towers.
+    `upper` is the rating of a known plan. Problems with towers are not supported.
     """
     if (problem.space.table_group >= 0).any():
         raise ValueError("towers are not part of the program")
@@ -85,7 +85,7 @@ class _Program:
                 self._loads[tier, rank].append(variable * share)
 
     def _option(self, option: int) -> Any:
-        """A variable that is 1 when the table is so; None when it can't be."""
+        """A variable that is 1 if the table uses this option; None if the option is impossible."""
         space = self._space
         runs = range(*map(int, space.option_run_begin[option : option + 2]))
         counts = {run: int(space.run_count[run]) for run in runs}

@@ -1,4 +1,4 @@
-"""The picture of quality: how far above the bound the best plan is, over the time it took."""
+"""The chart of plan quality: the distance of the best plan from the bound, over time."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""How much of a plan's quality is luck: the gap proven in one second, over several seeds."""
+"""How much plan quality depends on the seed: the gap proven in one second, for several seeds."""
 
 import argparse
 import contextlib
@@ -14,7 +14,7 @@ from bench.quality import INSTANCES, Clock, Instance, Taker
 from bench.results_file import add_arguments, measured_or_shown
 from bench.runs import quiet
 from bench.text import table
-from fastplan.core.optimize import OptimizeSettings
+from fastplan.engine.optimize import OptimizeSettings
 
 FILE = "quality_seeds.json"
 SECONDS = 1.0
@@ -22,7 +22,7 @@ SECONDS = 1.0
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.quality_seeds", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=5, help="how many (default 5)")
+    parser.add_argument("--seeds", type=int, default=5, help="number of seeds (default 5)")
     parser.add_argument("--cpu", action="store_true", help="count seconds of CPU time")
     add_arguments(parser, FILE)
     arguments = parser.parse_args()

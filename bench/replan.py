@@ -1,7 +1,8 @@
-"""What changes cost: plans from scratch against plans that follow the one before.
+"""The cost of changes: plans from scratch compared with plans that follow the previous plan.
 
-TorchRec's plans are fastplan's parity plans, which are the same to the bit; they may renumber their
-ranks as suits them best before bytes are counted. Bytes are those that ranks need and do not hold.
+TorchRec's plans are fastplan's parity plans, which are the same to the bit. They may renumber their
+ranks in the best way before bytes are counted. Moved bytes are those that ranks
+need and don't hold.
 """
 
 import argparse
@@ -19,15 +20,15 @@ from bench.replan_proof import impossible
 from bench.replan_timing import timing
 from bench.results_file import add_arguments, measured_or_shown
 from bench.text import table
-from fastplan.core.optimize import OptimizeSettings, optimize
-from fastplan.core.record import PlanRecord
-from fastplan.core.solve import solve, verify_plan
-from fastplan.plans.movement import movement
-from fastplan.plans.plan import Basis, Plan
-from fastplan.plans.shards import layout_of
-from fastplan.replan.policy import ReplanPolicy
-from fastplan.replan.ranks import best_renumbering, renumbered
-from fastplan.replan.replan import Replan, Scratch
+from fastplan.engine.layout import layout_of
+from fastplan.engine.optimize import OptimizeSettings, optimize
+from fastplan.engine.solve import solve, verify_plan
+from fastplan.model.plan import Basis, Plan
+from fastplan.model.record import PlanRecord
+from fastplan.planning.held import best_renumbering, renumbered
+from fastplan.planning.movement import movement
+from fastplan.planning.policy import ReplanPolicy
+from fastplan.planning.replan import ReplanAttempt, Scratch
 
 FILE = "replan.json"
 INSTANCES = {
@@ -55,9 +56,9 @@ def plan_of(asked: Asked, options: Any, ranks: Any, rating: float) -> Plan:
 
 
 def followed(asked: Asked, previous: Plan, policy: ReplanPolicy, scratch: Scratch) -> Any:
-    """The plan that follows another one, its report, and what it took in CPU seconds."""
+    """The plan that follows another one, its report, and its CPU seconds."""
     began = time.process_time()
-    replan = Replan(asked.request, asked.cluster, previous, policy)
+    replan = ReplanAttempt(asked.request, asked.cluster, previous, policy)
     found = replan.after(asked.problem, scratch)
     seconds = time.process_time() - began
     assert not isinstance(found, str), found
@@ -67,7 +68,7 @@ def followed(asked: Asked, previous: Plan, policy: ReplanPolicy, scratch: Scratc
 
 
 def moved(previous: Plan, plan: Plan) -> int:
-    """Bytes that move if the new plan's ranks are numbered as suits it best."""
+    """Moved bytes with the best numbering of the new plan's ranks."""
     ranks = best_renumbering(plan, previous)
     return min(
         movement(previous, plan).bytes,
@@ -134,7 +135,7 @@ def _row(previous: Plan, state: State, change: str, apply: Any) -> dict[str, Any
     }
     if not report.followed:
         most = report.least + int(policy.max_moved * report.held)
-        held = Replan(asked.request, asked.cluster, previous, policy).held
+        held = ReplanAttempt(asked.request, asked.cluster, previous, policy).held
         row["impossible"] = impossible(asked, held, rating=torchrec.rating, moved=most)
     for who, (options, ranks, rating, spent) in made.items():
         bytes_moved = moved(previous, plan_of(asked, options, ranks, rating))
@@ -143,7 +144,7 @@ def _row(previous: Plan, state: State, change: str, apply: Any) -> dict[str, Any
 
 
 def day(state: State, steps: int) -> list[dict[str, Any]]:
-    """Small changes one after another, each way of planning going on from its own last plan."""
+    """Small changes one after the other. Each way of planning continues from its own last plan."""
     asked = ask(state)
     first = solve(asked.problem, asked.search)
     start = optimize(asked.problem, asked.search, OPTIMIZE, start=first)
@@ -183,7 +184,7 @@ def main() -> int:
     parser.add_argument(
         "--only", default="", metavar="TEXT", help="instances with this in the name"
     )
-    parser.add_argument("--steps", type=int, default=50, help="changes of a day (default 50)")
+    parser.add_argument("--steps", type=int, default=50, help="changes per day (default 50)")
     add_arguments(parser, FILE)
     arguments = parser.parse_args()
     return measured_or_shown(arguments, FILE, lambda: _measure_all(arguments), report_text)
@@ -249,15 +250,15 @@ def report_text(result: dict[str, Any]) -> str:
     scratch = sum(not row["followed"] for row in days)
     lines += [
         "",
-        f"A day of {len(days)} small changes on random 50 x 16; replan is to stay within 3 % of",
-        f"optimize, and was planned from scratch {scratch} times:",
+        f"A day of {len(days)} small changes on random 50 x 16. replan must stay within 3 % of",
+        f"optimize; it planned from scratch {scratch} times:",
     ]
     for who in ("torchrec", "optimize", "replan"):
         part = statistics.mean(row[who]["moved"] / row["bytes"] for row in days)
         last = days[-1][who]["rating"] / days[-1]["optimize"]["rating"]
         worst = max(row[who]["rating"] / row["optimize"]["rating"] for row in days)
         lines.append(
-            f"  {who}: moves {100 * part:.2f} % a change, rating against optimize "
+            f"  {who}: moves {100 * part:.2f} % per change, rating relative to optimize "
             f"{100 * (last - 1):+.2f} % at the end, {100 * (worst - 1):+.2f} % at worst"
         )
     lines += ["", "1000 x 64, 1 % of tables changed, CPU ms (median of {n}):".format(**timed)]

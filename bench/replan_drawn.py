@@ -1,4 +1,4 @@
-"""Models, clusters and changes drawn at random: a check of re-planning beside the chosen ones."""
+"""Random models, clusters and changes: a check of re-planning besides the chosen cases."""
 
 import random
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ _CLUSTERS = ((2, 4), (2, 8), (3, 4), (4, 4), (4, 8))  # hosts, ranks of each
 
 @dataclass(frozen=True, kw_only=True)
 class Drawn:
-    """A state, and what is to happen to it."""
+    """A state and the change to apply."""
 
     name: str
     state: State
@@ -20,7 +20,7 @@ class Drawn:
 
 
 def drawn(number: int) -> Drawn:
-    """The case of this number. Every third loses a host, every other has tables of one width."""
+    """The case with this number. Every third loses a host; every second has tables of one width."""
     rng = random.Random(f"re-planning {number}")
     hosts, ranks_per_host = rng.choice(_CLUSTERS)
     dims = (CRITEO_DIM,) if number % 2 else SYNTHETIC_DIMS

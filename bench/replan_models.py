@@ -1,4 +1,4 @@
-"""Models and clusters that change: what the benchmark of re-planning re-plans."""
+"""Models and clusters with changes, for the benchmark of re-planning."""
 
 import random
 from collections.abc import Callable
@@ -15,8 +15,8 @@ from bench.models import (
     synthetic_sizes,
 )
 from bench.runs import Case, Taker, quiet
-from fastplan.core.problem import Problem
-from fastplan.spec.request import Cluster, Request, Search
+from fastplan.engine.problem import Problem
+from fastplan.model.request import Cluster, Request, Search
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class TableSize:
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """A model and its cluster at one time."""
+    """A model and its cluster at one point in time."""
 
     tables: tuple[TableSize, ...]
     hosts: int
@@ -44,7 +44,7 @@ class State:
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What a planner makes of a state."""
+    """The planner's view of a state."""
 
     request: Request
     cluster: Cluster

@@ -1,4 +1,4 @@
-"""The picture of re-planning: bytes moved by each change, and the rating over a day of changes."""
+"""The chart of re-planning: bytes moved by each change, and the rating over a day of changes."""
 
 from pathlib import Path
 from typing import Any

@@ -1,13 +1,13 @@
-"""Proofs that no plan has a rating and moves few bytes, both."""
+"""Proves that no plan both reaches a rating and moves few bytes."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 
 from bench.replan_models import Asked
-from fastplan.core.certificate import NoBound, lower_bound
-from fastplan.core.problem import Problem
-from fastplan.core.replan import Held, ReplanSettings, best_ratings
-from fastplan.core.solve import estimate, solve
+from fastplan.engine.certificate import NoBound, lower_bound
+from fastplan.engine.problem import Problem
+from fastplan.engine.replan import Held, ReplanSettings, best_ratings
+from fastplan.engine.solve import estimate, solve
 
 _DEPTH = 6
 _NO_MOVES = ReplanSettings(move_budget=0)

@@ -1,4 +1,4 @@
-"""A benchmark's result: measured and kept in a file, or shown again from there."""
+"""A benchmark's result: measured and written to a file, or shown from that file."""
 
 import argparse
 import json
@@ -21,11 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser, file: str) -> None:
         type=Path,
         default=RESULTS,
         metavar="DIR",
-        help=f"where {file} is (default bench/results)",
+        help=f"folder of {file} (default bench/results)",
     )
-    parser.add_argument(
-        "--show", action="store_true", help=f"print the tables of {file}, measure nothing"
-    )
+    parser.add_argument("--show", action="store_true", help=f"only print the tables of {file}")
 
 
 def measured_or_shown(
@@ -52,7 +50,7 @@ def measured_or_shown(
     try:
         result = {**describe(), **measure()}
     except KeyboardInterrupt:
-        print("interrupted: nothing is written", file=sys.stderr)
+        print("interrupted: nothing was written", file=sys.stderr)
         return 130
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=1) + "\n")

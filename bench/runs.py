@@ -18,15 +18,13 @@ from torchrec.distributed.types import ShardingPlan
 
 from bench.models import Constraints
 from fastplan import EmbeddingShardingPlanner as FastPlanner
-from fastplan.bridge.native_search import NativeSearch
-from fastplan.core.problem import Problem
 
 GIB = 1024**3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """What both planners are given."""
+    """The input of both planners."""
 
     module: nn.Module
     constraints: Constraints
@@ -54,16 +52,15 @@ class Case:
 
 
 class Taker(FastPlanner):
-    """A planner that leaves its problem behind."""
+    """A planner that keeps its problem for later use."""
 
     def plan(self, module: Any, sharders: list[Any]) -> ShardingPlan:
         try:
             return super().plan(module, sharders)  # type: ignore[no-any-return]
         finally:
-            basis = self._fastplan.basis
-            reserved = self._storage_reservation.last_reserved_topology
-            self.space, self.problem = basis.space, Problem(basis.space.columns, basis.cluster)
-            self.search = NativeSearch(self, self.space, reserved, self.problem).search
+            searched = self._fastplan.result.searched
+            self.space, self.problem = searched.space, searched.problem
+            self.search = searched.search
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +75,7 @@ class TorchRecRun:
 
 @dataclass(frozen=True, kw_only=True)
 class FastRuns:
-    """Several runs of fastplan; the first one, which also pays for lazy imports, stands apart."""
+    """Several runs of fastplan. The first one also pays for lazy imports and is kept separately."""
 
     plan: ShardingPlan
     rating: float
@@ -115,7 +112,7 @@ def quiet() -> Iterator[None]:
 
 
 def run_torchrec(case: Case) -> TorchRecRun:
-    """Plans once with TorchRec's own planner, timing its enumeration on the way."""
+    """Plans once with TorchRec's own planner, and times its enumeration."""
     planner = case.planner(TorchRecPlanner)
     enumerate_seconds = _time_enumeration(planner)
     plan, seconds = _timed_plan(planner, case.module)
@@ -144,7 +141,7 @@ def plan_once(case: Case) -> ShardingPlan:
 
 
 def run_fastplan(case: Case, repetitions: int) -> FastRuns:
-    """Plans `repetitions` times with a fresh planner each, after one run that is kept apart."""
+    """Plans `repetitions` times with a fresh planner each, after a separate first run."""
     _, first_seconds = _timed_plan(case.planner(FastPlanner), case.module)
     seconds, phases = [], []
     plan = planner = None
@@ -178,7 +175,7 @@ def _timed_plan(planner: Any, module: nn.Module) -> tuple[ShardingPlan, float]:
 
 
 def _time_enumeration(planner: Any) -> list[float]:
-    """Makes the planner's enumerator note its time in the returned list."""
+    """Makes the planner's enumerator append its time to the returned list."""
     enumerator, seconds = planner._enumerator, []
     original = enumerator.enumerate
 

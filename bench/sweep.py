@@ -1,7 +1,7 @@
-"""Times a sweep of 200 cells beside TorchRec's planner on a single plan of 100 tables, 16 ranks.
+"""Times a sweep of 200 cells, and TorchRec's planner on a single plan of 100 tables, 16 ranks.
 
-The sweep is `fastplan precompute` as a user runs it, with 2 processes: start-up, reading the specs,
-planning, filling a cache and printing are included; then once more with all plans in the cache.
+The sweep is `fastplan precompute` as a user runs it, with 2 processes. The time includes start-up,
+reading the specs, planning, filling a cache and printing. A second run has all plans in the cache.
 """
 
 import argparse
@@ -161,7 +161,7 @@ def _times(runs: list[tuple[float, float]]) -> dict[str, Any]:
 
 
 def _checks(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """By the clock, and by CPU time, which other work on the machine hardly changes."""
+    """Checks wall time, and CPU time, which other work on the machine hardly affects."""
     tables, ranks = ONE_PLAN
     ours, theirs = result["sweep"], result["torchrec"]
     text = f"a sweep of {result['cells']} cells relative to TorchRec's {tables} x {ranks}"
@@ -204,7 +204,7 @@ def _report(result: dict[str, Any]) -> str:
         f"{TABLES[0]} to {TABLES[-1]} tables, {RANKS[0]} to {RANKS[-1]} ranks, "
         f"{len(SKUS)} SKUs, {JOBS} processes; {result['fit']} cells fit.",
         *map(_check_line, result["checks"]),
-        "The rating of the plan that both made is "
+        "The rating of the plan that both planners made is "
         + ("identical." if not same else f"DIFFERENT: {'; '.join(same)}"),
     ]
     return "\n".join(lines)

@@ -18,7 +18,7 @@ def ratio(value: float) -> str:
 
 
 def table(header: list[str], rows: list[list[str]], left: tuple[int, ...] = (0,)) -> str:
-    """Aligned columns: those in `left` to the left, the others to the right."""
+    """A table with aligned columns: those in `left` to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
 
     def line(cells: list[str]) -> str:

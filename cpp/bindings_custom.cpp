@@ -55,7 +55,7 @@ void bind_custom(py::module_& m) {
 
   // Never freed: the translator may need it until the process ends.
   static const py::handle failed =
-      PyErr_NewException("fastplan.core._native.CustomFailed", PyExc_Exception, nullptr);
+      PyErr_NewException("fastplan.engine._native.CustomFailed", PyExc_Exception, nullptr);
   m.attr("CustomFailed") = failed;
   py::register_exception_translator([](std::exception_ptr error) { translate(error, failed); });
 }

@@ -10,7 +10,7 @@
 
 namespace fastplan {
 
-// The numbers are part of the boundary: fastplan/core/optimize.py lists the names in this order.
+// The numbers are part of the boundary: fastplan/engine/optimize.py lists the names in this order.
 enum class Stop : std::uint8_t { optimal, time, moves, interrupted };
 
 struct OptimizeSettings {

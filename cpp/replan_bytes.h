@@ -1,5 +1,5 @@
 // Bytes that ranks must fetch for an option, given what they hold: to the byte what
-// fastplan/plans/flows.py counts.
+// fastplan/planning/flows.py counts.
 #pragma once
 
 #include <algorithm>

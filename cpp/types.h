@@ -7,7 +7,7 @@
 
 namespace fastplan {
 
-// The numbers of both enums are part of the boundary: fastplan/spec/vocabulary.py lists the names
+// The numbers of both enums are part of the boundary: fastplan/model/vocabulary.py lists the names
 // in the same order.
 enum class ShardingType : std::uint8_t {
   data_parallel,

@@ -1,6 +1,6 @@
-"""Sharding plans for TorchRec: the same plan, much sooner.
+"""Sharding plans for TorchRec: the same plans, found thousands of times faster.
 
-Names are resolved when first used: importing fastplan loads neither torch nor numba.
+Names are resolved when they are first used: importing fastplan loads neither torch nor numba.
 """
 
 from __future__ import annotations
@@ -12,40 +12,49 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "CannotExport": "fastplan.bridge.export_tables",
+# Where each public name is defined; some have another name there.
+_MODULE_OF_NAME = {
+    "Cache": "fastplan.cache.plan_cache:PlanCache",
+    "CannotExport": "fastplan.torchrec.export_tables",
     "CostError": "fastplan.costs.errors",
-    "CostEstimator": "fastplan.bridge.custom",
-    "EmbeddingShardingPlanner": "fastplan.bridge.planner",
+    "CostEstimator": "fastplan.torchrec.read.custom",
+    "EmbeddingShardingPlanner": "fastplan.torchrec.planner",
     "Kernel": "fastplan.costs.names",
-    "ModelsDiffer": "fastplan.bridge.collective",
-    "ObjectiveModel": "fastplan.bridge.custom",
-    "Objectives": "fastplan.core.objectives",
-    "PatchRefused": "fastplan.bridge.replacement",
+    "ModelsDiffer": "fastplan.torchrec.collective",
+    "ObjectiveModel": "fastplan.torchrec.read.custom",
+    "Objectives": "fastplan.model.objectives",
+    "Optimize": "fastplan.engine.optimize:OptimizeSettings",
+    "PatchRefused": "fastplan.torchrec.patch.patch",
     "PlanCache": "fastplan.cache.plan_cache",
     "PlanFileError": "fastplan.plans.checks",
-    "PlanMismatch": "fastplan.bridge.plan_files",
-    "ReplanPolicy": "fastplan.replan.policy",
-    "RulesBroken": "fastplan.core.objectives",
+    "PlanMismatch": "fastplan.torchrec.plan_files",
+    "Replan": "fastplan.planning.policy:ReplanPolicy",
+    "ReplanPolicy": "fastplan.planning.policy",
+    "Result": "fastplan.planning.result",
+    "RulesBroken": "fastplan.model.objectives",
     "ShardingType": "fastplan.costs.names",
     "StoreError": "fastplan.cache.stores.base",
-    "StoredPlanLoader": "fastplan.bridge.loader",
-    "cost_estimators": "fastplan.bridge.custom",
+    "StoredPlanLoader": "fastplan.torchrec.loader",
+    "cost_estimators": "fastplan.torchrec.read.custom",
     "explain_miss": "fastplan.cache.why_miss",
-    "export_spec": "fastplan.bridge.export",
-    "load_plan": "fastplan.bridge.plan_files",
-    "patch": "fastplan.bridge.patch",
+    "export_spec": "fastplan.torchrec.export",
+    "load_plan": "fastplan.torchrec.plan_files",
+    "patch": "fastplan.torchrec.patch.patch",
+    "plan": "fastplan.planning.specs:plan_spec",
     "plan_objective": "fastplan.costs.functions",
-    "reshard": "fastplan.bridge.running_job",
-    "reshard_arguments": "fastplan.bridge.resharding",
-    "save_plan": "fastplan.bridge.plan_files",
+    "reshard": "fastplan.torchrec.resharding",
+    "reshard_arguments": "fastplan.torchrec.resharding",
+    "save_plan": "fastplan.torchrec.plan_files",
     "shard_cost": "fastplan.costs.functions",
 }
 
+_SUBMODULES = ("bundle", "costs", "ett")
+
 # Packages that fastplan does not install by itself.
-_YOURS = ("torch", "torchrec", "fbgemm_gpu", "numba")
+_OPTIONAL_PACKAGES = ("torch", "torchrec", "fbgemm_gpu", "numba")
 
 __all__ = [
+    "Cache",
     "CannotExport",
     "CostError",
     "CostEstimator",
@@ -54,11 +63,14 @@ __all__ = [
     "ModelsDiffer",
     "ObjectiveModel",
     "Objectives",
+    "Optimize",
     "PatchRefused",
     "PlanCache",
     "PlanFileError",
     "PlanMismatch",
+    "Replan",
     "ReplanPolicy",
+    "Result",
     "RulesBroken",
     "ShardingType",
     "StoreError",
@@ -69,6 +81,7 @@ __all__ = [
     "export_spec",
     "load_plan",
     "patch",
+    "plan",
     "plan_objective",
     "reshard",
     "reshard_arguments",
@@ -77,68 +90,74 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from fastplan.bridge.collective import ModelsDiffer
-    from fastplan.bridge.custom import CostEstimator, ObjectiveModel, cost_estimators
-    from fastplan.bridge.export import export_spec
-    from fastplan.bridge.export_tables import CannotExport
-    from fastplan.bridge.loader import StoredPlanLoader
-    from fastplan.bridge.patch import patch
-    from fastplan.bridge.plan_files import PlanMismatch, load_plan, save_plan
-    from fastplan.bridge.planner import EmbeddingShardingPlanner
-    from fastplan.bridge.replacement import PatchRefused
-    from fastplan.bridge.resharding import reshard_arguments
-    from fastplan.bridge.running_job import reshard
     from fastplan.cache.plan_cache import PlanCache
+    from fastplan.cache.plan_cache import PlanCache as Cache
     from fastplan.cache.stores.base import StoreError
     from fastplan.cache.why_miss import explain_miss
-    from fastplan.core.objectives import Objectives, RulesBroken
     from fastplan.costs.errors import CostError
     from fastplan.costs.functions import plan_objective, shard_cost
     from fastplan.costs.names import Kernel, ShardingType
+    from fastplan.engine.optimize import OptimizeSettings as Optimize
+    from fastplan.model.objectives import Objectives, RulesBroken
+    from fastplan.planning.policy import ReplanPolicy
+    from fastplan.planning.policy import ReplanPolicy as Replan
+    from fastplan.planning.result import Result
+    from fastplan.planning.specs import plan_spec as plan
     from fastplan.plans.checks import PlanFileError
-    from fastplan.replan.policy import ReplanPolicy
+    from fastplan.torchrec.collective import ModelsDiffer
+    from fastplan.torchrec.export import export_spec
+    from fastplan.torchrec.export_tables import CannotExport
+    from fastplan.torchrec.loader import StoredPlanLoader
+    from fastplan.torchrec.patch.patch import PatchRefused, patch
+    from fastplan.torchrec.plan_files import PlanMismatch, load_plan, save_plan
+    from fastplan.torchrec.planner import EmbeddingShardingPlanner
+    from fastplan.torchrec.read.custom import CostEstimator, ObjectiveModel, cost_estimators
+    from fastplan.torchrec.resharding import reshard, reshard_arguments
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'fastplan' has no attribute {name!r}")
     from importlib import import_module
 
+    if name in _SUBMODULES:
+        return import_module(f"fastplan.{name}")
+    if name not in _MODULE_OF_NAME:
+        raise AttributeError(f"module 'fastplan' has no attribute {name!r}")
+    module, _, own_name = _MODULE_OF_NAME[name].partition(":")
     try:
-        value = getattr(import_module(_HOMES[name]), name)
+        value = getattr(import_module(module), own_name or name)
     except ModuleNotFoundError as error:
-        if error.name not in _YOURS:
+        if error.name not in _OPTIONAL_PACKAGES:
             raise
-        told = f"fastplan.{name} needs {error.name}, which is not installed; "
-        told += "`fastplan doctor` tells how to install it"
-        raise ModuleNotFoundError(told, name=error.name) from error
+        text = f"fastplan.{name} needs {error.name}, which is not installed; "
+        text += "`fastplan doctor` shows how to install it"
+        raise ModuleNotFoundError(text, name=error.name) from error
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, *_SUBMODULES])
 
 
-def _is_the_command() -> bool:
+def _runs_as_command() -> bool:
     """Whether this process is the `fastplan` command, which must do without TorchRec."""
     script, words = next(iter(sys.argv), ""), sys.orig_argv
     return os.path.basename(script) == "fastplan" or ("-m", "fastplan") in pairwise(words)
 
 
-def _is_asked_for(variable: str) -> bool:
-    return os.environ.get(variable, "") not in ("", "0") and not _is_the_command()
+def _env_is_set(variable: str) -> bool:
+    return os.environ.get(variable, "") not in ("", "0") and not _runs_as_command()
 
 
-def _patch_as_asked_for(how: str) -> None:
+def _patch_from_env(how: str) -> None:
     if how not in ("1", "init"):
         raise ValueError(f"FASTPLAN_PATCH must be 1, init or 0, not {how!r}")
     __getattr__("patch")(init=how == "init")
 
 
-if _is_asked_for("FASTPLAN_ETT"):
+if _env_is_set("FASTPLAN_ETT"):
     from fastplan.ett import install
 
     install()
-if _is_asked_for("FASTPLAN_PATCH"):
-    _patch_as_asked_for(os.environ["FASTPLAN_PATCH"])
+if _env_is_set("FASTPLAN_PATCH"):
+    _patch_from_env(os.environ["FASTPLAN_PATCH"])

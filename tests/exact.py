@@ -8,10 +8,10 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 
-from fastplan.core.problem import Problem
-from fastplan.core.solve import estimate
-from fastplan.spec.request import Cluster
-from fastplan.spec.vocabulary import KERNELS, SHARDING_TYPES, UNIFORM_TYPES
+from fastplan.engine.problem import Problem
+from fastplan.engine.solve import estimate
+from fastplan.model.request import Cluster
+from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES, UNIFORM_TYPES
 from tests.problems import ALL_TYPES, request, table
 
 MIB = 1 << 20

@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 
 # Every module has a TARGET.
 TARGETS = {
-    "certificates": "tests.core.fuzz_certificate",
+    "certificates": "tests.engine.fuzz_certificate",
     "entries": "tests.cache.fuzz_entry",
     "nearest": "tests.cache.fuzz_nearest",
-    "records": "tests.core.fuzz_record",
+    "records": "tests.model.fuzz_record",
     "bundles": "tests.bundle.fuzz_bundle",
     "specs": "tests.spec.fuzz_spec",
     "plans": "tests.plans.fuzz_plan",

@@ -51,7 +51,7 @@ def copy_tree(target: Path) -> None:
         text=True,
     ).stdout
     files = [ROOT / name for name in listed.split("\0") if name]
-    files += [*ROOT.glob("fastplan/core/_native*.so"), *(ROOT / _OBJECTS).rglob("*.o")]
+    files += [*ROOT.glob("fastplan/engine/_native*.so"), *(ROOT / _OBJECTS).rglob("*.o")]
     for file in files:
         if file.exists():
             copy = target / file.relative_to(ROOT)

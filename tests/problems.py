@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from fastplan.core.problem import Problem
-from fastplan.core.solve import estimate
-from fastplan.spec.request import (
+from fastplan.engine.problem import Problem
+from fastplan.engine.solve import estimate
+from fastplan.model.request import (
     Cluster,
     Coefficients,
     CostModel,
@@ -18,7 +18,7 @@ from fastplan.spec.request import (
     Search,
     Table,
 )
-from fastplan.spec.vocabulary import SHARDING_TYPES
+from fastplan.model.vocabulary import SHARDING_TYPES
 
 GIB = 1 << 30
 

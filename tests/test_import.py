@@ -12,7 +12,7 @@ def test_importing_fastplan_loads_neither_torch_nor_numba_nor_numpy():
 
 
 def test_the_core_needs_no_torch():
-    code = "import fastplan.core.solve, sys; print('torch' in sys.modules)"
+    code = "import fastplan.engine.solve, sys; print('torch' in sys.modules)"
     assert python(code) == "False"
 
 
@@ -47,7 +47,7 @@ except ModuleNotFoundError as error:
 """
     assert python(code) == (
         "torch | fastplan.EmbeddingShardingPlanner needs torch, which is not installed; "
-        "`fastplan doctor` tells how to install it"
+        "`fastplan doctor` shows how to install it"
     )
 
 

@@ -1,5 +1,5 @@
-"""Tables and sentences of README and docs, each written from a benchmark's result file.
+"""Tables and sentences of README and docs, each generated from a benchmark's result file.
 
-A page has them between two comments, `<!-- bench/results/cache.json: hits -->` and `<!-- end -->`:
-what stands there is the text of `hits` in the module `cache`.
+On a page they are between two comments, `<!-- bench/results/cache.json: hits -->` and
+`<!-- end -->`: the function `hits` of the module `cache` generates that text.
 """

@@ -1,4 +1,4 @@
-"""Finds the blocks of a page that come from result files, and writes them anew."""
+"""Finds the blocks of a page that come from result files, and regenerates them."""
 
 import importlib
 import json
@@ -19,7 +19,7 @@ _BLOCK = re.compile(
 
 
 def update(page: Path) -> None:
-    """Writes the figures of the result files into a page; one that has them is left alone."""
+    """Writes the figures of the result files into a page, if they differ."""
     text = page.read_text()
     current = with_figures(text)
     if current != text:
@@ -28,7 +28,7 @@ def update(page: Path) -> None:
 
 
 def with_figures(text: str) -> str:
-    """A page's text with all its blocks as the result files have them."""
+    """Returns a page's text with all blocks regenerated from the result files."""
     return _BLOCK.sub(_written, text)
 
 

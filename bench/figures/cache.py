@@ -1,4 +1,4 @@
-"""Plans that are known already, and plans that are sent."""
+"""Cache hits and broadcasts of plans."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def hits(result: dict[str, Any]) -> str:
 
 
 def baselines(results: list[dict[str, Any]]) -> str:
-    """Cells with both of TorchRec's times, of results beside several versions of it."""
+    """Cells with both of TorchRec's times, for results with several TorchRec versions."""
     rows = []
     for result in results:
         for cell in result["hits"]:
@@ -41,8 +41,8 @@ def entries(result: dict[str, Any]) -> str:
     first, last = sizes[0], sizes[-1]
     growth = last["median_seconds"] / first["median_seconds"]
     return (
-        f"With {last['entries']:,} entries in the directory a hit takes {ratio(growth)} as long as "
-        f"with {first['entries']}."
+        f"With {last['entries']:,} entries in the directory, a hit takes {ratio(growth)} as long "
+        f"as with {first['entries']}."
     )
 
 

@@ -1,4 +1,4 @@
-"""Plans with costs of one's own."""
+"""Plans with custom costs."""
 
 from typing import Any
 
@@ -25,6 +25,6 @@ def compiling(result: dict[str, Any]) -> str:
     found = result["compile"]
     return (
         f"Compiling TorchRec's whole cost takes {duration(found['median_compile_seconds'])} of CPU "
-        f"time once,\nloading it in a later process {duration(found['median_load_seconds'])} "
+        f"time once.\nLoading it in a later process takes {duration(found['median_load_seconds'])} "
         f"(n = {len(found['load_seconds'])})."
     )

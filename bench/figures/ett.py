@@ -1,4 +1,4 @@
-"""The recovery of a real job that lost a rank."""
+"""The recovery of a real job after it lost a rank."""
 
 import statistics
 from typing import Any
@@ -9,21 +9,21 @@ from bench.text import duration
 
 PLAN, PLAN_SENT = "plan, of all but launch and imports", "plan and broadcast, without compiling"
 SHARES = {
-    "the plan's share of that": PLAN,
-    "the plan's share without compiling": "plan, of that without compiling",
-    "and with the broadcast": PLAN_SENT,
+    "share of the plan": PLAN,
+    "share of the plan, without compiling": "plan, of that without compiling",
+    "share of plan and broadcast, without compiling": PLAN_SENT,
 }
 
 
 def recovery(result: dict[str, Any]) -> str:
-    """A column per variant, on the most ranks that were measured."""
+    """A column per variant, for the largest number of ranks that was measured."""
     cells = _cells(result)
     variants = list(cells[0]["jobs"])
     rows = []
     for title in ("plan", "plan broadcast", "compile"):
         rows.append([title, *(duration(_median(cells, each, title)) for each in variants)])
     everything = [statistics.median(_inside(cells, each)) for each in variants]
-    rows.append(["all but launch and imports", *map(duration, everything)])
+    rows.append(["total without launch and imports", *map(duration, everything)])
     shares = {
         (check["variant"], check["text"]): check["value"]
         for check in result["checks"]
@@ -38,18 +38,19 @@ def recovery(result: dict[str, Any]) -> str:
 
 
 def imports(result: dict[str, Any]) -> str:
-    """How noisy it is: what is the same in all variants."""
+    """The noise: the time of a phase that is the same in all variants."""
     cells = _cells(result)
     took = [_median(cells, each, "Python and imports") for each in cells[0]["jobs"]]
     return (
-        f"Taken on {cells[0]['ranks']} ranks and {result['cpu_count']} cores, n = {len(cells)}. "
+        f"Measured on {cells[0]['ranks']} ranks and {result['cpu_count']} cores, n = {len(cells)}. "
         f"Imports are the same in all variants and took\n"
-        f"{duration(min(took))} to {duration(max(took))}, so differences of some seconds are noise."
+        f"{duration(min(took))} to {duration(max(took))}, so differences of a few seconds are "
+        f"noise."
     )
 
 
 def bundle(result: dict[str, Any]) -> str:
-    """What a start bundle saves a restart."""
+    """The time that a start bundle saves in a restart."""
     cells = _cells(result)
     plain, cached, own = (
         duration(statistics.median(_inside(cells, each)))
@@ -59,12 +60,12 @@ def bundle(result: dict[str, Any]) -> str:
     reading = _median(cells, "bundle", "start bundle")
     return (
         f"Measured with a real job of {result['tables']} tables on {cells[0]['ranks']} gloo ranks "
-        f"that loses a rank\n([what is it worth](ett.md#measured), n = {len(cells)}, "
-        f"{result['cpu_count']} cores): from the restart to the end of the first\n"
-        f"step, without launch and imports, {plain} with nothing kept, {cached} with the plan "
-        f"cache, {own}\nwith the bundle, of which {duration(compiling['bundle'])} are left of "
-        f"{duration(compiling['fastplan'])} of compiling. Reading the bundle took "
-        f"{duration(reading)}."
+        f"that loses a rank\n([Effective Training Time](ett.md#measured), n = {len(cells)}, "
+        f"{result['cpu_count']} cores). From the restart to the end of the\n"
+        f"first step, without launch and imports, it takes {plain} with neither cache nor bundle, "
+        f"{cached} with\nthe plan cache, and {own} with the bundle. The bundle reduces compiling "
+        f"from {duration(compiling['fastplan'])} to {duration(compiling['bundle'])}.\n"
+        f"Reading the bundle took {duration(reading)}."
     )
 
 

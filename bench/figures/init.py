@@ -1,4 +1,4 @@
-"""The start of a rank once there is a plan."""
+"""The start of a rank that receives a plan."""
 
 from typing import Any
 
@@ -24,15 +24,15 @@ def starts(result: dict[str, Any]) -> str:
                     f"{gain(cell['ways'], way):.2f}",
                 ]
             )
-    header = ["a rank's start, CPU time", "receive", "DMP", "start", "min - max, n"]
+    header = ["start of a rank, CPU time", "receive", "DMP", "start", "min - max, n"]
     return table([*header, "TorchRec / this"], rows)
 
 
 def goals(result: dict[str, Any]) -> str:
     said = [
         f"{goal['value']:.2f} x at {cell['tables']} x {cell['ranks']} "
-        f"({'met' if goal['holds'] else 'not met'}: {goal['goal']:g} x)"
+        f"(goal of {goal['goal']:g} x {'met' if goal['holds'] else 'not met'})"
         for cell in result["cells"]
         for goal in cell["goals"]
     ]
-    return f"The plan alone, against its goal: {', '.join(said)}."
+    return f"Speed-up by the plan alone: {', '.join(said)}."

@@ -1,4 +1,4 @@
-"""Tables, lists and units as pages have them."""
+"""Tables, lists and units in Markdown."""
 
 from collections.abc import Iterable, Sequence
 
@@ -22,7 +22,7 @@ def spread(seconds: Sequence[float]) -> str:
 
 
 def part(value: float) -> str:
-    """A part of one in per cent, with as many places as it needs."""
+    """A fraction in per cent, with as many decimal places as it needs."""
     percent = 100 * value
     places = 0 if percent >= 10 else 1 if percent >= 1 else 2
     return f"{percent:.{places}f} %"

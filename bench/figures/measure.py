@@ -1,4 +1,4 @@
-"""Plans estimated and measured."""
+"""Estimated and measured times of plans."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ def order(result: dict[str, Any]) -> str:
     rows = [
         ["Kendall's tau", *(of_interval(Interval(**each["tau"])) for each in found)],
         [
-            "pairs that differ beyond noise, in the right order",
+            "pairs that differ by more than noise, in the right order",
             *(f"{each['agreeing']} of {each['clear']}" for each in pairs),
         ],
     ]
@@ -46,4 +46,4 @@ def order(result: dict[str, Any]) -> str:
 
 def checks(result: dict[str, Any]) -> str:
     said = [f"{what}: {'yes' if holds else 'no'}" for what, holds in result["checks"].items()]
-    return "In this run: " + "; ".join(said) + "."
+    return "Checks of this run: " + "; ".join(said) + "."

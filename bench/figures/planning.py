@@ -1,4 +1,4 @@
-"""Times of whole plans, for the README."""
+"""Times of whole plans for the README."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""How far ratings are above a bound that is proven."""
+"""How far ratings are above a proven bound."""
 
 import json
 import statistics
@@ -36,7 +36,7 @@ def gaps(result: dict[str, Any]) -> str:
 
 
 def program(result: dict[str, Any]) -> str:
-    """What an integer program makes of the small ones."""
+    """The results of an integer program for the small instances."""
     rows = [row for row in result["rows"] if row["exact"] is not None]
     below = sum(row["exact"]["bound"] < row["bound"] * (1 - NEARLY) for row in rows)
     above = sum(row["exact"]["bound"] > row["bound"] * (1 + NEARLY) for row in rows)
@@ -48,8 +48,9 @@ def program(result: dict[str, Any]) -> str:
         else "no better plan"
     )
     return (
-        f"An integer program (HiGHS, {EXACT_SECONDS:g} s, given our plan) proved less than our "
-        f"bound on {below} of the {len(rows)}\nsmall ones and more on {above}, and found {said}."
+        f"An integer program (HiGHS, {EXACT_SECONDS:g} s, given the rating of fastplan's plan) "
+        f"proved a weaker bound than fastplan\non {below} of the {len(rows)} small instances and a "
+        f"stronger one on {above}. It found {said}."
     )
 
 

@@ -1,4 +1,4 @@
-"""What holds over many random instances."""
+"""Counts over many random instances."""
 
 from typing import Any
 
@@ -7,12 +7,13 @@ def counts(result: dict[str, Any]) -> str:
     drawn, small, full = (result["counts"][name] for name in ("random", "small", "full"))
     none = drawn["planned by fastplan"] - drawn["planned by TorchRec"]
     return (
-        f"Over {drawn['instances']:,} random instances, {drawn['with uneven memory']} with uneven "
-        f"memory, no plan was worse than TorchRec's,\n{drawn[BETTER]} were better, and {none} were "
-        f"found where TorchRec has none. Over {small['instances']} small ones solved exactly,\n"
-        f"bound, optimum and rating were in order and {small['optimal']} of {small['feasible']} "
-        f"plans optimal. Of {full[HARD]} nearly full ones that are\nfeasible though not for "
-        f"TorchRec, {full[FOUND]} were planned."
+        f"On {drawn['instances']:,} random instances, {drawn['with uneven memory']} of them with "
+        f"uneven memory, no plan was worse than TorchRec's,\n{drawn[BETTER]} were better, and "
+        f"{none} were found where TorchRec found none. {small['instances']} small instances were\n"
+        f"solved exactly: bound, optimum and rating were always in this order, and "
+        f"{small['optimal']} of {small['feasible']} plans were\noptimal. fastplan planned "
+        f"{full[FOUND]} of {full[HARD]} nearly full instances that are feasible but that TorchRec\n"
+        f"can't plan."
     )
 
 

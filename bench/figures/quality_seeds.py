@@ -7,7 +7,7 @@ GOAL = 0.01
 
 
 def goal(result: dict[str, Any]) -> str:
-    """Which instances miss the goal."""
+    """Names the instances that miss the goal."""
     over = {
         row["name"]: sum(gap > GOAL for gap in row["gaps"])
         for row in result["rows"]
@@ -15,6 +15,6 @@ def goal(result: dict[str, Any]) -> str:
     }
     seconds, count = result["seconds"], len(result["rows"][0]["gaps"])
     if not over:
-        return f"All medians are within {GOAL:.0%} in {seconds:g} s."
-    named = ", ".join(f"{name} by {missed}" for name, missed in over.items())
-    return f"The goal of {GOAL:.0%} in {seconds:g} s is missed (seeds of {count}): {named}."
+        return f"All median gaps are within {GOAL:.0%} in {seconds:g} s."
+    named = "; ".join(f"{name} ({missed} of {count} seeds)" for name, missed in over.items())
+    return f"These instances miss the goal of {GOAL:.0%} in {seconds:g} s: {named}."

@@ -1,4 +1,4 @@
-"""Bytes that move, and ratings, when a model or a cluster changes."""
+"""Moved bytes and ratings when a model or a cluster changes."""
 
 import statistics
 from collections.abc import Callable, Iterable
@@ -13,7 +13,7 @@ Row = dict[str, Any]
 
 
 def moved(result: dict[str, Any]) -> str:
-    """Parts of all bytes, and how often what must move."""
+    """Moved bytes as a share of all bytes, and as a multiple of what must move."""
     rows = []
     for words, lost in KINDS.items():
         own = [row for row in result["changes"] if row["host_lost"] == lost]
@@ -21,20 +21,20 @@ def moved(result: dict[str, Any]) -> str:
         rows.append([title, *(_parts(own, side) for side in SIDES.values())])
         if lost:
             times = [f"{_times(own, side)} x" for side in SIDES.values()]
-            rows.append(["the same, of what must move", *times])
+            rows.append(["a host lost, multiple of what must move", *times])
     return table(["bytes moved, median (largest)", *SIDES], rows)
 
 
 def ratings(result: dict[str, Any]) -> str:
-    """Whether none is worse than TorchRec's, what was planned from scratch, and what it took."""
+    """Ratings compared with TorchRec's, cases planned from scratch, and CPU time."""
     rows = result["changes"]
     said = [f"Ratings are {_no_worse(rows)}."]
     for row in rows:
         if not row["followed"]:
-            proof = ", and it is proven that no plan can" if row["impossible"] else ""
+            proof = ", and a proof shows that there is none" if row["impossible"] else ""
             said.append(
                 f"{row['instance']}, {row['change']}: no plan with TorchRec's rating was found "
-                f"within 1.3 times{proof}; the plan is TorchRec's."
+                f"that moves at most 1.3 times what must move{proof}. The plan is TorchRec's."
             )
     replan, optimize = (
         [1000 * row[side]["seconds"] for row in rows] for side in ("replan", "optimize")
@@ -42,20 +42,22 @@ def ratings(result: dict[str, Any]) -> str:
     usual = statistics.median(optimize)
     said.append(
         f"CPU time of the search: median {statistics.median(replan):.0f} ms, at most "
-        f"{max(replan):.0f} ms; optimize, with a million moves, {usual:.0f} ms."
+        f"{max(replan):.0f} ms. `optimize` with a million moves takes {usual:.0f} ms."
     )
     return "\n".join(said)
 
 
 def drawn(result: dict[str, Any]) -> str:
-    """Cases that nothing was tuned with."""
+    """Cases that were not used for tuning."""
     rows = result["drawn"]
     kept, lost = ([row for row in rows if row["host_lost"] == kind] for kind in (False, True))
     return (
-        f"{len(rows)} models, clusters and changes drawn at random, with which nothing was tuned: "
-        f"ratings are\n{_no_worse(rows)}; replan moves {_parts(kept, 'replan')} where no host is "
-        f"lost ({len(kept)}), and {_times(lost, 'replan')} times what must move where one is "
-        f"({len(lost)});\nTorchRec {_parts(kept, 'torchrec')} and {_times(lost, 'torchrec')} times."
+        f"{len(rows)} models, clusters and changes were drawn at random and not used for tuning. "
+        f"Ratings are\n{_no_worse(rows)}. If no host is lost ({len(kept)} cases), replan moves "
+        f"{_parts(kept, 'replan')}, TorchRec {_parts(kept, 'torchrec')}.\nIf a host is lost "
+        f"({len(lost)} cases), replan moves {_times(lost, 'replan')} times what must move, "
+        f"TorchRec {_times(lost, 'torchrec')} times.\nFigures are medians, with the largest in "
+        f"brackets."
     )
 
 
@@ -67,12 +69,13 @@ def day(result: dict[str, Any]) -> str:
     }
     worst = {side: _above(rows, side, max) for side in ALL}
     return (
-        f"Over {len(rows)} small changes of random 50 x 16, each plan following the one before and "
-        f"held within 3 % of\noptimize's rating, replan moves {part(part_moved['replan'])} a "
-        f"change, {scratch} plans from scratch included, and is at worst\n"
-        f"{worst['replan']:.1f} % above optimize, which moves {part(part_moved['optimize'])}; "
-        f"TorchRec moves {part(part_moved['torchrec'])} and is at worst {worst['torchrec']:.0f} % "
-        f"above."
+        f"{len(rows)} small changes of random 50 x 16, one after the other: each plan follows the "
+        f"previous one and must stay\nwithin 3 % of the rating of `optimize`. Replan moves "
+        f"{part(part_moved['replan'])} per change ({scratch} plans were from scratch) and is\nat "
+        f"worst {worst['replan']:.1f} % above `optimize`, which moves "
+        f"{part(part_moved['optimize'])} per change. TorchRec moves "
+        f"{part(part_moved['torchrec'])} per change and is\nat worst "
+        f"{worst['torchrec']:.0f} % above `optimize`."
     )
 
 
@@ -88,14 +91,14 @@ def timing(result: dict[str, Any]) -> str:
 
     search = "estimate and search"
     return (
-        f"At 1000 x 64 with 1 % of the tables changed (n = {found['n']}, medians of CPU time, "
-        f"quartiles in brackets),\nestimate and search take {said(search, 'replan')} "
-        f"instead of {said(search, 'cold')}, {work['replan'] / work['cold']:.2f} of "
-        f"it\n(goal: a third), for a rating {rating:.1f} % above the cold one and "
-        f"{part(found['moved_part'])} of all bytes moved. A whole `plan()` takes\n"
-        f"{said('whole plan()', 'replan')} instead of {said('whole plan()', 'cold')}, "
-        f"{whole['replan'] / whole['cold']:.2f} of it: reserving memory, reading the model\nand "
-        f"building the plan are most of either."
+        f"1000 x 64 with 1 % of the tables changed (n = {found['n']}, medians of CPU time, "
+        f"quartiles in brackets):\nestimate and search take {said(search, 'replan')} "
+        f"instead of {said(search, 'cold')}, a ratio of {work['replan'] / work['cold']:.2f}\n"
+        f"(goal: a third). The rating is {rating:.1f} % above that of the cold plan, and "
+        f"{part(found['moved_part'])} of all bytes move. A whole\n`plan()` takes "
+        f"{said('whole plan()', 'replan')} instead of {said('whole plan()', 'cold')}, a ratio of "
+        f"{whole['replan'] / whole['cold']:.2f}:\nboth spend most of the time on reserving memory, "
+        f"reading the model and building the plan."
     )
 
 
@@ -104,7 +107,7 @@ ALL = tuple(SIDES.values())
 
 def _no_worse(rows: list[Row]) -> str:
     better = sum(row["replan"]["rating"] <= row["torchrec"]["rating"] for row in rows)
-    return f"at most TorchRec's in {better} of {len(rows)}"
+    return f"at most TorchRec's in {better} of {len(rows)} cases"
 
 
 def _parts(rows: list[Row], side: str) -> str:

@@ -1,4 +1,4 @@
-"""Many plans at once."""
+"""Times of a sweep."""
 
 from typing import Any
 

@@ -12,8 +12,8 @@ from fastplan.cache.entry import BadEntry, decode
 from fastplan.cache.inventory import with_key
 from fastplan.cache.plan_cache import PlanCache
 from fastplan.cache.stores import MemoryStore, Store, Stored, open_store
+from fastplan.model.plan import Plan
 from fastplan.plans.foreign import read_any
-from fastplan.plans.plan import Plan
 
 
 class NoPlan(ValueError):

@@ -9,13 +9,13 @@ import numpy as np
 
 from fastplan.cache.entry import BadEntry, Entry, request_bytes
 from fastplan.cache.fingerprint import fingerprint, parse_canonical
-from fastplan.core.narrow import narrowed
-from fastplan.core.objectives import Objectives
-from fastplan.core.packed_certificate import proven_bound
-from fastplan.core.problem import Problem, SearchSpace
-from fastplan.core.record import BadRecord, PlanRecord
-from fastplan.core.solve import OutOfRange, estimate, verify_plan
-from fastplan.spec.request import Cluster, Request
+from fastplan.engine.layout import narrowed
+from fastplan.engine.packed_certificate import proven_bound
+from fastplan.engine.problem import Problem, SearchSpace
+from fastplan.engine.solve import OutOfRange, estimate, verify_plan
+from fastplan.model.objectives import Objectives
+from fastplan.model.record import BadRecord, PlanRecord
+from fastplan.model.request import Cluster, Request
 
 GOOD = "good"
 PARTLY = "partly"  # intact, but not everything can be computed again

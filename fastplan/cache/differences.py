@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from fastplan.cache.sketch import names_in
-from fastplan.spec.request import Table
+from fastplan.model.request import Table
 
 
 class Difference(NamedTuple):

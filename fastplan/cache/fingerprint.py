@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any, NoReturn, get_args, get_type_hints
 
-from fastplan.spec.request import (
+from fastplan.model.request import (
     Coefficients,
     CostModel,
     MenuItem,
@@ -24,7 +24,7 @@ from fastplan.spec.request import (
     Search,
     Table,
 )
-from fastplan.spec.vocabulary import FIELD_CHOICES, KERNELS, SHARDING_TYPES, SIZE_FIELDS
+from fastplan.model.vocabulary import FIELD_CHOICES, KERNELS, SHARDING_TYPES, SIZE_FIELDS
 
 # Raise this when the same request may lead to another plan than before.
 PLAN_VERSION = 1

@@ -17,9 +17,9 @@ from fastplan.cache.plan_cache import PlanCache
 from fastplan.cache.sketch import TableName, likeness, names_in, read_name, sketch_of
 from fastplan.cache.stores import Stored, StoreError
 from fastplan.cache.stores.guarded import Deadline
-from fastplan.core.record import PlanRecord
-from fastplan.plans.plan import Basis, Plan
-from fastplan.plans.shards import layout_of
+from fastplan.engine.layout import layout_of
+from fastplan.model.plan import Basis, Plan
+from fastplan.model.record import PlanRecord
 
 # Entries that are listed, and those of them that are read.
 _MOST_LISTED = 20_000

@@ -24,8 +24,8 @@ from fastplan.cache.stores import (
     open_store,
 )
 from fastplan.cache.stores.guarded import Deadline
-from fastplan.core.record import PlanRecord
-from fastplan.spec.request import Cluster
+from fastplan.model.record import PlanRecord
+from fastplan.model.request import Cluster
 
 Capacities = tuple[tuple[int, int, int, int], ...]  # runs of (ranks, hbm, ddr, ssd)
 T = TypeVar("T")
@@ -35,7 +35,7 @@ _LONGEST_REASON = 300
 _KEY_VARIABLE = "FASTPLAN_CACHE_KEY"
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CacheReport:
     """What the cache did for one plan: `status` is hit, miss, off or failed."""
 
@@ -210,7 +210,9 @@ def _check_settings(capacity_tolerance: float, timeout: float) -> None:
         raise ValueError(f"`timeout` must be positive, not {timeout}")
 
 
-def open_cache(where: Any, *, capacity_tolerance: float, timeout: float) -> PlanCache | None:
+def open_cache(
+    where: Any, *, capacity_tolerance: float = 0.01, timeout: float = 5.0
+) -> PlanCache | None:
     """The cache that a planner's `cache` argument means; None for no cache.
 
     True is the platform's usual directory for caches. None asks the environment (FASTPLAN_CACHE);

@@ -84,8 +84,8 @@ def show_lines(item: Item, now: float) -> Iterator[str]:
 
 def _plan(entry: Entry) -> str:
     """Tables by sharding type and kernel."""
-    from fastplan.core.record import BadRecord, PlanRecord
-    from fastplan.spec.vocabulary import KERNELS, SHARDING_TYPES
+    from fastplan.model.record import BadRecord, PlanRecord
+    from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES
 
     try:
         record = PlanRecord.unpack(entry.payload)

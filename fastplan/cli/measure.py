@@ -146,7 +146,7 @@ def _subject(args: Args, group: Group) -> Subject:
 
     target = args.model if is_function(args.model) else None
     if target is not None:
-        from fastplan.bridge.models import export_model
+        from fastplan.torchrec.models import export_model
 
         spec = export_model(target, world_size=group.ranks, batch_size=args.batch_size)
     else:

@@ -14,8 +14,8 @@ from fastplan.cli.parser import Args, Decorator, option, options
 from fastplan.cli.values import cache_place
 
 if TYPE_CHECKING:
-    from fastplan.core.optimize import OptimizeSettings
-    from fastplan.plans.plan import Plan
+    from fastplan.engine.optimize import OptimizeSettings
+    from fastplan.model.plan import Plan
     from fastplan.spec.model import ModelSpec
 
 SECONDS = 1.0  # for better plans, by default
@@ -100,7 +100,7 @@ def load_target(args: Args) -> ModelSpec:
 
     check_sizes(args, "world_size", "local_world_size", "batch_size")
     if is_function(args.model):
-        from fastplan.bridge.models import export_model
+        from fastplan.torchrec.models import export_model
 
         spec = export_model(args.model, batch_size=args.batch_size)
     else:
@@ -175,7 +175,7 @@ def optimization(args: Args) -> OptimizeSettings | None:
         if given:
             raise UsageError(f"--{next(iter(given)).replace('_', '-')} is for --optimize")
         return None
-    from fastplan.core.optimize import Objectives, OptimizeSettings
+    from fastplan.engine.optimize import Objectives, OptimizeSettings
 
     rules = {"pins": _pins(given.pop("pin", ())), "together": given.pop("together", ())}
     chosen = {name: given.pop(name) for name in ("minimize", "within") if name in given}

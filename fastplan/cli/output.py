@@ -19,7 +19,7 @@ from fastplan.report.terminal import Style
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fastplan.plans.plan import Plan
+    from fastplan.model.plan import Plan
 
 _PATIENCE = 1.0  # seconds before progress is worth showing
 _REFRESH = 0.1  # seconds between two states of a bar

@@ -32,11 +32,11 @@ from fastplan.report.names import visible
 
 if TYPE_CHECKING:
     from fastplan.cache.plan_cache import PlanCache
-    from fastplan.core.optimize import OptimizeSettings
-    from fastplan.offline.plan import Planned
-    from fastplan.plans.plan import Plan
-    from fastplan.replan.policy import ReplanPolicy
-    from fastplan.spec.job import Job
+    from fastplan.engine.optimize import OptimizeSettings
+    from fastplan.model.job import SpecJob
+    from fastplan.model.plan import Plan
+    from fastplan.planning.policy import ReplanPolicy
+    from fastplan.planning.result import Result
     from fastplan.spec.model import ModelSpec
 
 EXAMPLES = """
@@ -85,7 +85,7 @@ def plan(args: Args) -> int:
     plan, and a bound that no plan is below; Ctrl-C takes the best so far, with exit code 130.
     """
     from fastplan.cache.plan_cache import open_cache
-    from fastplan.spec.job import DoesNotFit
+    from fastplan.model.job import DoesNotFit
     from fastplan.spec.lower import lower
 
     check_outputs(args.output, args.html, inputs=[args.model, args.sku, args.previous])
@@ -98,37 +98,37 @@ def plan(args: Args) -> int:
     except DoesNotFit as why:
         _say(args, spec.name, {"fits": False, "model": spec.name, "reason": str(why)}, str(why))
         return NO
-    planned = _plan(job, cache, settings, args.previous, policy)
-    if planned.cache.status == "failed":
-        warn(f"warning: the cache failed: {planned.cache.reason}")
-    if planned.record is None:
-        _say_infeasible(args, planned)
+    result = _plan(job, cache, settings, args.previous, policy)
+    if result.cache.status == "failed":
+        warn(f"warning: the cache failed: {result.cache.reason}")
+    if result.record is None:
+        _say_infeasible(args, result)
         return NO
     hardware = spec.topology.hardware
-    result = planned.plan({"sku": hardware.name} if hardware is not None else None)
-    _show(args, result, planned)  # first, so that a disk that is full costs the files only
-    _write(args, result)
-    return INTERRUPTED if planned.interrupted else OK
+    found = result.plan({"sku": hardware.name} if hardware is not None else None)
+    _show(args, found, result)  # first, so that a disk that is full costs the files only
+    _write(args, found)
+    return INTERRUPTED if result.interrupted else OK
 
 
-def _show(args: Args, plan: Plan, planned: Planned) -> None:
+def _show(args: Args, plan: Plan, result: Result) -> None:
     if args.json:
         from fastplan.report.inspect_text import inspect_json
 
         facts = {"fits": True, **inspect_json(plan)}
-        if planned.replan is not None:
+        if result.replan is not None:
             from fastplan.report.replan_text import replan_json
 
-            facts["replan"] = replan_json(planned.replan)
+            facts["replan"] = replan_json(result.replan)
         print_json(facts)
     elif not args.quiet:
         from fastplan.report.inspect_text import inspect_text
 
         print(inspect_text(plan, style=style()), end="")
-        if planned.replan is not None:
+        if result.replan is not None:
             from fastplan.report.replan_text import replan_lines
 
-            print("", *replan_lines(planned.replan), sep="\n")
+            print("", *replan_lines(result.replan), sep="\n")
 
 
 def _policy(args: Args) -> ReplanPolicy:
@@ -137,7 +137,7 @@ def _policy(args: Args) -> ReplanPolicy:
     parts: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if parts and args.previous is None:
         raise UsageError(f"--{next(iter(parts)).replace('_', '-')} is for --previous FILE")
-    from fastplan.replan.policy import ReplanPolicy
+    from fastplan.planning.policy import ReplanPolicy
 
     try:
         return ReplanPolicy(**parts)
@@ -146,27 +146,31 @@ def _policy(args: Args) -> ReplanPolicy:
 
 
 def _plan(
-    job: Job,
+    job: SpecJob,
     cache: PlanCache | None,
     settings: OptimizeSettings | None,
     previous: str | None,
     policy: ReplanPolicy,
-) -> Planned:
+) -> Result:
     """The plan, or the one that follows the plan of a file."""
-    from fastplan.offline.plan import plan_job
-    from fastplan.offline.replan import replan_job
+    from fastplan.planning.specs import plan_job
     from fastplan.plans.file import read_plan
 
     older = None if previous is None else read_plan(previous)
     seconds = None if settings is None else settings.time_budget
     with Countdown("improving the plan", seconds):
-        if older is None:
-            planned = plan_job(job, cache, settings)
-        else:
-            planned = replan_job(job, older, policy, settings, cache)
-    if planned.interrupted:
+        result = plan_job(
+            job,
+            cache=cache,
+            optimize=settings,
+            previous=older,
+            replan=None if older is None else policy,
+        )
+    if result.not_optimized:
+        warn(f"warning: this is TorchRec's plan: {result.not_optimized}")
+    if result.interrupted:
         tell_interrupt("; this is the best plan so far")
-    return planned
+    return result
 
 
 def _with_functions(spec: ModelSpec, args: Args) -> ModelSpec:
@@ -201,17 +205,20 @@ def _write(args: Args, plan: Plan) -> None:
         print_written(args.output, args.html)
 
 
-def _say_infeasible(args: Args, planned: Planned) -> None:
-    from fastplan.offline.memory import explain_lack
+def _say_infeasible(args: Args, result: Result) -> None:
+    from fastplan.planning.describe import shortage_of
     from fastplan.report.units import of_count
+    from fastplan.sweep.memory import explain_lack
 
-    name = planned.job.name
-    lack, words = explain_lack(planned)
-    if lack is not None and planned.shortage is not None:
-        words += f"; {planned.shortage.largest}"
-    tables = of_count(len(planned.job.request.tables), "table")
-    ranks = of_count(len(planned.job.cluster.rank_hbm), "rank")
-    facts = {"fits": False, "model": name, "fingerprint": planned.key, "reason": words}
+    job = result.job
+    assert job.request is not None
+    name = job.name
+    lack, words = explain_lack(result)
+    if lack is not None:
+        words += f"; {shortage_of(result).largest}"
+    tables = of_count(len(job.request.tables), "table")
+    ranks = of_count(len(job.cluster.rank_hbm), "rank")
+    facts = {"fits": False, "model": name, "fingerprint": result.key.fingerprint, "reason": words}
     _say(args, name, facts | (lack or {}), f"no plan of {tables} fits on {ranks}: {words}")
 
 

@@ -19,8 +19,8 @@ from fastplan.cli.parser import Args, argument, command, option
 if TYPE_CHECKING:
     from fastplan.measure.agreement import Agreement
     from fastplan.measure.results import Runs
-    from fastplan.plans.plan import Plan
-    from fastplan.spec.job import Job
+    from fastplan.model.job import SpecJob
+    from fastplan.model.plan import Plan
     from fastplan.spec.model import ModelSpec
 
 INSPECT_EXAMPLES = """
@@ -120,7 +120,7 @@ def _estimated_anew(plans: list[Plan], args: Args) -> list[Plan]:
     from fastplan.spec.variants import on_cluster
 
     spec = on_cluster(read_spec(args.model), sku=args.sku)
-    jobs: dict[tuple[int, int | None], Job] = {}
+    jobs: dict[tuple[int, int | None], SpecJob] = {}
     found = []
     for path, plan in zip(args.plans, plans, strict=True):
         ranks, local = shape = _shape(path, plan, plans, spec, args.model)

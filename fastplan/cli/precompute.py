@@ -20,9 +20,9 @@ from fastplan.cli.parser import Args, argument, command, option, options
 from fastplan.cli.values import positive
 
 if TYPE_CHECKING:
-    from fastplan.offline.sweep import Cell, Sweep
-    from fastplan.offline.sweep_rows import SweepResult
     from fastplan.spec.model import ModelSpec
+    from fastplan.sweep.rows import SweepResult
+    from fastplan.sweep.sweep import Cell, Sweep
 
 EXAMPLES = """
 fastplan precompute sweep.yaml --cache s3://bucket/plans --results results.jsonl
@@ -62,8 +62,8 @@ def precompute(args: Args) -> int:
     settings = optimization(args)
     # Every worker would start as many threads as there are cores, and use none of them.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from fastplan.offline.sweep import cells
-    from fastplan.offline.sweep_file import read_sweep
+    from fastplan.sweep.file import read_sweep
+    from fastplan.sweep.sweep import cells
 
     sweep = replace(read_sweep(args.sweep, _loader(args)), optimization=settings)
     asked = cells(sweep, args.shard)
@@ -80,8 +80,8 @@ def precompute(args: Args) -> int:
 
 def _run(args: Args, sweep: Sweep, asked: list[Cell]) -> SweepResult | None:
     """The result; None if it was interrupted, which is told."""
-    from fastplan.offline.sweep_rows import Row
-    from fastplan.offline.sweep_run import run_sweep
+    from fastplan.sweep.rows import Row
+    from fastplan.sweep.run import run_sweep
 
     where = None if args.no_cache else args.cache or os.environ.get("FASTPLAN_CACHE") or None
     done = 0
@@ -112,7 +112,7 @@ def _run(args: Args, sweep: Sweep, asked: list[Cell]) -> SweepResult | None:
 
 
 def _list(args: Args, asked: list[Cell]) -> None:
-    from fastplan.offline.sweep_text import cell_lines, cells_csv, cells_json
+    from fastplan.sweep.text import cell_lines, cells_csv, cells_json
 
     if args.json:
         print_json(cells_json(asked))
@@ -123,8 +123,8 @@ def _list(args: Args, asked: list[Cell]) -> None:
 
 
 def _print(args: Args, result: SweepResult, prices: dict[str, float]) -> None:
-    from fastplan.offline import sweep_text
-    from fastplan.offline.queries import cheapest, smallest_cluster
+    from fastplan.sweep import text as sweep_text
+    from fastplan.sweep.queries import cheapest, smallest_cluster
 
     smallest = smallest_cluster(result) if args.smallest else None
     cheap = None
@@ -167,7 +167,7 @@ def _loader(args: Args) -> Callable[[str], ModelSpec]:
             from fastplan.spec.references import CodeNotTrusted
 
             raise CodeNotTrusted(target)
-        from fastplan.bridge.models import export_model
+        from fastplan.torchrec.models import export_model
 
         return export_model(target)
 
@@ -177,8 +177,8 @@ def _loader(args: Args) -> Callable[[str], ModelSpec]:
 def _prices(args: Args, sweep: Sweep, asked: list[Cell]) -> dict[str, float]:
     """Prices by the SKUs' own names, whatever they are called on the command line. All that
     --cheapest may need must be there: planning takes long."""
-    from fastplan.offline.queries import no_price
     from fastplan.spec.hardware import HardwareError, find_hardware
+    from fastplan.sweep.queries import no_price
 
     of_cells = {cell.sku for cell in asked}
     own = {sku.name for sku in sweep.skus} or of_cells

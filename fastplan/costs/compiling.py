@@ -8,13 +8,13 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any, NamedTuple
 
-from fastplan.core import _native
 from fastplan.costs import loops
 from fastplan.costs.disk import NotPrivate, disk_cache
 from fastplan.costs.errors import CostError
 from fastplan.costs.extensions import EXTENSIONS
 from fastplan.costs.identity import Frozen
 from fastplan.costs.reasons import reason_of
+from fastplan.engine import _native
 
 _log = logging.getLogger(__name__)
 

@@ -7,5 +7,5 @@ class CostError(ValueError):
     """A custom cost or objective that can't be used; says which, where, and why."""
 
 
-class CannotTell(Exception):
+class NoFingerprint(Exception):
     """A function depends on something that can't be fingerprinted; says on what."""

@@ -13,9 +13,9 @@ import numpy as np
 
 from fastplan.costs import compiling, identity, loops
 from fastplan.costs.compiling import Compiled
-from fastplan.costs.errors import CannotTell, CostError
+from fastplan.costs.errors import CostError, NoFingerprint
 from fastplan.costs.identity import Frozen
-from fastplan.spec.vocabulary import KERNELS, SHARDING_TYPES
+from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES
 
 _PASSING = 8
 
@@ -62,11 +62,11 @@ class CustomFunction:
         return f"{self._function.__module__}:{self._function.__qualname__}"
 
     def fingerprint(self) -> str:
-        """A hash of the code and of all it reads. Raises CannotTell, which says what can't be."""
+        """A hash of the code and of all it reads. Raises NoFingerprint where there is none."""
         try:
             return identity.digest(self._function)
-        except CannotTell as why:
-            raise CannotTell(f"{self.name} can't be fingerprinted: {why}") from None
+        except NoFingerprint as why:
+            raise NoFingerprint(f"{self.name} can't be fingerprinted: {why}") from None
 
     def compiled(self) -> Compiled:
         """The machine code for all that the function reads, as it is now. Raises CostError.

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastplan.costs.bytecode import CodeFacts, read_code
-from fastplan.costs.errors import CannotTell
+from fastplan.costs.errors import NoFingerprint
 from fastplan.costs.extensions import EXTENSIONS
 
 _DIGEST_BYTES = 16
@@ -52,10 +52,10 @@ class Frozen(NamedTuple):
 
 
 def digest(function: FunctionType) -> str:
-    """Equal for functions that compute the same. Raises CannotTell."""
+    """Equal for functions that compute the same. Raises NoFingerprint."""
     found = look(function)
     if found.unknown:
-        raise CannotTell(found.unknown[0])
+        raise NoFingerprint(found.unknown[0])
     return found.digest
 
 

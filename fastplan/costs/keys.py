@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastplan.spec.request import Request, Search
+from fastplan.model.request import Request, Search
 
 
 def custom_parts(request: Request, search: Search) -> list[list[Any]]:
-    """A request's own functions by their fingerprints. Raises CannotTell."""
+    """A request's own functions by their fingerprints. Raises NoFingerprint."""
     parts: list[list[Any]] = []
     pricing = request.pricing
     if pricing is not None:

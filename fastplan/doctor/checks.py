@@ -24,7 +24,7 @@ _PYTHON = (3, 10)
 _NUMPY = (1, 26)
 _NUMPY_SPEC = "numpy>=1.26"
 _PREFIX = "FASTPLAN_"
-_NATIVE = "fastplan.core._native"
+_NATIVE = "fastplan.engine._native"
 _STORE_SECONDS = 15.0
 
 # What the command line is made with.

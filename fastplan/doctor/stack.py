@@ -12,7 +12,7 @@ from fastplan.doctor.probe import Outcome
 from fastplan.doctor.releases import RELEASE_OF, TORCH_OF, minor, supported_torchrec
 from fastplan.spec.stock import VERSIONS
 
-PLANNER = "fastplan.bridge.planner"
+PLANNER = "fastplan.torchrec.planner"
 
 
 def modules_to_try(stack: Stack) -> tuple[str, ...]:

@@ -55,7 +55,7 @@ def hooks(hooks: Hooks) -> dict[str, Hook]:
         return hook
 
     parts = {module: part(*names) for module, names in _STOCK_PARTS.items()}
-    return {f"{_ROOM}.planners": stock_planner, "fastplan.bridge.planner": planner, **parts}
+    return {f"{_ROOM}.planners": stock_planner, "fastplan.torchrec.planner": planner, **parts}
 
 
 def _around_plan(hooks: Hooks, planning: _Planning) -> Callable[[Any], Any]:

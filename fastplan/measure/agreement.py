@@ -14,7 +14,7 @@ from fastplan.measure.parts import ESTIMATED, PARTS
 from fastplan.measure.prepare import layout_key
 from fastplan.measure.results import PlanRuns, Runs
 from fastplan.measure.statistics import Center, Floats, Interval, tau_interval
-from fastplan.plans.plan import Plan
+from fastplan.model.plan import Plan
 from fastplan.report.analysis import Analysis, analyse
 from fastplan.report.comparison import Measured
 

@@ -10,14 +10,14 @@ from dataclasses import asdict, dataclass
 from itertools import product
 from typing import Any, NamedTuple
 
-from fastplan.core.solve import estimate
+from fastplan.engine.solve import estimate
 from fastplan.measure.fit import FEWEST_POINTS
 from fastplan.measure.settings import MeasureError
+from fastplan.model.vocabulary import SHARDING_TYPES
 from fastplan.spec.hardware import find_hardware
 from fastplan.spec.lower import lower
 from fastplan.spec.model import ModelSpec, TableSpec, TopologySpec
 from fastplan.spec.stock import DTYPE_SIZES
-from fastplan.spec.vocabulary import SHARDING_TYPES
 
 LOOKUP = "lookup"
 COPY = "copy"  # within device memory

@@ -55,7 +55,7 @@ def build(spec: ModelSpec, target: str | None) -> Model:
     """
     whole, sharders = None, get_default_sharders()
     if target is not None:
-        from fastplan.bridge.models import build_model
+        from fastplan.torchrec.models import build_model
 
         whole, sharders, _ = build_model(target)
     root = nn.Module()

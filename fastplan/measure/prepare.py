@@ -16,8 +16,8 @@ from fastplan.measure.inputs import is_weighted, module_inputs
 from fastplan.measure.rerate import basis_of
 from fastplan.measure.scaling import Room, scaled_layout, scaled_spec, smallest_factor
 from fastplan.measure.settings import Group, MeasureError, Settings
+from fastplan.model.plan import Layout, Plan
 from fastplan.plans.file import write_plan
-from fastplan.plans.plan import Layout, Plan
 from fastplan.report.estimates import NoEstimate, estimates
 from fastplan.spec.model import ModelSpec, ModuleSpec
 from fastplan.spec.references import BadReference, find, is_reference

@@ -6,20 +6,20 @@ from dataclasses import replace
 
 import numpy as np
 
-from fastplan.core.narrow import narrowed, shard_ranks
-from fastplan.core.record import AS_REQUESTED, BadRecord, PlanRecord
-from fastplan.core.solve import OutOfRange, estimate
-from fastplan.plans.plan import COLUMNS, RANK, Basis, Layout, Plan
+from fastplan.engine.layout import narrowed, shard_ranks
+from fastplan.engine.solve import OutOfRange, estimate
+from fastplan.model.job import SpecJob
+from fastplan.model.plan import COLUMNS, RANK, Basis, Layout, Plan
+from fastplan.model.record import AS_REQUESTED, BadRecord, PlanRecord
+from fastplan.model.request import Cluster, Request
+from fastplan.model.vocabulary import KERNEL_INDEX, SHARDING_TYPE_INDEX, UNIFORM_TYPES
 from fastplan.report.estimates import RATED, NoEstimate
-from fastplan.spec.job import Job
-from fastplan.spec.request import Cluster, Request
-from fastplan.spec.vocabulary import KERNEL_INDEX, SHARDING_TYPE_INDEX, UNIFORM_TYPES
 
 _BY_COLUMN = ("column_wise", "table_column_wise", "grid_shard")
 _COLUMNS = {"prefetch": "run_prefetch_compute"}
 
 
-def rerated(plan: Plan, job: Job) -> Plan:
+def rerated(plan: Plan, job: SpecJob) -> Plan:
     """The plan with the estimates that it has as one of the job's. Raises NoEstimate."""
     return replace(plan, basis=basis_of(plan.layout, job.request, job.cluster), fingerprint=None)
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
+from fastplan.engine.layout import Cut, block_shards, blocks_in, copy_shards, cut_of, runs_of
 from fastplan.measure.settings import Group, MeasureError
-from fastplan.plans.plan import COLUMNS, RANK, ROWS, Layout, TableLayout
-from fastplan.plans.shards import Cut, block_shards, blocks_in, copy_shards, cut_of, runs_of
+from fastplan.model.plan import COLUMNS, RANK, ROWS, Layout, TableLayout
 from fastplan.spec.model import ModelSpec, TableSpec
 from fastplan.spec.stock import DTYPE_SIZES, optimizer_multiplier
 from fastplan.spec.units import format_size

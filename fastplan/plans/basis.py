@@ -16,8 +16,18 @@ import numpy as np
 from fastplan.cache.entry import MAX_CERTIFICATE, certificate_bytes, certificate_text
 from fastplan.cache.fingerprint import canonical_json, fingerprint, parse_canonical
 from fastplan.cache.plan_cache import capacities_of
-from fastplan.core.record import AS_REQUESTED, NO_LOAD_FACTOR, BadRecord, PlanRecord
-from fastplan.core.solve import OutOfRange
+from fastplan.engine.layout import Cut, chosen_space, cut_of, cuts_of, merged, table_shards
+from fastplan.engine.solve import OutOfRange
+from fastplan.model.plan import Basis
+from fastplan.model.record import AS_REQUESTED, NO_LOAD_FACTOR, BadRecord, PlanRecord
+from fastplan.model.request import Cluster, Request
+from fastplan.model.vocabulary import (
+    KERNEL_INDEX,
+    KERNELS,
+    SHARDING_TYPE_INDEX,
+    SHARDING_TYPES,
+    UNIFORM_TYPES,
+)
 from fastplan.plans.checks import (
     LARGEST,
     BadValue,
@@ -32,16 +42,6 @@ from fastplan.plans.convert import MOST_RANKS, listed_shards
 from fastplan.plans.document import Document
 from fastplan.plans.entries import TableEntry
 from fastplan.plans.legal import Ranks, check_ranks
-from fastplan.plans.plan import Basis
-from fastplan.plans.shards import Cut, chosen_space, cut_of, cuts_of, merged, table_shards
-from fastplan.spec.request import Cluster, Request
-from fastplan.spec.vocabulary import (
-    KERNEL_INDEX,
-    KERNELS,
-    SHARDING_TYPE_INDEX,
-    SHARDING_TYPES,
-    UNIFORM_TYPES,
-)
 
 _REQUIRED = ("capacities", "rating", "request")
 _FIELDS = ("capacities", "rating", "order", "load_factors", "certificate", "request")

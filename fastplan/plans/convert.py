@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from fastplan.engine.layout import block_shards, copy_shards, cut_of
+from fastplan.model.plan import COLUMN, COLUMNS, RANK, ROW, ROWS, Shards, TableLayout
 from fastplan.plans.checks import BadValue, below, check_fields, refuse
 from fastplan.plans.entries import SETTINGS, EntryReader, ListedShard, TableEntry, rank_runs
 from fastplan.plans.placement import Device, PlacementRule, infer_rule, read_placement
-from fastplan.plans.plan import COLUMN, COLUMNS, RANK, ROW, ROWS, Shards, TableLayout
-from fastplan.plans.shards import block_shards, copy_shards, cut_of
 
 # More than any cluster has, and more than any memory holds; below, sums of bytes fit 64 bits.
 MOST_RANKS = 2**20

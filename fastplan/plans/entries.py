@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fastplan.engine.layout import MOST_SHARDS, Cut, Runs, blocks_in
 from fastplan.plans.checks import (
     BadValue,
     as_list,
@@ -31,7 +32,6 @@ from fastplan.plans.checks import (
     refuse,
 )
 from fastplan.plans.placement import read_placement
-from fastplan.plans.shards import MOST_SHARDS, Cut, Runs, blocks_in
 
 # What a plan carries for a table beside its layout; read and written as it is, unless TorchRec
 # is asked.

@@ -12,7 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from fastplan.cache.fingerprint import fingerprint as request_key
+from fastplan.engine.layout import layout_of
 from fastplan.files import replace_file
+from fastplan.model.plan import Basis, Layout, Plan
 from fastplan.plans.basis import basis_json, check_agreement, read_basis
 from fastplan.plans.checks import BadValue, PlanFileError, refuse
 from fastplan.plans.convert import table_entry, table_layout
@@ -20,8 +22,6 @@ from fastplan.plans.document import Document, document_text, parse_json, read_do
 from fastplan.plans.entries import TableEntry
 from fastplan.plans.legal import Ranks, check_ranks
 from fastplan.plans.placement import PlacementRule
-from fastplan.plans.plan import Basis, Layout, Plan
-from fastplan.plans.shards import layout_of
 
 __all__ = ["PlanFileError", "parse_plan", "plan_text", "read_plan", "write_plan"]
 

@@ -7,11 +7,11 @@ import re
 from typing import Any
 
 from fastplan.files import replace_file
+from fastplan.model.plan import Plan
 from fastplan.plans.checks import BadValue, PlanFileError
 from fastplan.plans.document import FORMAT, Document, parse_json, read_document
 from fastplan.plans.file import plan_of, read_bytes, write_plan
 from fastplan.plans.legal import check_ranks
-from fastplan.plans.plan import Plan
 from fastplan.plans.printed import MODULE, read_printed
 from fastplan.plans.tables_json import read_serialized, read_tables, tables_text
 
@@ -135,7 +135,7 @@ def _unpickled(name: str, *, trust: bool) -> Plan:
             "trust_pickle=True (--trust-pickle), or save the plan with fastplan.save_plan",
         )
     try:
-        from fastplan.bridge.plan_pickles import read_pickle
+        from fastplan.torchrec.plan_pickles import read_pickle
     except ImportError as error:
         raise PlanFileError(
             name, "", f"is a pickle, which only TorchRec reads: {_lacks(error)}"
@@ -145,7 +145,7 @@ def _unpickled(name: str, *, trust: bool) -> Plan:
 
 def _pickle(plan: Plan, name: str) -> None:
     try:
-        from fastplan.bridge.plan_pickles import write_pickle
+        from fastplan.torchrec.plan_pickles import write_pickle
     except ImportError as error:
         raise PlanFileError(name, "", f"only TorchRec writes pickles: {_lacks(error)}") from error
     write_pickle(plan, name)

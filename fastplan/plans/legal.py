@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import NamedTuple
 
+from fastplan.engine.layout import blocks_in
+from fastplan.model.vocabulary import UNIFORM_TYPES
 from fastplan.plans.checks import below, refuse
 from fastplan.plans.entries import RankRuns, TableEntry
-from fastplan.plans.shards import blocks_in
-from fastplan.spec.vocabulary import UNIFORM_TYPES
 
 _BY_HOST = frozenset({"table_row_wise", "grid_shard"})
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from fastplan.model.plan import RANK, Plan
 from fastplan.plans.checks import BadValue, as_list, as_object, below
 from fastplan.plans.convert import compacted
 from fastplan.plans.document import Document
 from fastplan.plans.entries import EntryReader, TableEntry
-from fastplan.plans.plan import RANK, Plan
 
 _COMMON = ("sharding_type", "compute_kernel", "ranks")
 _SHARD_FIELDS = {"offset": "shard_offsets", "size": "shard_sizes", "placement": "placement"}

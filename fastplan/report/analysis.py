@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastplan.core.problem import Floats, Ints
-from fastplan.plans.plan import COLUMNS, RANK, ROWS, Plan, TableLayout
+from fastplan.engine.problem import Floats, Ints
+from fastplan.model.plan import COLUMNS, RANK, ROWS, Plan, TableLayout
 from fastplan.report.estimates import TIERS, Estimates, NoEstimate, estimates
 from fastplan.report.spread import by_load
 from fastplan.report.units import ALL_RANKS, of_ranks

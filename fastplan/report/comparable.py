@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from fastplan.cache.differences import Difference, differences
-from fastplan.plans.plan import Basis, Plan
+from fastplan.model.plan import Basis, Plan
 from fastplan.report.names import table_name, visible
 from fastplan.report.units import of_count
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fastplan.core.problem import Floats
-from fastplan.plans.movement import KERNEL
+from fastplan.engine.problem import Floats
+from fastplan.planning.movement import KERNEL
 from fastplan.report.analysis import Analysis, Memory
 from fastplan.report.comparison import MARKS, Comparison, Measured, Step
 from fastplan.report.inspect_text import cluster

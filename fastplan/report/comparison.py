@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastplan.core.problem import Floats
-from fastplan.plans.movement import (
+from fastplan.engine.problem import Floats
+from fastplan.model.plan import RANK, Plan, TableLayout
+from fastplan.planning.movement import (
     ADDED,
     CHANGES,
     KERNEL,
@@ -21,7 +22,6 @@ from fastplan.plans.movement import (
     TableMovement,
     movement,
 )
-from fastplan.plans.plan import RANK, Plan, TableLayout
 from fastplan.report.analysis import Analysis, analyse
 from fastplan.report.comparable import different_subjects
 from fastplan.report.names import table_name, visible

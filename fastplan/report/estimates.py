@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastplan.core.narrow import narrowed
-from fastplan.core.problem import Floats, Ints
-from fastplan.core.record import BadRecord
-from fastplan.core.solve import OutOfRange, estimate
-from fastplan.plans.plan import Basis
+from fastplan.engine.layout import narrowed
+from fastplan.engine.problem import Floats, Ints
+from fastplan.engine.solve import OutOfRange, estimate
+from fastplan.model.plan import Basis
+from fastplan.model.record import BadRecord
 from fastplan.report.spread import Spread, by_load
 
 # As TorchRec adds them up; the distribution of inputs is estimated, but not part of a rating.

@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import Any
 
 from fastplan import __version__
-from fastplan.plans.plan import Plan
+from fastplan.model.plan import Plan
 from fastplan.report.analysis import Analysis, analyse
 from fastplan.report.comparison import Comparison
 from fastplan.report.html_compare import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fastplan.plans.plan import Plan
+from fastplan.model.plan import Plan
 from fastplan.report.analysis import Analysis, Costs, Memory, TableRow, analyse
 from fastplan.report.names import table_name
 from fastplan.report.spread import by_load

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fastplan.replan.moves import Move
-from fastplan.replan.replan import ReplanReport
+from fastplan.planning.moves import Move
+from fastplan.planning.replan import ReplanReport
 from fastplan.report.names import table_name, visible
 from fastplan.report.units import of_bytes, of_count, of_seconds, of_share
 

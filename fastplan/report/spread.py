@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from fastplan.core.problem import Floats, Ints, SearchSpace
-from fastplan.core.record import BadRecord, PlanRecord
-from fastplan.spec.vocabulary import SHARDING_TYPES, UNIFORM_TYPES
+from fastplan.engine.problem import Floats, Ints, SearchSpace
+from fastplan.model.record import BadRecord, PlanRecord
+from fastplan.model.vocabulary import SHARDING_TYPES, UNIFORM_TYPES
 
 _UNIFORM = np.array([name in UNIFORM_TYPES for name in SHARDING_TYPES])
 

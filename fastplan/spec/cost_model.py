@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from fastplan.model.request import CostModel
 from fastplan.spec import stock
 from fastplan.spec.hardware import Hardware
-from fastplan.spec.request import CostModel
 
 _DEVICE_KINDS = {"cuda": "hbm", "mtia": "hbm", "cpu": "cpu"}
 _BY_HOST_ROWS = frozenset({"table_row_wise", "grid_shard"})

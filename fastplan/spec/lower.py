@@ -13,14 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from fastplan.spec import reservation, stock
-from fastplan.spec.cost_model import Shape, cost_model
-from fastplan.spec.hardware import Hardware, find_hardware, for_job
-from fastplan.spec.job import CannotPlan, Job
-from fastplan.spec.menus import MenuRules
-from fastplan.spec.model import CacheSpec, ModelSpec, ModuleSpec, TableSpec
-from fastplan.spec.references import CodeNotTrusted, check_trust, is_own
-from fastplan.spec.request import (
+from fastplan.model.job import CannotPlan, SpecJob
+from fastplan.model.request import (
     Cluster,
     Coefficients,
     MenuItem,
@@ -30,8 +24,14 @@ from fastplan.spec.request import (
     Search,
     Table,
 )
+from fastplan.model.vocabulary import SHARDING_TYPES
+from fastplan.spec import reservation, stock
+from fastplan.spec.cost_model import Shape, cost_model
+from fastplan.spec.hardware import Hardware, find_hardware, for_job
+from fastplan.spec.menus import MenuRules
+from fastplan.spec.model import CacheSpec, ModelSpec, ModuleSpec, TableSpec
+from fastplan.spec.references import CodeNotTrusted, check_trust, is_own
 from fastplan.spec.units import format_size
-from fastplan.spec.vocabulary import SHARDING_TYPES
 
 _DEFAULT_HARDWARE = "torchrec"
 _MOST_MEMORY = 2**61  # of a kind, on all ranks together; cpp/problem.cpp has the same limit
@@ -39,7 +39,7 @@ _TORCHREC = re.compile(r"torchrec(-.+)?\.(dist|egg)-info")  # what pip notes abo
 _STOCK_COEFFICIENTS = Coefficients((1.0, 1.0, 1.0, 0.0), None)
 
 
-def lower(spec: ModelSpec, *, trust: bool = False) -> Job:
+def lower(spec: ModelSpec, *, trust: bool = False) -> SpecJob:
     """The job of a spec whose cluster is known.
 
     Args:
@@ -70,8 +70,7 @@ def lower(spec: ModelSpec, *, trust: bool = False) -> Job:
         timeout_seconds=spec.search.timeout_seconds,
         objective=objective,
     )
-    custom, uncacheable = _custom_parts(request, search)
-    return Job(
+    return SpecJob(
         name=spec.name,
         request=request,
         cluster=Cluster(
@@ -88,11 +87,9 @@ def lower(spec: ModelSpec, *, trust: bool = False) -> Job:
             "local_world_size": shape.local_world_size,
             "group_size": shape.group_size,
             "reservation": reservation.describe(spec.reservation, hardware.device, inputs),
-            "custom": custom,
         },
         device=hardware.device,
         settings=tuple(_settings(table) for table in spec.tables),
-        uncacheable=uncacheable,
     )
 
 
@@ -118,19 +115,6 @@ def _objective(spec: ModelSpec) -> ObjectiveFunction | None:
     from fastplan.costs.named import find_objective
 
     return find_objective(spec.objective)
-
-
-def _custom_parts(request: Request, search: Search) -> tuple[list[Any], str | None]:
-    """What custom functions add to the fingerprint; or that they have none, and why."""
-    if request.pricing is None and search.objective is None:
-        return [], None
-    from fastplan.costs.errors import CannotTell
-    from fastplan.costs.keys import custom_parts
-
-    try:
-        return custom_parts(request, search), None
-    except CannotTell as why:
-        return [["unknown", str(why)]], str(why)
 
 
 def torchrec_version(spec: ModelSpec) -> str:

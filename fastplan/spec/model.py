@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from fastplan.model.request import CostFunction, ObjectiveFunction, Partitioner, Proposer
 from fastplan.spec.hardware import Hardware
-from fastplan.spec.request import CostFunction, ObjectiveFunction, Partitioner, Proposer
 
 DEFAULT_MODULE = "ebc"
 DEFAULT_PARTITIONER = Partitioner()

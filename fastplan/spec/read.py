@@ -6,6 +6,8 @@ import os
 from dataclasses import replace
 from typing import Any, get_args, get_type_hints
 
+from fastplan.model.request import CostModel, Partitioner, Proposer, Table
+from fastplan.model.vocabulary import FIELD_CHOICES, KERNELS, PROPOSERS, SHARDING_TYPES, SIZE_FIELDS
 from fastplan.spec import stock
 from fastplan.spec.cost_model import COST_FIELDS
 from fastplan.spec.document import Document, read_document
@@ -25,7 +27,6 @@ from fastplan.spec.model import (
 )
 from fastplan.spec.nodes import Node, SpecError, below
 from fastplan.spec.references import is_reference
-from fastplan.spec.request import CostModel, Partitioner, Proposer, Table
 from fastplan.spec.reservation import POLICIES
 from fastplan.spec.spec_fields import (
     BANDWIDTHS,
@@ -44,7 +45,6 @@ from fastplan.spec.spec_fields import (
     TOPOLOGY_FIELDS,
 )
 from fastplan.spec.units import shown
-from fastplan.spec.vocabulary import FIELD_CHOICES, KERNELS, PROPOSERS, SHARDING_TYPES, SIZE_FIELDS
 
 _MOST_BYTES = 1 << 63
 _CACHE_STATISTICS = ("expected_lookups", "miss_rate")

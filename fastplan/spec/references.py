@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
-from fastplan.spec.job import CannotPlan
+from fastplan.model.job import CannotPlan
 
 _REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _OWN = re.compile(r"fastplan\.costs\.[a-z]+:[a-z_]+")

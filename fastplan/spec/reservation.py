@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from fastplan.model.job import DoesNotFit
 from fastplan.spec import stock
-from fastplan.spec.job import DoesNotFit
 from fastplan.spec.model import ReservationSpec, TableSpec
 from fastplan.spec.units import format_size
 

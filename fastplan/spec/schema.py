@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 from typing import Any, get_type_hints
 
+from fastplan.model.request import CostModel, Table
+from fastplan.model.vocabulary import FIELD_CHOICES, KERNELS, PROPOSERS, SHARDING_TYPES
 from fastplan.spec import spec_fields, stock
 from fastplan.spec.cost_model import COST_FIELDS
-from fastplan.spec.request import CostModel, Table
 from fastplan.spec.reservation import POLICIES
-from fastplan.spec.vocabulary import FIELD_CHOICES, KERNELS, PROPOSERS, SHARDING_TYPES
 
 _TEXT = {"type": "string"}
 _FUNCTION = {"type": "string", "description": "package.module:function, a custom one"}

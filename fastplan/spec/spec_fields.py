@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastplan.spec.request import Table
+from fastplan.model.request import Table
 
 MODEL_FIELDS = (
     "model",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from fastplan.spec.vocabulary import KERNELS, SHARDING_TYPES
+from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES
 
 VERSIONS = ("1.8.0", "1.9.2")  # whose planners are reproduced
 

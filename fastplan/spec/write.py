@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from fastplan.files import replace_file
+from fastplan.model.request import CompiledFunction
 from fastplan.spec import spec_fields
 from fastplan.spec.hardware import Hardware, find_hardware
 from fastplan.spec.model import ModelSpec, TableSpec, TopologySpec
-from fastplan.spec.request import CompiledFunction
 
 # Texts that YAML reads as texts without quotes.
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")

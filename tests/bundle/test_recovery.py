@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from bench.ett_check import differing_losses, told_starts, wrong_starts
+from bench.ett_check import differing_losses, read_starts, wrong_starts
 from bench.ett_launch import Steps, run_job
 from bench.ett_report import digest
 from fastplan.bundle import open_bundle
@@ -36,7 +36,7 @@ def report(folder):
 
 def test_the_restart_neither_searches_nor_compiles(folder):
     assert wrong_starts("bundle", folder, RANKS) == []
-    first, second = (told_starts(folder, attempt, RANKS) for attempt in (0, 1))
+    first, second = (read_starts(folder, attempt, RANKS) for attempt in (0, 1))
     assert [start["taken"] for start in first] == RANKS * [[0, 0, 0]]
     assert all(plans == 1 and min(rest) > 0 for plans, *rest in (s["taken"] for s in second))
     assert [start["saved"] for start in second] == RANKS * [False]
@@ -55,7 +55,7 @@ def test_bundle_phases_are_in_the_account_of_both_starts(report):
 
 
 def test_the_result_tells_what_the_starts_have_done(folder, report):
-    starts = [told_starts(folder, attempt, RANKS) for attempt in (0, 1)]
+    starts = [read_starts(folder, attempt, RANKS) for attempt in (0, 1)]
     first, second = json.loads(json.dumps(digest(report, starts)))["starts"]
     assert (first["searched"], second["searched"]) == (True, False)
     assert first["graphs_compiled"] > 0

@@ -17,7 +17,7 @@ from fastplan.cache.plan_cache import PlanCache
 from fastplan.cache.stores import MemoryStore
 from fastplan.cache.stores.guarded import Deadline
 from fastplan.cache.why_miss import explain_miss
-from fastplan.core.record import PlanRecord
+from fastplan.model.record import PlanRecord
 from tests.cache.planned import keep
 from tests.fuzzing import TOKENS, VALUES, Target, changed_bytes, changed_data
 

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 from fastplan.cache.fingerprint import canonical_request, fingerprint
 from fastplan.cache.plan_cache import PlanCache
-from fastplan.core.objectives import Objectives
-from fastplan.core.optimize import OptimizeSettings, optimize
-from fastplan.core.packed_certificate import pack_certificate
-from fastplan.core.problem import Problem
-from fastplan.core.record import PlanRecord
-from fastplan.core.solve import estimate, solve
-from fastplan.spec.request import Cluster
+from fastplan.engine.optimize import OptimizeSettings, optimize
+from fastplan.engine.packed_certificate import pack_certificate
+from fastplan.engine.problem import Problem
+from fastplan.engine.solve import estimate, solve
+from fastplan.model.objectives import Objectives
+from fastplan.model.record import PlanRecord
+from fastplan.model.request import Cluster
 from tests.problems import ALL_TYPES, DEFAULT_SEARCH, GIB, request, table
 
 SETTINGS = OptimizeSettings(time_budget=None, move_budget=5_000)

@@ -14,7 +14,7 @@ from fastplan.cache.fingerprint import (
     parse_canonical,
     parse_search,
 )
-from fastplan.spec.request import Coefficients, MenuItem, Partitioner, Proposer
+from fastplan.model.request import Coefficients, MenuItem, Partitioner, Proposer
 from tests.plans.samples import canonical_of, random_request
 from tests.problems import ALL_TYPES, DEFAULT_SEARCH, request, table
 from tests.trees import nodes

@@ -6,8 +6,8 @@ import pytest
 
 from fastplan.cache.plan_cache import PlanCache, capacities_of, smaller
 from fastplan.cache.stores import MemoryStore
-from fastplan.core.record import PlanRecord
-from fastplan.core.solve import solve
+from fastplan.engine.solve import solve
+from fastplan.model.record import PlanRecord
 from tests.problems import DEFAULT_SEARCH, small_problem
 
 KEY = "0123456789abcdef" * 2

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from fastplan.cli.main import main
-from fastplan.offline.sweep_file import read_sweep
-from fastplan.offline.sweep_run import run_sweep
 from fastplan.spec.lower import lower
 from fastplan.spec.read import read_spec
 from fastplan.spec.references import CodeNotTrusted
+from fastplan.sweep.file import read_sweep
+from fastplan.sweep.run import run_sweep
 
 # What it does when it is imported shows in a file: workers of a sweep are other processes.
 MODULE = """

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 import fastplan
-from fastplan.spec.request import Pricing, Request
+from fastplan.model.request import Pricing, Request
 from tests.problems import request, table
 
 FACTOR = 1.4

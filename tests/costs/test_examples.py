@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from torchrec.distributed.planner.proposers import GreedyProposer, UniformProposer
 
-from fastplan.core import _native
-from fastplan.core.solve import estimate
 from fastplan.costs import examples
 from fastplan.costs.functions import ShardCost
 from fastplan.costs.names import Kernel
+from fastplan.engine import _native
+from fastplan.engine.solve import estimate
 from tests.parity.functions import assert_agree
 from tests.parity.small import MIB, small, small_constraints, small_topology
 

@@ -15,9 +15,9 @@ from numba import njit
 from numba.extending import intrinsic, overload, register_jitable
 
 import fastplan
-from fastplan.core import _native
-from fastplan.costs.errors import CannotTell
+from fastplan.costs.errors import NoFingerprint
 from fastplan.costs.identity import digest
+from fastplan.engine import _native
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -241,7 +241,7 @@ def test_a_number_that_shows_itself_otherwise_is_not_followed():
             return "a number"
 
     cost = cost_of("def f(shard, out):\n    out.fwd_compute = x\n", x=Loud(1))
-    with pytest.raises(CannotTell, match="`x` is a Loud"):
+    with pytest.raises(NoFingerprint, match="`x` is a Loud"):
         cost.fingerprint()
 
 
@@ -301,7 +301,7 @@ CALLS = "def f(shard, out):\n    out.fwd_compute = {}\n"
 )
 def test_what_can_not_be_followed_is_told(call, names, reason):
     cost = cost_of(CALLS.format(call), **names)
-    with pytest.raises(CannotTell, match=reason):
+    with pytest.raises(NoFingerprint, match=reason):
         cost.fingerprint()
     assert not cost.compiled().from_disk
     assert cost.address() != cost.address()  # not kept
@@ -350,7 +350,7 @@ def cost(shard, out):
 """
 CODE = """
 import numpy as np
-from fastplan.core import _native
+from fastplan.engine import _native
 from {name} import cost
 made = cost.compiled()
 shards, costs = np.zeros(1, _native.SHARD_DTYPE), np.zeros(1, _native.COST_DTYPE)

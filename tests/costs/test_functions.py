@@ -8,8 +8,8 @@ import pytest
 
 import fastplan
 from fastplan import CostError, plan_objective, shard_cost
-from fastplan.core import _native
-from fastplan.core.solve import estimate, solve
+from fastplan.engine import _native
+from fastplan.engine.solve import estimate, solve
 from tests.interpreter import python
 from tests.problems import DEFAULT_SEARCH, small_problem
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from fastplan.costs.errors import CannotTell
+from fastplan.costs.errors import NoFingerprint
 from fastplan.costs.identity import digest
 
 
@@ -135,5 +135,5 @@ def f(shard, out):
 
 @pytest.mark.parametrize("value", [object(), [1], {}, np.array([object()])])
 def test_what_can_not_be_told_is_named(value):
-    with pytest.raises(CannotTell, match=f"`x` is a {type(value).__name__}"):
+    with pytest.raises(NoFingerprint, match=f"`x` is a {type(value).__name__}"):
         digest(made(READS, x=value))

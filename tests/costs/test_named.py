@@ -10,7 +10,8 @@ from fastplan.cache.plan_cache import PlanCache
 from fastplan.cache.stores import MemoryStore
 from fastplan.cli.main import main
 from fastplan.costs.named import find_cost, find_objective
-from fastplan.offline.plan import plan_job
+from fastplan.planning.key import key_of
+from fastplan.planning.plan import plan
 from fastplan.spec.lower import lower
 from fastplan.spec.nodes import SpecError
 from fastplan.spec.read import read_spec
@@ -36,7 +37,7 @@ def written(folder, **changes):
 
 
 def planned(file, cache=None):
-    return plan_job(lower(read_spec(file), trust=True), cache)
+    return plan(lower(read_spec(file), trust=True), cache=cache)
 
 
 def test_a_spec_names_a_cost_and_an_objective(tmp_path):
@@ -79,7 +80,7 @@ def test_what_has_no_fingerprint_is_not_cached(tmp_path, monkeypatch):
     with pytest.raises(CostError, match="uvm_is_slower can't be compiled"):
         planned(written(tmp_path, cost=f"{HERE}:uvm_is_slower"), PlanCache(MemoryStore()))
     job = lower(read_spec(written(tmp_path, cost=f"{HERE}:uvm_is_slower")), trust=True)
-    assert "can't be fingerprinted: `FACTOR` is a object" in job.uncacheable
+    assert "can't be fingerprinted: `FACTOR` is a object" in key_of(job).unusable
 
 
 def test_a_text_that_is_no_name_is_told_with_its_line(tmp_path):

@@ -1,7 +1,7 @@
 """Names that compiled functions compare with are those of the core."""
 
 from fastplan.costs.names import Kernel, ShardingType
-from fastplan.spec.vocabulary import KERNELS, SHARDING_TYPES
+from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES
 
 
 def test_numbers_are_those_of_the_vocabulary():

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from torchrec.distributed.planner.types import PlannerError
 
-from fastplan.bridge.cluster import read_cluster, reserve
-from fastplan.bridge.fallback import NotNative
-from fastplan.bridge.native_search import NativeSearch
-from fastplan.bridge.planning import drafted
-from fastplan.bridge.sharders import AskedSharder
-from fastplan.core.problem import Problem, SearchSpace
-from fastplan.core.solve import estimate, solve
 from fastplan.costs.stock import stock_cost
-from fastplan.spec.request import Pricing
+from fastplan.engine.problem import Problem, SearchSpace
+from fastplan.engine.solve import estimate, solve
+from fastplan.model.request import Pricing
+from fastplan.torchrec.compat import NotNative
+from fastplan.torchrec.planning import drafted
+from fastplan.torchrec.read.cluster import read_cluster, reserve
+from fastplan.torchrec.read.holder import CachedSharder
+from fastplan.torchrec.search.native import NativeSearch
 from tests.parity.compare import quiet
 from tests.parity.instances import make_instance
 from tests.parity.subject import FastPlanner
@@ -31,7 +31,7 @@ def request_of(seed: int) -> tuple[Any, Any, Any] | None:
     planner = FastPlanner(**built.planner_kwargs)
     try:
         space = drafted(planner, built.module, built.sharders)
-        reserved = reserve(planner, built.module, [AskedSharder(s) for s in built.sharders])
+        reserved = reserve(planner, built.module, [CachedSharder(s) for s in built.sharders])
         cluster = read_cluster(reserved)
         search = NativeSearch(planner, space, reserved, Problem(space.columns, cluster)).search
     except (NotNative, ArithmeticError, PlannerError):  # the last: no memory is left to plan with

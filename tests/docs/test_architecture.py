@@ -1,4 +1,4 @@
-"""docs/architecture.md and CONTRIBUTING.md name what is there, and leave out no room."""
+"""docs/architecture.md and CONTRIBUTING.md name what is there, and leave out no package."""
 
 import re
 import shlex
@@ -15,12 +15,12 @@ PACKAGE = ROOT / "fastplan"
 PAGES = (DOCS / "architecture.md", ROOT / "CONTRIBUTING.md")
 # What a recipe says is to be found in a file.
 PLACES = {
-    "UNIFORM_TYPES": "fastplan/spec/vocabulary.py",
+    "UNIFORM_TYPES": "fastplan/model/vocabulary.py",
     "SHARDING_TYPES": "tests/parity/components.py",
     "ALL_PROPOSERS": "tests/problems.py",
     "NAMES": "tests/docs/test_api.py",
     "def make_proposers": "tests/parity/components.py",
-    "def keep_state": "fastplan/bridge/components.py",
+    "def keep_state": "fastplan/torchrec/read/components.py",
     "def store": "tests/cache/conftest.py",
 }
 _CODE = re.compile(r"`([^`\n]+)`")
@@ -34,18 +34,19 @@ def named_in_table(heading):
     return [name for row in rows for name in _CODE.findall(row)]
 
 
-def test_every_room_is_there():
-    rooms = {f"{path.parent.name}/" for path in PACKAGE.glob("*/__init__.py")}
+def test_every_package_is_there():
+    packages = {f"{path.parent.name}/" for path in PACKAGE.glob("*/__init__.py")}
     modules = {path.name for path in PACKAGE.glob("*.py") if not path.name.startswith("__")}
-    assert set(named_in_table("Rooms")) == rooms | modules
+    assert set(named_in_table("Packages")) == packages | modules
 
 
 @pytest.mark.parametrize(
     "heading, folder",
-    [("The core (`cpp/`)", ROOT / "cpp"), ("The bridge (`bridge/`)", PACKAGE / "bridge")],
+    [("The core (`cpp/`)", ROOT / "cpp"), ("TorchRec's side (`torchrec/`)", PACKAGE / "torchrec")],
 )
-def test_every_file_of_the_large_rooms_is_there(heading, folder):
-    stems = {path.stem for path in folder.iterdir() if not path.stem.startswith("__")}
+def test_every_file_of_the_large_packages_is_there(heading, folder):
+    files = [path for end in ("py", "h", "cpp") for path in folder.rglob(f"*.{end}")]
+    stems = {path.stem for path in files if not path.stem.startswith("__")}
     patterns = named_in_table(heading)
     assert [stem for stem in stems if not any(fnmatch(stem, each) for each in patterns)] == []
     assert [each for each in patterns if not any(fnmatch(stem, each) for stem in stems)] == []

@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from fastplan.bridge.versions import VERSION
+from fastplan.torchrec.compat import VERSION
 from tests.cli.command import ROOT, run
 from tests.docs.blocks import DOCS, blocks
 

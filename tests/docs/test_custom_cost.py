@@ -1,6 +1,6 @@
 """docs/custom-cost.md: its examples run one after the other, and it names every field."""
 
-from fastplan.core import _native
+from fastplan.engine import _native
 from tests.docs.blocks import DOCS, examples
 from tests.parity.compare import quiet
 from tests.parity.small import small, small_topology

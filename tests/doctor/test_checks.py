@@ -59,7 +59,7 @@ def test_the_native_core_loads_or_the_way_out_is_told(monkeypatch, tmp_path):
     monkeypatch.setattr(checks, "module_folder", lambda _: tmp_path)
     (tmp_path / "core").mkdir()
     (tmp_path / "core" / "_native.pyi").write_text("")
-    gone = Outcome(errors=("x",), missing="fastplan.core._native")
+    gone = Outcome(errors=("x",), missing="fastplan.engine._native")
     assert check_core(gone).text == "the native core is not built"
     (tmp_path / "core" / "_native.cpython-399-x.so").write_text("")
     assert "for another Python only: _native.cpython-399-x.so" in check_core(gone).text

@@ -101,7 +101,7 @@ def test_a_python_that_cannot_be_started_is_told(monkeypatch):
 def test_fastplan_is_imported_without_its_patch(seen, monkeypatch):
     monkeypatch.setenv("FASTPLAN_PATCH", "1")
     seen.torch(code="raise RuntimeError('torch was imported')")
-    assert try_imports("fastplan.spec.request")["fastplan.spec.request"].worked
+    assert try_imports("fastplan.model.request")["fastplan.model.request"].worked
 
 
 def test_gpus_that_torch_can_use_are_listed(seen):

@@ -53,12 +53,12 @@ def test_a_restart_that_searches_or_compiles_again_is_named(tmp_path):
     ]
 
 
-def test_compiled_code_that_nobody_has_left_is_named(tmp_path):
+def test_unexpected_compiled_code_is_named(tmp_path):
     leave(tmp_path, 0, misses=0)
     leave(tmp_path, 1, misses=0)
     assert wrong_starts("fastplan", tmp_path, 1) == [
         "fastplan: the first start compiled nothing",
-        "fastplan: the restart found compiled code, which nothing has left it",
+        "fastplan: the restart found compiled code, although no start saved any",
     ]
 
 
@@ -197,6 +197,6 @@ def test_an_interrupt_leaves_no_process_and_no_result(tmp_path):
     process.terminate()  # which goes the way of Ctrl-C
     _, told = process.communicate(timeout=60)
     assert process.returncode == 130, told
-    assert told.endswith("interrupted: nothing is written\n")
+    assert told.endswith("interrupted: nothing was written\n")
     assert [pid for pid, start in tree.items() if born(pid) == start] == []
     assert list(tmp_path.iterdir()) == []

@@ -16,11 +16,11 @@ from torchrec.distributed.planner import Topology, enumerators, partitioners, pl
 import fastplan
 import fastplan.bundle
 from fastplan import ett
-from fastplan.bridge import planner as fastplan_planner
-from fastplan.bridge.fallback import NotNative
-from fastplan.bridge.planning import Planning
 from fastplan.ett.hooks import is_recompile
 from fastplan.ett.reading import read_job
+from fastplan.torchrec import planner as fastplan_planner
+from fastplan.torchrec.compat import NotNative
+from fastplan.torchrec.planning import Planning
 
 SHARDERS = [EmbeddingBagCollectionSharder()]
 

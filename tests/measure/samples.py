@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from fastplan.measure.prepare import layout_key
-from fastplan.offline.plan import plan_job
-from fastplan.plans.plan import RANK, Plan
+from fastplan.model.plan import RANK, Plan
+from fastplan.planning.plan import plan
 from fastplan.spec.document import document_of
 from fastplan.spec.lower import lower
 from fastplan.spec.model import ModelSpec
@@ -74,7 +74,7 @@ def planned(given: ModelSpec, kind: str | None = None, **others: str) -> Plan:
                 for table in given.tables
             ),
         )
-    return plan_job(lower(given)).plan()
+    return plan(lower(given)).plan()
 
 
 def on_one_rank(plan: Plan, rank: int = 0) -> Plan:

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from fastplan.bridge.models import export_model
 from fastplan.measure.prepare import Subject
 from fastplan.measure.results import read_runs
 from fastplan.measure.run import finished, measure
 from fastplan.measure.scaling import Room
 from fastplan.measure.settings import Group, Settings, turns
+from fastplan.torchrec.models import export_model
 from tests.measure.samples import KINDS, on_one_rank, planned, several_modules
 
 ROOM = Room(1 << 40, None)

@@ -44,7 +44,7 @@ def test_a_module_may_be_the_root():
 
 
 def test_real_models_are_taken_without_their_dense_parts():
-    from fastplan.bridge.models import export_model
+    from fastplan.torchrec.models import export_model
 
     target = "tests.measure.real_models:build"
     built = build(export_model(target, world_size=2), target)

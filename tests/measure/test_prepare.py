@@ -10,8 +10,8 @@ from fastplan.measure.folder import MODEL, RUN, plan_file
 from fastplan.measure.prepare import Subject, layout_key, prepare
 from fastplan.measure.scaling import Room
 from fastplan.measure.settings import Group, MeasureError, Settings
+from fastplan.model.plan import RANK
 from fastplan.plans.file import read_plan
-from fastplan.plans.plan import RANK
 from fastplan.spec.read import read_spec
 from tests.measure.samples import KINDS, on_one_rank, planned, spec
 

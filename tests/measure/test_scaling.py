@@ -16,7 +16,7 @@ from fastplan.measure.scaling import (
     smallest_factor,
 )
 from fastplan.measure.settings import Group, MeasureError
-from fastplan.plans.plan import RANK, ROW, ROWS
+from fastplan.model.plan import RANK, ROW, ROWS
 from tests.measure.samples import KINDS, planned, spec
 
 GROUP = Group(device="cpu", ranks_per_host=2)

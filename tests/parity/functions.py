@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fastplan.bridge.custom import install
+from fastplan.torchrec.read.custom import install
 
 from .compare import assert_same, outcome
 from .small import assert_engine

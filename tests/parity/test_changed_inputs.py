@@ -33,8 +33,8 @@ from torchrec.distributed.planner.storage_reservations import (
 from torchrec.distributed.planner.types import ParameterConstraints
 from torchrec.distributed.types import CacheParams
 
-from fastplan.bridge import scaleup
-from fastplan.core.solve import OutOfRange
+from fastplan.engine.solve import OutOfRange
+from fastplan.torchrec.search import scaleup
 
 from .compare import assert_same, run
 from .reuse import left_behind

@@ -18,15 +18,14 @@ from torchrec.distributed.planner import ParameterConstraints, Topology
 from torchrec.distributed.planner.types import PlannerError
 
 from fastplan import EmbeddingShardingPlanner, Objectives, PlanCache, ReplanPolicy
-from fastplan.bridge.export import export_spec
-from fastplan.bridge.plan_basis import basis_of
 from fastplan.cache.stores import MemoryStore
-from fastplan.core.optimize import OptimizeSettings
-from fastplan.offline.plan import plan_job
-from fastplan.offline.replan import replan_job
-from fastplan.plans.plan import Plan
-from fastplan.plans.shards import layout_of
+from fastplan.engine.layout import layout_of
+from fastplan.engine.optimize import OptimizeSettings
+from fastplan.model.plan import Plan
+from fastplan.planning.plan import plan
 from fastplan.spec.lower import lower
+from fastplan.torchrec.export import export_spec
+from fastplan.torchrec.planning import basis_of_planner
 
 from .compare import quiet
 from .subject import SELF_CHECK
@@ -133,7 +132,7 @@ def by_planner(model: Model, **arguments: Any) -> dict[str, Any]:
     except PlannerError:
         found = False
     run = planner.last_run
-    record = planner._fastplan.record() if found else None
+    record = planner._fastplan.result.record if found else None
     return told(record, run.cache, run.replan, run.lower_bound)
 
 
@@ -147,9 +146,11 @@ def by_spec(model: Model, previous: Plan | None = None, **arguments: Any) -> dic
         objectives = arguments.get("objectives") or Objectives()
         optimization = OptimizeSettings(**MOVES, objectives=objectives)
     if previous is None:
-        planned = plan_job(job, cache, optimization)
+        planned = plan(job, cache=cache, optimize=optimization)
     else:
-        planned = replan_job(job, previous, arguments["replan"], optimization, cache)
+        planned = plan(
+            job, cache=cache, optimize=optimization, previous=previous, replan=arguments["replan"]
+        )
     return told(planned.record, planned.cache, planned.replan, planned.lower_bound)
 
 
@@ -178,8 +179,7 @@ def previous_plan(model: Model) -> Plan | None:
             planner.plan(model.module(), SHARDERS)
     except PlannerError:
         return None
-    basis, _ = basis_of(planner)
-    assert basis is not None
+    basis = basis_of_planner(planner)
     layout = layout_of(basis.request, basis.cluster, basis.record)
     return Plan(name="previous plan", layout=layout, basis=basis)
 

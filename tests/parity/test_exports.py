@@ -12,9 +12,9 @@ from torchrec.distributed.planner.types import ParameterConstraints, PlannerErro
 from torchrec.distributed.types import CacheParams
 from torchrec.modules.embedding_configs import DataType
 
-from fastplan.bridge.export import export_spec
-from fastplan.bridge.export_tables import CannotExport
 from fastplan.spec.model import ModelSpec
+from fastplan.torchrec.export import export_spec
+from fastplan.torchrec.export_tables import CannotExport
 
 from .draw import Draw
 from .families import TRAINING_KINDS

@@ -4,17 +4,17 @@ import pytest
 from torchrec.distributed.planner.types import PlannerError
 
 from fastplan import load_plan
-from fastplan.bridge.export import export_spec
-from fastplan.bridge.export_tables import CannotExport
 from fastplan.cache.plan_cache import PlanCache
 from fastplan.cache.stores import MemoryStore
-from fastplan.offline.plan import plan_job
+from fastplan.model.job import CannotPlan
+from fastplan.planning.plan import plan
 from fastplan.plans.file import write_plan
 from fastplan.spec.document import parse_document
-from fastplan.spec.job import CannotPlan
 from fastplan.spec.lower import lower
 from fastplan.spec.read import spec_of
 from fastplan.spec.write import spec_text
+from fastplan.torchrec.export import export_spec
+from fastplan.torchrec.export_tables import CannotExport
 
 from .compare import plan_record
 from .instances import FAMILIES, Instance, make_instance
@@ -40,7 +40,7 @@ def test_spec_and_module_give_one_plan_and_one_fingerprint(instance: Instance, t
         return
     text = spec_text(spec, "yaml" if instance.seed % 2 else "json")
     read = spec_of(parse_document(text.encode(), "model"))
-    planned = plan_job(lower(read))
+    planned = plan(lower(read))
 
     built = instance.build()
     planner = FastPlanner(**built.planner_kwargs, cache=PlanCache(MemoryStore()))
@@ -48,7 +48,7 @@ def test_spec_and_module_give_one_plan_and_one_fingerprint(instance: Instance, t
         expected = planner.plan(built.module, built.sharders)
     except PlannerError:
         expected = None
-    assert planner.last_run.cache.fingerprint == planned.key
+    assert planner.last_run.cache.fingerprint == planned.key.fingerprint
     if expected is None:
         assert planned.record is None
         with pytest.raises(CannotPlan, match="nothing fits"):
@@ -72,10 +72,13 @@ def test_a_job_finds_the_plan_that_was_made_from_its_spec() -> None:
         except (CannotExport, PlannerError):
             continue
         cache = PlanCache(MemoryStore())
-        planned = plan_job(lower(spec), cache)
+        planned = plan(lower(spec), cache=cache)
         if planned.record is None or built.planner_kwargs.get("plan_loader"):
             continue
-        assert (planned.cache.status, plan_job(lower(spec), cache).cache.status) == ("miss", "hit")
+        assert (planned.cache.status, plan(lower(spec), cache=cache).cache.status) == (
+            "miss",
+            "hit",
+        )
         built = instance.build()
         planner = FastPlanner(**built.planner_kwargs, cache=cache)
         planner.plan(built.module, built.sharders)

@@ -8,11 +8,11 @@ from unittest.mock import patch
 import numpy as np
 
 from fastplan.cache.fingerprint import canonical_request, fingerprint
-from fastplan.core.record import PlanRecord
-from fastplan.core.solve import estimate, solve
-from fastplan.plans.plan import Basis, Plan
-from fastplan.plans.shards import layout_of
-from fastplan.spec.request import Cluster, Request, Search
+from fastplan.engine.layout import layout_of
+from fastplan.engine.solve import estimate, solve
+from fastplan.model.plan import Basis, Plan
+from fastplan.model.record import PlanRecord
+from fastplan.model.request import Cluster, Request, Search
 from tests import problems
 from tests.problems import ALL_TYPES, GIB
 

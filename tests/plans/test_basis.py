@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from fastplan.cache.fingerprint import canonical_json, fingerprint
-from fastplan.core.record import NO_LOAD_FACTOR
+from fastplan.model.record import NO_LOAD_FACTOR
+from fastplan.model.vocabulary import KERNEL_INDEX
 from fastplan.plans.checks import PlanFileError
 from fastplan.plans.file import parse_plan, plan_text
-from fastplan.spec.vocabulary import KERNEL_INDEX
 from tests.plans.samples import mixed_plan
 from tests.trees import Node, nodes
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fastplan.engine.layout import Cut
+from fastplan.model.plan import TableLayout
 from fastplan.plans.checks import BadValue
 from fastplan.plans.convert import MOST_RANKS, compacted, table_entry, table_layout
 from fastplan.plans.entries import ListedShard, TableEntry
 from fastplan.plans.placement import PlacementRule
-from fastplan.plans.plan import TableLayout
-from fastplan.plans.shards import Cut
 
 RULE = PlacementRule("cuda", 4)
 

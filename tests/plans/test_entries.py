@@ -6,9 +6,9 @@ import random
 
 import pytest
 
+from fastplan.engine.layout import Cut
 from fastplan.plans.checks import BadValue
 from fastplan.plans.entries import EntryReader, ListedShard, TableEntry, _overlap, rank_runs
-from fastplan.plans.shards import Cut
 
 
 def entry(**changes) -> TableEntry:

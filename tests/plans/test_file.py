@@ -13,9 +13,9 @@ import pytest
 
 from fastplan import PlanFileError
 from fastplan.cache.fingerprint import canonical_request, parse_search
+from fastplan.model.plan import Layout, Plan
 from fastplan.plans import file as file_module
 from fastplan.plans.file import parse_plan, plan_text, read_plan, write_plan
-from fastplan.plans.plan import Layout, Plan
 from tests.interpreter import python
 from tests.plans.samples import (
     NO_PLANS,
@@ -200,7 +200,8 @@ def test_reading_and_writing_need_no_torch(tmp_path: Path):
     write_plan(mixed_plan(), tmp_path / "plan.json")
     code = (
         "import sys; from fastplan.plans.file import read_plan, write_plan;"
-        "from fastplan.plans.foreign import read_any; from fastplan.plans.movement import movement;"
+        "from fastplan.plans.foreign import read_any;"
+        "from fastplan.planning.movement import movement;"
         f"plan = read_any({str(tmp_path / 'plan.json')!r}); movement(plan, plan);"
         f"write_plan(plan, {str(tmp_path / 'again.json')!r});"
         "print([m for m in ('torch', 'torchrec', 'numba', 'fsspec') if m in sys.modules])"

@@ -4,14 +4,14 @@ import math
 
 import pytest
 
-from fastplan.core.optimize import (
+from fastplan.engine.optimize import (
     Certificate,
     OptimizeSettings,
     check_bound,
     lower_bound,
     optimize,
 )
-from fastplan.core.solve import verify_plan
+from fastplan.engine.solve import verify_plan
 from tests.exact import Exact, packing_problem, tiny_problem
 from tests.problems import DEFAULT_SEARCH
 

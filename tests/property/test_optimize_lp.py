@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from fastplan.core.optimize import Certificate, lower_bound
-from fastplan.spec.vocabulary import SHARDING_TYPES, UNIFORM_TYPES
+from fastplan.engine.optimize import Certificate, lower_bound
+from fastplan.model.vocabulary import SHARDING_TYPES, UNIFORM_TYPES
 from tests.problems import random_problem
 
 highspy = pytest.importorskip("highspy")

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from fastplan.core.optimize import OptimizeSettings, check_bound, optimize
-from fastplan.core.solve import solve, verify, verify_plan
+from fastplan.engine.optimize import OptimizeSettings, check_bound, optimize
+from fastplan.engine.solve import solve, verify, verify_plan
 from tests.problems import random_problem
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fastplan.core.solve import count_plans, count_some_plans, placer, solve, verify
+from fastplan.engine.solve import count_plans, count_some_plans, placer, solve, verify
 from tests.problems import random_problem
 
 

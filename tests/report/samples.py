@@ -8,12 +8,12 @@ from functools import cache
 from typing import Any
 
 from fastplan.cache.fingerprint import canonical_request, fingerprint
-from fastplan.core.problem import Problem
-from fastplan.core.record import PlanRecord
-from fastplan.core.solve import estimate, solve
-from fastplan.plans.plan import RANK, Basis, Plan
-from fastplan.plans.shards import copy_shards, layout_of
-from fastplan.spec.request import Cluster, Partitioner, Request, Search, Table
+from fastplan.engine.layout import copy_shards, layout_of
+from fastplan.engine.problem import Problem
+from fastplan.engine.solve import estimate, solve
+from fastplan.model.plan import RANK, Basis, Plan
+from fastplan.model.record import PlanRecord
+from fastplan.model.request import Cluster, Partitioner, Request, Search, Table
 from tests.problems import ALL_TYPES, DEFAULT_PROPOSERS, GIB, menu_of, request, table
 
 NOTES = {"engine": "native", "cache": "miss", "created": "2026-03-01T12:00:00Z"}

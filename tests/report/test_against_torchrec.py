@@ -2,11 +2,11 @@
 
 import pytest
 
-from fastplan.bridge.cluster import read_cluster
-from fastplan.bridge.planning import drafted
-from fastplan.plans.plan import Basis, Plan
-from fastplan.plans.shards import layout_of
+from fastplan.engine.layout import layout_of
+from fastplan.model.plan import Basis, Plan
 from fastplan.report.analysis import analyse
+from fastplan.torchrec.planning import drafted
+from fastplan.torchrec.read.cluster import read_cluster
 from tests.parity.compare import quiet
 from tests.parity.small import small, small_constraints
 from tests.parity.subject import SELF_CHECK, FastPlanner
@@ -30,7 +30,7 @@ def test_costs_and_memory_by_rank_are_the_sums_over_torchrecs_shards(count, tmp_
         planner.plan(built.module, built.sharders)
     cluster = read_cluster(planner._storage_reservation.last_reserved_topology)
     request = drafted(planner, built.module, built.sharders).request
-    record = planner._fastplan.record()
+    record = planner._fastplan.result.record
     basis = Basis(
         canonical=planner.last_run.cache.request, request=request, cluster=cluster, record=record
     )

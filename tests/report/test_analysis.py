@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fastplan.core.narrow import narrowed
-from fastplan.core.solve import estimate
+from fastplan.engine.layout import narrowed
+from fastplan.engine.solve import estimate
+from fastplan.model.vocabulary import SHARDING_TYPES, UNIFORM_TYPES
 from fastplan.report.analysis import analyse
 from fastplan.report.estimates import PARTS, RATED
-from fastplan.spec.vocabulary import SHARDING_TYPES, UNIFORM_TYPES
 from tests.problems import ALL_TYPES, GIB, request, table
 from tests.report.samples import (
     bare,

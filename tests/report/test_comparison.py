@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fastplan.plans.plan import RANK
+from fastplan.model.plan import RANK
+from fastplan.model.request import Partitioner, Search
 from fastplan.report.comparison import NotComparable, Placed, compare
-from fastplan.spec.request import Partitioner, Search
 from tests.problems import ALL_TYPES, DEFAULT_PROPOSERS, GIB, request, table
 from tests.report.samples import (
     bare,

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fastplan.core.narrow import narrowed, shard_ranks
-from fastplan.core.record import BadRecord
-from fastplan.core.solve import estimate
+from fastplan.engine.layout import narrowed, shard_ranks
+from fastplan.engine.solve import estimate
+from fastplan.model.record import BadRecord
 from fastplan.report.spread import Spread, by_load
 from tests.report.samples import criteo, criteo_row_wise, large, small
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 import random
 
-from fastplan.core.solve import OutOfRange, estimate
+from fastplan.engine.solve import OutOfRange, estimate
+from fastplan.model.job import CannotPlan
 from fastplan.spec.document import SpecError, parse_document
 from fastplan.spec.hardware import HardwareError
-from fastplan.spec.job import CannotPlan
 from fastplan.spec.lower import lower
 from fastplan.spec.model import ModelSpec
 from fastplan.spec.read import spec_of

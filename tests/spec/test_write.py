@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from fastplan.model.request import Partitioner, Proposer
 from fastplan.spec.document import parse_document
 from fastplan.spec.hardware import find_hardware
 from fastplan.spec.model import (
@@ -17,7 +18,6 @@ from fastplan.spec.model import (
     TopologySpec,
 )
 from fastplan.spec.read import read_spec, spec_of
-from fastplan.spec.request import Partitioner, Proposer
 from fastplan.spec.write import spec_text, to_plain, write_spec
 
 FULL = ModelSpec(

@@ -1,1 +1,0 @@
-"""Problems and solutions: the Python face of the native core."""

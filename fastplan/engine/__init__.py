@@ -1,0 +1,1 @@
+"""The face of the native core: estimate, search, improve, follow, verify, bound."""

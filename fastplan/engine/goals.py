@@ -1,0 +1,85 @@
+"""Measures of a plan beside its rating, as the native core adds them up."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastplan.engine.problem import Ints, SearchSpace
+
+# Sums of amounts stay below 2^60, and have this many bits.
+_BITS = 58
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """Amounts by channel of every run, and of every option. See cpp/goal.h."""
+
+    channels: int
+    run_part_begin: Ints
+    part_channel: NDArray[np.int32]
+    part_amount: Ints
+    option_amount: Ints
+    scale: float = 1.0  # amounts per unit of the measure
+
+    def columns(self) -> dict[str, Any]:
+        """What the native core reads."""
+        return {
+            "channels": self.channels,
+            "run_part_begin": self.run_part_begin,
+            "part_channel": self.part_channel,
+            "part_amount": self.part_amount,
+            "option_amount": self.option_amount,
+        }
+
+
+def goal_of(space: SearchSpace, minimize: str) -> Goal:
+    """The measure that `Objectives.minimize` names, other than the rating."""
+    runs = len(space.run_count)
+    none = np.zeros(space.options, np.int64)
+    if minimize == "shards":
+        return Goal(
+            channels=0,
+            run_part_begin=np.zeros(runs + 1, np.int64),
+            part_channel=np.zeros(0, np.int32),
+            part_amount=np.zeros(0, np.int64),
+            option_amount=np.add.reduceat(space.run_count, space.option_run_begin[:-1]),
+        )
+    if minimize == "memory":
+        return Goal(
+            channels=1,
+            run_part_begin=np.arange(runs + 1),
+            part_channel=np.zeros(runs, np.int32),
+            part_amount=space.run_hbm,
+            option_amount=none,
+        )
+    return _critical_path(space)
+
+
+def _critical_path(space: SearchSpace) -> Goal:
+    """Compute forward and backward; communication so for each module and sharding type."""
+    tables = np.repeat(np.arange(space.tables), np.diff(space.table_option_begin))
+    module = space.table_module[tables].astype(np.int64)
+    kinds, groups = np.unique(module * 256 + space.option_type, return_inverse=True)
+    group = np.repeat(groups, np.diff(space.option_run_begin)).astype(np.int32)
+    parts = (space.run_fwd_compute, space.run_bwd_compute, space.run_fwd_comms, space.run_bwd_comms)
+    runs = len(group)
+    zero = np.zeros(runs, np.int32)
+    channels = np.stack([zero, zero + 1, 2 + 2 * group, 3 + 2 * group], axis=1)
+    amounts = np.stack(parts, axis=1)
+    shards = amounts.sum(axis=1) * space.run_count
+    dearest = np.add.reduceat(shards, space.option_run_begin[:-1])
+    worst = float(np.maximum.reduceat(dearest, space.table_option_begin[:-1]).sum())
+    scale = math.ldexp(1.0, _BITS - math.frexp(worst)[1]) if worst > 0 else 1.0
+    return Goal(
+        channels=2 + 2 * len(kinds),
+        run_part_begin=np.arange(runs + 1) * 4,
+        part_channel=channels.reshape(-1).astype(np.int32),
+        part_amount=np.rint(amounts * scale).astype(np.int64).reshape(-1),
+        option_amount=np.zeros(space.options, np.int64),
+        scale=scale,
+    )

@@ -1,0 +1,308 @@
+"""Shards: how options cut tables, where each shard starts, and on which rank it lies.
+
+Most tables are cut into blocks, rows by columns, and shards go down the rows first. Blocks are
+kept as runs, count x size, since most are alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastplan.engine.problem import Ints, SearchSpace
+from fastplan.engine.solve import estimate
+from fastplan.model.plan import COLUMN, COLUMNS, RANK, ROW, ROWS, Layout, Shards, TableLayout
+from fastplan.model.record import AS_REQUESTED, BadRecord, PlanRecord
+from fastplan.model.request import Cluster, MenuItem, Request, Table
+from fastplan.model.vocabulary import (
+    KERNEL_INDEX,
+    KERNELS,
+    SHARDING_TYPE_INDEX,
+    SHARDING_TYPES,
+    UNIFORM_TYPES,
+)
+
+# More shards than any plan has, and few enough to hold in memory.
+MOST_SHARDS = 2**24
+# No table is wider; the core cuts none that is.
+MOST_COLUMNS = 2**20
+
+Runs = tuple[tuple[int, int], ...]  # (count, size)
+
+_DEVICES = {"hbm": "cuda", "cpu": "cpu"}
+_WHOLE = [SHARDING_TYPE_INDEX[name] for name in ("data_parallel", "table_wise")]
+_BY_COLUMN = [SHARDING_TYPE_INDEX[name] for name in ("column_wise", "table_column_wise")]
+_GRID = SHARDING_TYPE_INDEX["grid_shard"]
+
+
+class Cut(NamedTuple):
+    """A table cut into blocks."""
+
+    rows: Runs
+    columns: Runs
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        rows, columns = (sum(count * size for count, size in runs) for runs in self)
+        return rows, columns
+
+    @property
+    def blocks(self) -> int:
+        return blocks_in(self.rows) * blocks_in(self.columns)
+
+
+def blocks_in(runs: Runs) -> int:
+    return sum(count for count, _ in runs)
+
+
+def runs_of(sizes: Iterable[int]) -> Runs:
+    """The runs of block sizes."""
+    return tuple((len([*group]), size) for size, group in groupby(sizes))
+
+
+def merged(runs: Iterable[tuple[int, int]]) -> Runs:
+    """Runs with neighbours of one size made one, as `runs_of` makes them."""
+    merged: list[tuple[int, int]] = []
+    for count, size in runs:
+        if merged and merged[-1][1] == size:
+            count += merged.pop()[0]
+        if count:
+            merged.append((count, size))
+    return tuple(merged)
+
+
+def block_shards(cut: Cut, ranks: Any) -> Shards:
+    """The blocks of a cut on ranks, one of them for each block."""
+    heights, widths = (_expanded(runs) for runs in cut)
+    shards = np.empty((len(heights) * len(widths), 5), np.int64)
+    by_column = shards.reshape(len(widths), len(heights), 5)
+    by_column[:, :, ROW] = np.cumsum(heights) - heights
+    by_column[:, :, COLUMN] = (np.cumsum(widths) - widths)[:, None]
+    by_column[:, :, ROWS] = heights
+    by_column[:, :, COLUMNS] = widths[:, None]
+    shards[:, RANK] = ranks
+    return shards
+
+
+def copy_shards(shape: tuple[int, int] | None, ranks: Any) -> Shards:
+    """A copy of the whole table on each rank; of a table of unknown shape just the ranks."""
+    shards = np.zeros((len(ranks), 5), np.int64)
+    shards[:, ROWS], shards[:, COLUMNS] = shape or (0, 0)
+    shards[:, RANK] = ranks
+    return shards
+
+
+def cut_of(shards: Shards) -> Cut | None:
+    """The cut whose blocks the shards are; None if they are no blocks of a table."""
+    if not len(shards) or shards.min() < 0:
+        return None
+    further = np.flatnonzero(shards[:, COLUMN])
+    per_column = int(further[0]) if len(further) else len(shards)
+    if not per_column or len(shards) % per_column:
+        return None
+    cut = Cut(
+        runs_of(shards[:per_column, ROWS].tolist()), runs_of(shards[::per_column, COLUMNS].tolist())
+    )
+    blocks = block_shards(cut, shards[:, RANK])
+    return cut if np.array_equal(shards, blocks) else None
+
+
+def _expanded(runs: Runs) -> NDArray[np.int64]:
+    count, size = np.array(runs, np.int64).reshape(-1, 2).T
+    return np.repeat(size, count)
+
+
+def layout_of(
+    request: Request,
+    cluster: Cluster,
+    record: PlanRecord,
+    *,
+    device: str | None = None,
+    most_shards: int | None = None,
+) -> Layout:
+    """Where a record's shards lie, tables in the record's order.
+
+    `device` is the kind of the ranks' devices; None is the usual one for the request. Raises
+    BadRecord when the record does not belong to the request or has more than `most_shards`
+    (MOST_SHARDS), and OutOfRange as the core does.
+    """
+    chosen, space = chosen_space(request, record, most_shards)
+    shards = _shards(chosen.tables, space, record, len(cluster.rank_hbm))
+    ends = np.cumsum(table_shards(space)).tolist()
+    return Layout(
+        tables=tuple(
+            TableLayout(
+                table.path,
+                table.name,
+                SHARDING_TYPES[kind],
+                KERNELS[kernel],
+                (table.rows, table.dim),
+                shards[begin:end],
+                {},
+            )
+            for table, kind, kernel, begin, end in zip(
+                chosen.tables,
+                record.sharding_type.tolist(),
+                record.kernel.tolist(),
+                [0, *ends],
+                ends,
+                strict=False,
+            )
+        ),
+        device=device or _DEVICES.get(request.cost.device_kind),
+        ranks_per_host=cluster.local_world_size,
+    )
+
+
+def chosen_space(
+    request: Request, record: PlanRecord, most_shards: int | None = None
+) -> tuple[Request, SearchSpace]:
+    """A record's options alone, in its order; their shards are right, whatever cache sizes are.
+
+    Raises BadRecord when the record does not belong to the request or has more than `most_shards`
+    (MOST_SHARDS), and OutOfRange as the core does.
+    """
+    for table in request.tables:
+        if table.dim > MOST_COLUMNS:
+            raise BadRecord(f"table {table.name} has {table.dim} columns, over {MOST_COLUMNS}")
+    # The scale-up proposer takes tables that outgrow their cache to the device.
+    resized = ~np.isnan(record.load_factor)
+    promoted = resized & (record.kernel == KERNEL_INDEX["fused"])
+    as_asked = replace(
+        record,
+        kernel=np.where(promoted, KERNEL_INDEX["fused_uvm_caching"], record.kernel),
+        load_factor=np.full(len(record.table), AS_REQUESTED),
+    )
+    chosen = narrowed(request, as_asked)
+    space = estimate(chosen)
+    limit = MOST_SHARDS if most_shards is None else most_shards
+    if (shards := int(space.run_count.sum())) > limit:
+        raise BadRecord(f"it has {shards} shards, over {limit}")
+    return chosen, space
+
+
+def cuts_of(tables: tuple[Table, ...], space: SearchSpace) -> list[Cut | None]:
+    """How each table of a chosen space is cut; None for copies."""
+    begin = space.option_run_begin.tolist()
+    counts, rows, cols = (
+        column.tolist() for column in (space.run_count, space.run_rows, space.run_cols)
+    )
+    cuts: list[Cut | None] = []
+    for i, (table, kind) in enumerate(zip(tables, space.option_type.tolist(), strict=True)):
+        runs = slice(begin[i], begin[i + 1])
+        width = cols[begin[i]]
+        columns = 1
+        if kind in _BY_COLUMN:
+            columns = counts[begin[i]]
+        elif kind == _GRID:
+            columns = table.dim // width
+        heights = zip(counts[runs], rows[runs], strict=True)
+        by_column = _first(heights, sum(counts[runs]) // columns)
+        copies = SHARDING_TYPES[kind] == "data_parallel"
+        cuts.append(None if copies else Cut(by_column, ((columns, width),)))
+    return cuts
+
+
+def _first(runs: Iterable[tuple[int, int]], blocks: int) -> Runs:
+    """As much of the runs as makes so many blocks."""
+    taken = []
+    for count, size in runs:
+        taken.append((min(count, blocks), size))
+        blocks -= taken[-1][0]
+    return merged(taken)
+
+
+def table_shards(space: SearchSpace) -> NDArray[np.int64]:
+    """The number of shards of each table of a chosen space."""
+    found: NDArray[np.int64] = np.add.reduceat(space.run_count, space.option_run_begin[:-1])
+    return found
+
+
+def _shards(
+    tables: tuple[Table, ...], space: SearchSpace, record: PlanRecord, ranks: int
+) -> Shards:
+    """The shards of all tables in one array, each column in one piece."""
+    per_table = table_shards(space)
+    # Shards of a table before the next column of blocks begins.
+    per_column = per_table.copy()
+    per_column[np.isin(space.option_type, _BY_COLUMN)] = 1
+    grid = np.flatnonzero(space.option_type == _GRID)
+    if len(grid):
+        dims = np.array([tables[i].dim for i in grid.tolist()], np.int64)
+        per_column[grid] //= dims // space.run_cols[space.option_run_begin[grid]]
+    begin = np.cumsum(per_table) - per_table
+    shards = np.empty((int(per_table.sum()), 5), np.int64, order="F")
+    shards[:, ROWS] = np.repeat(space.run_rows, space.run_count)
+    shards[:, COLUMNS] = np.repeat(space.run_cols, space.run_count)
+    shards[:, RANK] = shard_ranks(record, per_table, ranks)
+    column = np.arange(len(shards))
+    column -= np.repeat(begin, per_table)
+    column //= np.repeat(per_column, per_table)
+    shards[:, COLUMN] = column * shards[:, COLUMNS]
+    # Rows before a shard, less those before its column of blocks.
+    before = np.cumsum(shards[:, ROWS])
+    before -= shards[:, ROWS]
+    first = column
+    first *= np.repeat(per_column, per_table)
+    first += np.repeat(begin, per_table)
+    shards[:, ROW] = before
+    shards[:, ROW] -= before[first]
+    for table in np.flatnonzero(np.isin(space.option_type, _WHOLE)).tolist():
+        shards[begin[table] : begin[table] + per_table[table], ROW : COLUMN + 1] = 0
+    return shards
+
+
+_UNIFORM = np.array([name in UNIFORM_TYPES for name in SHARDING_TYPES])
+
+
+def narrowed(request: Request, record: PlanRecord) -> Request:
+    """The request with just a record's options, one per table, in the record's order.
+
+    Raises BadRecord when the record does not belong to the request.
+    """
+    if len(record.table) != len(request.tables):
+        raise BadRecord(f"it has {len(record.table)} tables, the model {len(request.tables)}")
+    if not np.isnan(record.load_factor).all():
+        # Their bandwidths and miss rates followed from objects that a request does not hold.
+        raise BadRecord("the search resized caches, and their costs are not part of the request")
+    asked = [{(item.sharding_type, item.kernel): item for item in menu} for menu in request.menus]
+    menus: dict[MenuItem, int] = {}
+    tables = []
+    for number, kind, kernel in zip(
+        record.table.tolist(), record.sharding_type.tolist(), record.kernel.tolist(), strict=True
+    ):
+        table = request.tables[number]
+        choice = SHARDING_TYPES[kind], KERNELS[kernel]
+        item = asked[table.menu].get(choice)
+        if item is None:
+            raise BadRecord(f"table {table.name} may not be ({choice[0]}, {choice[1]})")
+        tables.append(table._replace(menu=menus.setdefault(item, len(menus))))
+    return Request(
+        tables=tuple(tables),
+        menus=tuple((item,) for item in menus),
+        coefficients=request.coefficients,
+        cost=request.cost,
+        pricing=request.pricing,
+    )
+
+
+def shard_ranks(record: PlanRecord, table_shards: Ints, ranks: int) -> Ints:
+    """The rank of every shard in plan order: uniform ones in turn, the others as recorded.
+
+    `table_shards` has the number of shards by plan position. Raises BadRecord.
+    """
+    shard_uniform = np.repeat(_UNIFORM[record.sharding_type], table_shards)
+    begin = np.cumsum(table_shards) - table_shards
+    found: Ints = np.arange(len(shard_uniform)) - np.repeat(begin, table_shards)
+    placed = len(shard_uniform) - int(shard_uniform.sum())
+    if placed != len(record.ranks):
+        raise BadRecord(f"it has {len(record.ranks)} ranks for {placed} shards")
+    found[~shard_uniform] = record.ranks
+    if len(found) and (found.max() >= ranks or found.min() < 0):
+        raise BadRecord(f"a shard is on rank {int(found.max())} of {ranks}")
+    return found

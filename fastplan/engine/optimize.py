@@ -1,0 +1,272 @@
+"""Plans better than TorchRec's under its own cost model, and how good they are."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from fastplan.engine import _native
+from fastplan.engine.certificate import (
+    Certificate,
+    NoBound,
+    Slab,
+    check_bound,
+    lower_bound,
+    read_certificate,
+)
+from fastplan.engine.goals import goal_of
+from fastplan.engine.problem import Problem
+from fastplan.engine.rules import Ruled
+from fastplan.engine.solve import solve, verify
+from fastplan.model.arguments import check_numbers, check_whole_numbers
+from fastplan.model.objectives import NO_OBJECTIVES, Objectives, RulesBroken
+from fastplan.model.request import Search
+from fastplan.model.solution import Options, Solution
+
+__all__ = [
+    "Certificate",
+    "NoBound",
+    "Objectives",
+    "OptimizeSettings",
+    "Optimized",
+    "OtherObjective",
+    "RulesBroken",
+    "Slab",
+    "check_bound",
+    "gap_above",
+    "lower_bound",
+    "no_plan",
+    "optimize",
+]
+
+StoppedBy = Literal["optimal", "time", "moves", "interrupted"]
+# In the order of the native core's numbers.
+STOPS: tuple[StoppedBy, ...] = ("optimal", "time", "moves", "interrupted")
+_NO_LIMIT = 2**62
+_MOST_THREADS = 256
+# Of a budget, when something else is to be minimised after it.
+_RATING_SHARE = 0.5
+
+
+class OtherObjective(ValueError):
+    """A search that rates plans by something else than their largest rank."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizeSettings:
+    """How long to search. With a budget of moves alone, the same settings give the same plan."""
+
+    time_budget: float | None = 1.0  # seconds, all in all
+    move_budget: int | None = None  # over all threads
+    seed: int = 0
+    threads: int = 1
+    objectives: Objectives = NO_OBJECTIVES
+
+    def __post_init__(self) -> None:
+        check_numbers(self, "time_budget")
+        check_whole_numbers(self, "move_budget", "seed", "threads")
+        if self.time_budget is None and self.move_budget is None:
+            raise ValueError("`time_budget` or `move_budget` must be given")
+        if self.time_budget is not None and not 0 < self.time_budget < math.inf:
+            raise ValueError(f"`time_budget` must be a positive number, not {self.time_budget}")
+        if self.move_budget is not None and not 0 < self.move_budget < _NO_LIMIT:
+            raise ValueError(f"`move_budget` must be a positive number, not {self.move_budget}")
+        if not 0 <= self.seed < 2**64:
+            raise ValueError(f"`seed` must be between 0 and 2**64 - 1, not {self.seed}")
+        if not 1 <= self.threads <= _MOST_THREADS:
+            raise ValueError(f"`threads` must be between 1 and {_MOST_THREADS}, not {self.threads}")
+
+    def describe(self) -> dict[str, Any]:
+        """As a cache key has them, in JSON."""
+        own = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {**own, "objectives": self.objectives.describe()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimized:
+    """The best plan found, and what is known about better ones."""
+
+    found: bool
+    rating: float  # infinite when there is none
+    options: Options  # by plan position: numbers of the search space's options
+    ranks: Options  # of the shards that are not uniform, in plan order
+    lower_bound: float  # no plan that keeps the rules is rated below
+    gap: float  # how far the rating is above the bound, as a part of the bound
+    stopped_by: StoppedBy  # "optimal" without a plan: there is none
+    moves: int
+    restarts: int
+    trace: tuple[tuple[float, float], ...]  # seconds since the call, rating
+    start_ratings: Mapping[str, float]  # of TorchRec's plans; infinite where there is none
+    certificate: Certificate  # of the bound; with pins or the like, of a problem that has them
+    best_rating: float  # of all plans found; the objective may have made do with a higher one
+    objective: float | None = None  # what was minimised in place of the rating, of this plan
+    objective_before: float | None = None  # and of the plan with the best rating
+
+
+def optimize(
+    problem: Problem,
+    search: Search,
+    settings: OptimizeSettings,
+    *,
+    start: Solution | None = None,
+    names: Sequence[tuple[str, str]] = (),
+) -> Optimized:
+    """Improves on the better of TorchRec's default plan and its plan with shards sorted by cost.
+
+    `start` is TorchRec's default plan where that is known already; `names` are path and name of the
+    tables, for objectives that name some. Unless an objective is given, the result is never worse
+    than either; it keeps every rule of TorchRec's own plans and is rated as TorchRec rates it.
+    Ctrl-C ends the search with the best plan so far. Raises OutOfRange like solve(),
+    RulesBroken for rules that no plan can keep, and OtherObjective for a search that does not
+    rate plans by their largest rank.
+    """
+    if search.objective is not None:
+        raise OtherObjective(
+            f"optimize improves a plan's largest rank, and {search.objective.name} rates plans "
+            "otherwise: leave out the objective, or plan without optimize"
+        )
+    began = time.perf_counter()
+    starts = _Starts(problem, search, start)
+    objectives = settings.objectives
+    if not objectives.rules:
+        found = _improve(problem, starts, settings, began)
+        return _refine(problem, found, settings, began)
+    ruled = Ruled(problem, objectives, names)
+    found = _improve(ruled.problem, _Starts(ruled.problem, search, None), settings, began)
+    found = _refine(ruled.problem, found, settings, began, ruled)
+    options, ranks = ruled.unruled(found.options, found.ranks)
+    rating = math.inf
+    if found.found:
+        rating = _native.rate(problem.columns(), {"options": options, "ranks": ranks})
+    return replace(
+        found,
+        options=options,
+        ranks=ranks,
+        rating=rating,
+        gap=gap_above(found.lower_bound, rating),
+        start_ratings=starts.ratings,
+    )
+
+
+class _Starts:
+    """TorchRec's plans: as it comes, and with shards sorted by cost."""
+
+    def __init__(self, problem: Problem, search: Search, default: Solution | None) -> None:
+        by_perf = replace(search.partitioner, sort_by_perf=True, memory_balanced=False)
+        plans = {
+            "default": default or solve(problem, search),
+            "perf_sorted": solve(problem, replace(search, partitioner=by_perf)),
+        }
+        # TorchRec's memory-balanced partitioner may overfill ranks that are smaller than others.
+        self.ratings = {
+            name: plan.rating if plan.found and not verify(problem, plan) else math.inf
+            for name, plan in plans.items()
+        }
+        best = min(self.ratings, key=lambda name: self.ratings[name])
+        self.best = plans[best] if math.isfinite(self.ratings[best]) else None
+
+
+def _improve(
+    problem: Problem, starts: _Starts, settings: OptimizeSettings, began: float
+) -> Optimized:
+    """The plan with the best rating found."""
+    spent = time.perf_counter() - began
+    share = 1.0 if settings.objectives.minimize == "rating" else _RATING_SHARE
+    result = _native.optimize(
+        problem.columns(), _limits(settings, spent, share), _plan(starts.best)
+    )
+    certificate = read_certificate(result["certificate"])
+    return Optimized(
+        found=result["found"],
+        rating=result["rating"],
+        options=result["options"],
+        ranks=result["ranks"],
+        lower_bound=certificate.value,
+        gap=gap_above(certificate.value, result["rating"]),
+        stopped_by=STOPS[result["stopped_by"]],
+        moves=result["moves"],
+        restarts=result["restarts"],
+        trace=tuple((spent + at, rating) for at, rating in result["trace"]),
+        start_ratings=starts.ratings,
+        certificate=certificate,
+        best_rating=result["rating"],
+    )
+
+
+def _refine(
+    problem: Problem,
+    found: Optimized,
+    settings: OptimizeSettings,
+    began: float,
+    ruled: Ruled | None = None,
+) -> Optimized:
+    """A plan that is better by the objective, with a rating that it allows for that."""
+    objectives = settings.objectives
+    if objectives.minimize == "rating" or not found.found or found.stopped_by == "interrupted":
+        return found
+    given = ruled.given if ruled is not None else problem
+    goal = goal_of(given.space, objectives.minimize)
+    own = goal if ruled is None else ruled.goal(goal)
+    limit = found.rating * (1 + objectives.within)
+    left = replace(settings, move_budget=_moves_left(settings, found.moves))
+    limits = _limits(left, time.perf_counter() - began)
+    result = _native.refine(problem.columns(), limits, _plan(found), limit, own.columns())
+    return replace(
+        found,
+        rating=result["rating"],
+        options=result["options"],
+        ranks=result["ranks"],
+        gap=gap_above(found.lower_bound, result["rating"]),
+        stopped_by=STOPS[result["stopped_by"]],
+        moves=found.moves + result["moves"],
+        objective=result["value"] / goal.scale,
+        objective_before=result["value_before"] / goal.scale,
+    )
+
+
+def _limits(settings: OptimizeSettings, spent: float, share: float = 1.0) -> dict[str, Any]:
+    seconds, moves = math.inf, _NO_LIMIT
+    if settings.time_budget is not None:
+        seconds = max(settings.time_budget * share - spent, 0.0)
+    if settings.move_budget is not None:
+        moves = max(int(settings.move_budget * share), 1)
+    return {
+        "seconds": seconds,
+        "moves": moves,
+        "seed": settings.seed,
+        "threads": settings.threads,
+    }
+
+
+def _moves_left(settings: OptimizeSettings, made: int) -> int | None:
+    return None if settings.move_budget is None else max(settings.move_budget - made, 1)
+
+
+def _plan(plan: Solution | Optimized | None) -> dict[str, Any]:
+    none = np.zeros(0, np.int32)
+    return {
+        "options": none if plan is None else plan.options,
+        "ranks": none if plan is None else plan.ranks,
+    }
+
+
+def no_plan(found: Optimized) -> str:
+    """What to tell of rules for which no plan was found."""
+    if found.stopped_by == "optimal":
+        return "there is no plan that keeps the pins and the tables together"
+    return (
+        "no plan that keeps the pins and the tables together was found within the budget; "
+        "a longer one may find one"
+    )
+
+
+def gap_above(bound: float, rating: float) -> float:
+    """How far a rating is above the bound, as a part of the bound."""
+    if rating <= bound:
+        return 0.0
+    return (rating - bound) / bound if bound > 0 else math.inf

@@ -1,0 +1,71 @@
+"""The problem: a request's search space as columns, shards as runs (count x value)."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastplan.model.request import Cluster
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchSpace:
+    """Options of every table in order, and their shards. Offsets end in `_begin`."""
+
+    table_option_begin: Ints
+    table_module: NDArray[np.int32]
+    table_group: NDArray[np.int32]  # tables of one group share a host; -1 is none
+    option_type: NDArray[np.uint8]
+    option_kernel: NDArray[np.uint8]
+    option_key: NDArray[np.uint64]
+    option_run_begin: Ints
+    run_count: Ints
+    run_rows: Ints
+    run_cols: Ints
+    run_fwd_compute: Floats
+    run_fwd_comms: Floats
+    run_bwd_compute: Floats
+    run_bwd_comms: Floats
+    run_input_dist_comms: Floats
+    run_prefetch_compute: Floats
+    run_hbm: Ints
+    run_ddr: Ints
+    run_ssd: Ints
+
+    @property
+    def tables(self) -> int:
+        return len(self.table_option_begin) - 1
+
+    @property
+    def options(self) -> int:
+        return len(self.option_type)
+
+
+SPACE_COLUMNS = tuple(f.name for f in fields(SearchSpace))
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A search space and the cluster it is to be placed on."""
+
+    space: SearchSpace
+    cluster: Cluster
+
+    def columns(self) -> dict[str, Any]:
+        """The named columns that the native core reads."""
+        columns: dict[str, Any] = {name: getattr(self.space, name) for name in SPACE_COLUMNS}
+        columns["rank_hbm"] = np.array(self.cluster.rank_hbm, np.int64)
+        columns["rank_ddr"] = np.array(self.cluster.rank_ddr, np.int64)
+        columns["rank_ssd"] = np.array(self.cluster.rank_ssd, np.int64)
+        columns["local_world_size"] = self.cluster.local_world_size
+        columns["group_size"] = self.cluster.group_size
+        # Scores are taken with Python's sum(), which compensates rounding from 3.12 on.
+        columns["compensated_sum"] = sys.version_info >= (3, 12)
+        return columns

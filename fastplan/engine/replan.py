@@ -1,0 +1,155 @@
+"""Plans that start from an older one: few bytes move, and the rating is as good as it must be."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastplan.engine import _native
+from fastplan.engine.optimize import STOPS, StoppedBy
+from fastplan.engine.problem import Floats, Ints, Problem
+from fastplan.model.arguments import check_numbers, check_whole_numbers
+from fastplan.model.solution import Options
+
+NOT_HELD = 255  # as the sharding type and kernel of a table that the old plan does not have
+_NO_LIMIT = 2**62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What ranks hold of each table of a problem: the shards of the old plan.
+
+    Ranks have the numbers of the new problem; ranks that are lost have numbers beyond them.
+    """
+
+    table_held_begin: Ints
+    table_held_type: NDArray[np.uint8]
+    table_held_kernel: NDArray[np.uint8]
+    held_row: Ints
+    held_column: Ints
+    held_rows: Ints
+    held_columns: Ints
+    held_rank: Ints
+    table_rows: Ints  # of the new problem, like all that follows
+    table_dim: Ints
+    table_element_size: Ints
+    table_state: Floats  # optimizer state, relative to the weights
+
+    def columns(self) -> dict[str, Any]:
+        """The named columns that the native core reads."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplanSettings:
+    """How long to look for each plan. Without `time_budget` the same input gives the same plan."""
+
+    move_budget: int = 200_000
+    time_budget: float | None = None  # seconds, all in all
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_numbers(self, "time_budget")
+        check_whole_numbers(self, "move_budget", "seed")
+        if not 0 <= self.move_budget < _NO_LIMIT:
+            raise ValueError(f"`move_budget` must not be negative, and is {self.move_budget}")
+        if self.time_budget is not None and not 0 < self.time_budget < math.inf:
+            raise ValueError(f"`time_budget` must be a positive number, not {self.time_budget}")
+        if not 0 <= self.seed < 2**64:
+            raise ValueError(f"`seed` must be between 0 and 2**64 - 1, not {self.seed}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A plan, and the bytes that ranks must fetch for it; not found: nothing within the limits."""
+
+    found: bool
+    rating: float
+    options: Options  # by plan position: numbers of the search space's options
+    ranks: Options  # of the shards that are not uniform, in plan order
+    moved: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replanned:
+    """A plan for each byte budget."""
+
+    points: tuple[Point, ...]
+    start: Point  # the old placement, with what was missing filled in; it may be over capacities
+    mean: float  # of the ranks' costs in the last plan
+    least: int  # no plan moves fewer bytes
+    held: int  # bytes of all tables that somebody holds
+    moves: int
+    stopped_by: StoppedBy
+
+
+def fewest_bytes(
+    problem: Problem,
+    held: Held,
+    *,
+    rating: float,
+    budget: float,
+    settings: ReplanSettings,
+    reached: tuple[Options, Options] | None = None,
+) -> Replanned:
+    """The plan rated at most `rating` that moves least.
+
+    `budget` is what it may move over the least that any plan moves, as a part of all bytes.
+    `reached` are options and ranks of a plan with such a rating, whatever it moves: the search
+    starts from there, too.
+
+    Raises OutOfRange like solve().
+    """
+    goal = {"lower_bytes": True, "target": rating, "budgets": [budget]}
+    return _replan(problem, held, settings, goal, reached)
+
+
+def best_ratings(
+    problem: Problem,
+    held: Held,
+    *,
+    budgets: list[float],
+    settings: ReplanSettings,
+    start: tuple[Options, Options] | None = None,
+) -> Replanned:
+    """The best plan for each of the ascending budgets, which are like that of `fewest_bytes`.
+
+    `start` are options and ranks of a plan that fits, to be improved on in place of the old one.
+
+    Raises OutOfRange like solve().
+    """
+    goal = {"lower_bytes": False, "target": 0.0, "budgets": budgets}
+    return _replan(problem, held, settings, goal, start)
+
+
+def moved_bytes(problem: Problem, held: Held, options: Options, ranks: Options) -> int:
+    """The bytes that ranks must fetch for a plan of the problem."""
+    plan = {"options": options, "ranks": ranks}
+    return _native.moved_bytes(problem.columns(), held.columns(), plan)
+
+
+def _replan(
+    problem: Problem,
+    held: Held,
+    settings: ReplanSettings,
+    goal: dict[str, Any],
+    reached: tuple[Options, Options] | None,
+) -> Replanned:
+    seconds = math.inf if settings.time_budget is None else settings.time_budget
+    limits = {"moves": settings.move_budget, "seed": settings.seed, "seconds": seconds}
+    options, ranks = reached or (np.empty(0, np.int32), np.empty(0, np.int32))
+    start = {"reached_options": options, "reached_ranks": ranks}
+    result = _native.replan(problem.columns(), held.columns(), limits | goal | start)
+    return Replanned(
+        points=tuple(Point(**point) for point in result["points"]),
+        start=Point(**result["start"]),
+        mean=result["mean"],
+        least=result["least"],
+        held=result["held"],
+        moves=result["moves"],
+        stopped_by=STOPS[result["stopped_by"]],
+    )

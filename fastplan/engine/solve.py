@@ -1,0 +1,263 @@
+"""Estimating, searching and checking, over plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastplan.engine import _native
+from fastplan.engine.problem import Problem, SearchSpace
+from fastplan.model.request import (
+    CostModel,
+    MenuItem,
+    ObjectiveFunction,
+    Partitioner,
+    Proposer,
+    Request,
+    Search,
+)
+from fastplan.model.solution import Options, PlanCount, ProposerReport, Solution
+from fastplan.model.vocabulary import (
+    DEVICE_KIND_INDEX,
+    KERNEL_INDEX,
+    PIPELINE_INDEX,
+    PROPOSER_INDEX,
+    SHARDING_TYPE_INDEX,
+    STORAGE_USAGE_INDEX,
+)
+
+OutOfRange = _native.OutOfRange
+
+_ALL_PLACEMENTS = 2**63 - 1  # no limit
+
+_TABLE_DTYPES: dict[str, Any] = {
+    "rows": np.int64,
+    "dim": np.int64,
+    "element_size": np.int64,
+    "bytes": np.int64,
+    "menu": np.int32,
+    "perf_inputs": np.float64,
+    "perf_outputs": np.float64,
+    "storage_inputs": np.float64,
+    "storage_outputs": np.float64,
+    "pooled": np.uint8,
+    "weighted": np.uint8,
+    "virtual": np.uint8,
+    "output_element_size": np.float64,
+    "fwd_a2a": np.float64,
+    "bwd_a2a": np.float64,
+    "fwd_sr": np.float64,
+    "bwd_sr": np.float64,
+    "min_partition": np.int64,
+    "buckets": np.int64,
+    "prefetch_passes": np.int64,
+    "optimizer_multiplier": np.float64,
+    "cache_ratio": np.float64,
+    "kv_load_factor": np.float64,
+    "kv_cache_bytes": np.int64,
+    "expected_lookups": np.float64,
+    "miss_rate": np.float64,
+}
+
+
+def estimate(request: Request) -> SearchSpace:
+    """The request's search space. Raises OutOfRange where exact arithmetic would need more, and
+    CostError where a custom cost fails."""
+    return estimate_columns(request, request_columns(request))
+
+
+def request_columns(request: Request) -> dict[str, Any]:
+    """The named columns that the native core estimates from. Raises OutOfRange."""
+    columns = {f.name: getattr(request.cost, f.name) for f in fields(CostModel)}
+    columns["device_kind"] = DEVICE_KIND_INDEX[request.cost.device_kind]
+    columns["pipeline"] = PIPELINE_INDEX[request.cost.pipeline]
+    columns["layout_rank_memory"] = np.array(request.cost.layout_rank_memory, np.int64)
+    columns |= _table_columns(request)
+    columns |= menu_columns(request.menus)
+    columns["coefficients"] = [tuple(row) for row in request.coefficients]
+    pricing = request.pricing
+    columns["cost_function"] = 0 if pricing is None else pricing.function.address()
+    columns["batch_size"] = 0 if pricing is None else pricing.batch_size
+    return columns
+
+
+def estimate_columns(request: Request, columns: dict[str, Any]) -> SearchSpace:
+    """The search space of a request's columns, which may have other menus than the request.
+
+    Raises OutOfRange and CostError like estimate().
+    """
+    pricing = request.pricing
+    try:
+        space = _native.estimate(columns)
+    except _native.CustomFailed as failed:
+        assert pricing is not None
+        facts = failed.args[0]
+        raise pricing.function.failure(facts, request.tables[facts["table"]].name) from None
+    return SearchSpace(
+        table_module=_numbered([table.path for table in request.tables]),
+        table_group=_numbered([table.tower or None for table in request.tables]),
+        **space,
+    )
+
+
+def _table_columns(request: Request) -> dict[str, Any]:
+    if not request.tables:
+        raise ValueError("`tables` must not be empty")
+    by_field = dict(zip(request.tables[0]._fields, zip(*request.tables, strict=True), strict=True))
+    columns: dict[str, Any] = {}
+    for name, dtype in _TABLE_DTYPES.items():
+        try:
+            columns[f"table_{name}"] = _column(by_field[name], dtype)
+        except OverflowError as error:
+            table = max(request.tables, key=lambda table: abs(getattr(table, name) or 0))
+            raise OutOfRange(f"`{name}` of table {table.name!r} is beyond 64 bits") from error
+    usages = tuple(map(STORAGE_USAGE_INDEX.__getitem__, by_field["usage"]))
+    columns["table_usage"] = _column(usages, np.uint8)
+    return columns
+
+
+def _column(values: tuple[Any, ...], dtype: Any) -> NDArray[Any]:
+    """The values as an array. Most settings are alike for all tables, which is told much faster
+    than numpy converts values one by one; 0.0 is left out, since it equals -0.0."""
+    first = values[0]
+    if (first or dtype is not np.float64) and values.count(first) == len(values):
+        return np.full(len(values), first, dtype)
+    return np.array(values, dtype)
+
+
+def menu_columns(menus: tuple[tuple[MenuItem, ...], ...]) -> dict[str, Any]:
+    """The columns of what tables may choose from."""
+    items = [item for menu in menus for item in menu]
+    ends = np.cumsum([0, *map(len, menus)], dtype=np.int64)
+    types = [SHARDING_TYPE_INDEX[item.sharding_type] for item in items]
+    return {
+        "menu_begin": ends,
+        "menu_type": np.array(types, np.uint8),
+        "menu_kernel": np.array([KERNEL_INDEX[item.kernel] for item in items], np.uint8),
+        "menu_bandwidth": np.array([item.bandwidth for item in items], np.float64),
+        "menu_coefficients": np.array([item.coefficients for item in items], np.int32),
+    }
+
+
+def _numbered(names: list[str | None]) -> Any:
+    """Equal names get equal numbers, None gets -1."""
+    numbers: dict[str | None, int] = {None: -1}
+    return np.array([numbers.setdefault(name, len(numbers) - 1) for name in names], np.int32)
+
+
+def solve(problem: Problem, search: Search, *, exhaustive: bool = False) -> Solution:
+    """The plan TorchRec's planner would choose.
+
+    An exhaustive search places every proposal, so that the number of plans is known; otherwise
+    proposals that can't win are left out. Both give the same plan.
+    """
+    exhaustive = exhaustive or search.must_be_exhaustive
+    with explained(search.objective):
+        result = _native.solve(problem.columns(), search_settings(search, exhaustive))
+    return Solution(
+        found=result["found"],
+        rating=result["rating"],
+        options=result["best"]["options"],
+        ranks=result["ranks"],
+        reports=tuple(ProposerReport(**report) for report in result["reports"]),
+        evaluated=result["evaluated"],
+        exhaustive=exhaustive,
+        winner=result["best"]["proposer"],
+        lowest=result["lowest"]["options"],
+        last=result["last"]["options"],
+    )
+
+
+def count_plans(problem: Problem, search: Search) -> tuple[int, ...]:
+    """Feasible proposals by proposer, each distinct proposal counted once.
+
+    Most are settled by their sums and largest shards; only the others are placed. Not for
+    searches that must be exhaustive: those stop where ratings or the clock tell them to.
+    """
+    plans, _ = _native.count_plans(problem.columns(), search_settings(search), _ALL_PLACEMENTS)
+    return tuple(plans)
+
+
+def count_some_plans(problem: Problem, search: Search, placements: int) -> PlanCount:
+    """The same in bounded time: places proposals if so many are enough, and none otherwise."""
+    plans, undecided = _native.count_plans(problem.columns(), search_settings(search), placements)
+    return PlanCount(sum(plans), undecided)
+
+
+def search_settings(search: Search, exhaustive: bool = False) -> dict[str, Any]:
+    """The search as the native core takes it."""
+    return {
+        "partitioner": asdict(search.partitioner),
+        "proposers": [_proposer(proposer) for proposer in search.proposers],
+        "exhaustive": exhaustive,
+        "timeout_seconds": search.timeout_seconds,
+        "objective": _address(search.objective),
+    }
+
+
+def _address(objective: ObjectiveFunction | None) -> int:
+    return 0 if objective is None else objective.address()
+
+
+@contextmanager
+def explained(objective: ObjectiveFunction | None) -> Iterator[None]:
+    """Says what an objective did that the core can't go on with."""
+    try:
+        yield
+    except _native.CustomFailed as failed:
+        assert objective is not None
+        raise objective.failure(failed.args[0]) from None
+
+
+def _proposer(proposer: Proposer) -> dict[str, Any]:
+    return {**asdict(proposer), "kind": PROPOSER_INDEX[proposer.kind]}
+
+
+def propose(problem: Problem, proposer: Proposer, begin: int, end: int) -> dict[str, Any]:
+    """Rows [begin, end) of a proposer's proposals, their number, and the tables' plan order."""
+    return _native.propose(problem.columns(), _proposer(proposer), begin, end)
+
+
+def placer(
+    problem: Problem, partitioner: Partitioner, objective: ObjectiveFunction | None = None
+) -> Placer:
+    """Places and rates single proposals, for a search that is driven from Python."""
+    return Placer(problem, partitioner, objective)
+
+
+class Placer:
+    """What placer() returns."""
+
+    def __init__(
+        self, problem: Problem, partitioner: Partitioner, objective: ObjectiveFunction | None
+    ) -> None:
+        self._objective = objective
+        columns = problem.columns()
+        self._placer = _native.Placer(columns, asdict(partitioner), _address(objective))
+
+    def place(self, options: list[int]) -> tuple[list[int], float] | None:
+        """Ranks and rating; None when some shard fits nowhere."""
+        with explained(self._objective):
+            return self._placer.place(options)
+
+
+def verify(problem: Problem, solution: Solution, objective: ObjectiveFunction | None = None) -> str:
+    """What is wrong with a solution: coverage, ranks, capacities or rating. Empty when nothing."""
+    return verify_plan(problem, solution.options, solution.ranks, solution.rating, objective)
+
+
+def verify_plan(
+    problem: Problem,
+    options: Options,
+    ranks: Options,
+    rating: float,
+    objective: ObjectiveFunction | None = None,
+) -> str:
+    """The same of a plan from elsewhere. A rating of NaN is not checked."""
+    with explained(objective):
+        return _native.verify(problem.columns(), options, ranks, rating, _address(objective))

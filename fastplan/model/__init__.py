@@ -1,0 +1,1 @@
+"""The words of planning as frozen data: requests, clusters, jobs, plans."""

@@ -1,1 +1,0 @@
-"""Planning from specs: on any machine, without TorchRec."""

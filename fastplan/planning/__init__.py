@@ -1,0 +1,1 @@
+"""Plans a job: the recipe, re-planning and what moves."""

@@ -1,0 +1,177 @@
+"""Plans that follow an older one: which one, and what is made of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fastplan.cache.nearest import nearest_plan
+from fastplan.cache.plan_cache import StoreError
+from fastplan.engine.optimize import OptimizeSettings
+from fastplan.engine.reachable import FOLLOWING_SLACK, reachable_rating
+from fastplan.model.objectives import NO_OBJECTIVES
+from fastplan.model.plan import Plan
+from fastplan.planning.caching import CacheUse
+from fastplan.planning.policy import ReplanPolicy
+from fastplan.planning.replan import ReplanAttempt, Scratch
+from fastplan.planning.result import Result
+from fastplan.planning.run import Run
+from fastplan.planning.search import Placement, SearchBackend, Searched
+
+
+class Following:
+    """A plan that is to follow an older one: the one given, or the nearest in the cache.
+
+    Args:
+        backend: the job's search.
+        use: of the cache, for plans that follow none.
+        previous: the older plan; None for the nearest one in the cache.
+        policy: what may move; None for the default policy.
+        optimize: how TorchRec's plan is improved, if it is.
+        run: where phases are noted.
+    """
+
+    def __init__(
+        self,
+        backend: SearchBackend,
+        use: CacheUse,
+        previous: Plan | None,
+        policy: ReplanPolicy | None,
+        optimize: OptimizeSettings | None,
+        run: Run,
+    ) -> None:
+        self._backend = backend
+        self._job = backend.job
+        self._given = previous
+        self._policy = policy or ReplanPolicy()
+        self._optimize = optimize
+        self._run = run
+        self._scratch_use = use
+        self._use = CacheUse(backend, use.cache, optimize, self._policy, use.deadline)
+        self._attempt: ReplanAttempt | None = None
+        self._not_followed: str | None = None
+
+    def begin(self) -> Result | None:
+        """A plan that needs no search: a stored one that follows another, or one quickly found."""
+        if self._job.request is None:
+            return None  # follow() says why
+        with self._run.phase("replan"):
+            previous = self._given
+            if previous is None:
+                result = self._use.find()
+                if result is not None:
+                    return result
+                previous = self._nearest()
+            if previous is None:
+                self._not_followed = self._nothing_near()
+                return None
+            return self._begun(previous)
+
+    def follow(self, result: Result, searched: Searched) -> Result:
+        """The plan that follows the older one in place of the one from scratch, if there is one."""
+        if why := self._unable(result, searched):
+            return replace(result, not_followed=why)
+        if self._attempt is None:
+            return replace(result, not_followed=self._not_followed)
+        problem, scratch = searched.problem, result.placement
+        assert problem is not None
+        assert searched.space is not None
+        with self._run.phase("replan"):
+            plan = None if scratch is None else Scratch(*scratch.chosen)
+            found = self._attempt.after(problem, plan)
+        if isinstance(found, str):
+            return replace(result, not_followed=found)
+        point, report = found
+        if not report.followed:
+            return replace(result, replan=report, not_followed=report.reason)
+        # A bound that optimizing has proven also holds for this plan's rating.
+        placement = Placement(searched.space, point.options, point.ranks, point.rating)
+        return replace(result, replan=report, placement=placement)
+
+    def use_for(self, result: Result) -> CacheUse:
+        """The use of the cache that keeps a plan: plans that follow others have their own key."""
+        followed = result.replan is not None and result.replan.followed
+        use = self._use if followed else self._scratch_use
+        if use.report.status == "off":
+            use.expect()
+        return use
+
+    def _nearest(self) -> Plan | None:
+        use = self._scratch_use
+        if use.cache is None or use.report.status != "miss":
+            return None
+        assert use.deadline is not None
+        try:
+            return nearest_plan(use.cache, use.key.request, use.deadline)
+        except (StoreError, ValueError):
+            return None  # the lookup has reported it; and tables without names are near to none
+
+    def _nothing_near(self) -> str:
+        report = self._scratch_use.report
+        if report.status == "miss":
+            return "the cache has no plan of most of these tables"
+        return f"no older plan could be looked for: {report.reason}"
+
+    def _begun(self, previous: Plan) -> Result | None:
+        assert self._job.request is not None
+        try:
+            self._attempt = ReplanAttempt(
+                self._job.request, self._job.cluster, previous, self._policy
+            )
+            return self._quick()
+        except Exception as why:
+            if self._given is not None:
+                raise
+            # Anyone may have written the plan that the cache has.
+            self._attempt = None
+            self._not_followed = f"{previous.name} of the cache can't be followed: {why}"
+            return None
+
+    def _quick(self) -> Result | None:
+        """A plan that needs no plan from scratch to be judged; None where there is none."""
+        assert self._attempt is not None
+        backend = self._backend
+        if not (backend.estimates_natively and backend.rates_natively):
+            return None
+        if self._job.search.objective is not None or self._optimize is not None:
+            return None
+        found = self._attempt.quick_plan()
+        if found is None:
+            return None
+        problem, point, report = found
+        if not self._good_enough(point.rating):
+            return None
+        space = backend.space_of(problem.space)
+        return Result(
+            job=self._job,
+            engine=self._run.engine,
+            reason=self._run.reason,
+            make_key=lambda: self._use.key,
+            cache=self._use.report,
+            placement=Placement(space, point.options, point.ranks, point.rating),
+            replan=report,
+        )
+
+    def _good_enough(self, rating: float) -> bool:
+        """Whether a plan may be used that was compared with none from scratch.
+
+        One that follows the user's own plan may; the one in the cache may be anyone's bad plan.
+        """
+        if self._given is not None:
+            return True
+        search = self._backend.comparable
+        if search is None:
+            return False
+        reached = reachable_rating(self._backend.problem, search)
+        return rating <= reached * (1 + FOLLOWING_SLACK)
+
+    def _unable(self, result: Result, searched: Searched) -> str:
+        """Why older plans can't be followed in this search; empty where they can."""
+        if searched.fixed:
+            return searched.fixed
+        if self._job.request is None:
+            return f"a part of the search is Python: {result.reason}"
+        if searched.search.objective is not None:
+            return "an objective of your own rates plans"
+        if self._optimize is not None and self._optimize.objectives != NO_OBJECTIVES:
+            return "plans have other objectives and rules to keep"
+        return ""

@@ -1,0 +1,259 @@
+"""What ranks hold, as columns for the native core."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastplan.engine.layout import chosen_space, copy_shards
+from fastplan.engine.problem import Floats, Problem, SearchSpace
+from fastplan.engine.replan import NOT_HELD, Held
+from fastplan.engine.solve import estimate_columns, menu_columns
+from fastplan.model.plan import (
+    COLUMN,
+    COLUMNS,
+    RANK,
+    ROW,
+    ROWS,
+    Basis,
+    Layout,
+    Plan,
+    Shards,
+    TableLayout,
+)
+from fastplan.model.request import Request, Table
+from fastplan.model.vocabulary import KERNEL_INDEX, KERNELS, SHARDING_TYPE_INDEX, SHARDING_TYPES
+
+_NOTHING = np.empty((0, 5), np.int64)
+
+Key = tuple[str, str]  # module path and name of a table
+
+key_of = attrgetter("path", "name")
+_kind_of = attrgetter("sharding_type", "kernel")
+_NO_KIND = ("", "")
+
+
+def by_key(plan: Plan) -> dict[Key, TableLayout]:
+    """The plan's tables by path and name."""
+    return dict(zip(map(key_of, plan.layout.tables), plan.layout.tables, strict=True))
+
+
+def held_columns(
+    tables: tuple[Table, ...], columns: Mapping[str, Any], before: Mapping[Key, TableLayout]
+) -> Held:
+    """What the old plan's ranks, under their new numbers, hold of a request's tables, which are
+    columns too."""
+    old = [*map(before.get, map(key_of, tables))]
+    shards = [
+        _NOTHING if each is None else each.shards if each.shape else _copies(table, each)
+        for table, each in zip(tables, old, strict=True)
+    ]
+    every = np.concatenate([_NOTHING, *shards]).T.copy()
+    kinds = [_NO_KIND if each is None else _kind_of(each) for each in old]
+    types, kernels = zip(*kinds, strict=True)
+    return Held(
+        table_held_begin=np.cumsum([0, *map(len, shards)], dtype=np.int64),
+        table_held_type=_numbers(SHARDING_TYPE_INDEX, types),
+        table_held_kernel=_numbers(KERNEL_INDEX, kernels),
+        held_row=every[ROW],
+        held_column=every[COLUMN],
+        held_rows=every[ROWS],
+        held_columns=every[COLUMNS],
+        held_rank=every[RANK],
+        table_rows=columns["table_rows"],
+        table_dim=columns["table_dim"],
+        table_element_size=columns["table_element_size"],
+        table_state=columns["table_optimizer_multiplier"],
+    )
+
+
+def _numbers(index: Mapping[str, int], names: tuple[str, ...]) -> NDArray[np.uint8]:
+    return np.frombuffer(bytes([index.get(name, NOT_HELD) for name in names]), np.uint8)
+
+
+def _copies(table: Table, old: TableLayout) -> Shards:
+    """A plan does not tell the shape of copies: they are taken for the table as it is."""
+    return copy_shards((table.rows, table.dim), old.shards[:, RANK])
+
+
+_PARTS = ("fwd_compute", "bwd_compute", "fwd_comms", "bwd_comms", "prefetch_compute")
+
+
+def kept_space(
+    request: Request, columns: dict[str, Any], held: Held, changed: Collection[int]
+) -> SearchSpace:
+    """The search space of a request's columns with the options that tables have, and every option
+    of `changed` tables and of those whose option is allowed no more.
+
+    Raises OutOfRange and CostError like estimate().
+    """
+    count = len(request.menus)
+    alone = tuple((item,) for menu in request.menus for item in menu)
+    # By menu, sharding type and kernel: the menu of that option alone, or the whole menu.
+    menu_of = np.empty((count, len(SHARDING_TYPES), len(KERNELS)), np.int32)
+    menu_of[:] = np.arange(count)[:, None, None]
+    number = count + len(alone)
+    for menu, items in reversed([*enumerate(request.menus)]):
+        for item in reversed(items):
+            number -= 1
+            kind, kernel = SHARDING_TYPE_INDEX[item.sharding_type], KERNEL_INDEX[item.kernel]
+            menu_of[menu, kind, kernel] = number
+    stays = (held.table_held_type != NOT_HELD) & (held.table_held_kernel != NOT_HELD)
+    stays[[*changed]] = False
+    menus = columns["table_menu"].copy()
+    menus[stays] = menu_of[menus[stays], held.table_held_type[stays], held.table_held_kernel[stays]]
+    narrowed = {**columns, "table_menu": menus, **menu_columns(request.menus + alone)}
+    return estimate_columns(request, narrowed)
+
+
+def mean_cost(basis: Basis) -> float:
+    """What ranks cost on average in the plan of a basis."""
+    _, space = chosen_space(basis.request, basis.record)
+    return float(_option_costs(space).sum()) / len(basis.cluster.rank_hbm)
+
+
+def even_cost(problem: Problem) -> float:
+    """What ranks would cost if every table took its cheapest option and all were spread evenly."""
+    space = problem.space
+    cheapest = np.minimum.reduceat(_option_costs(space), space.table_option_begin[:-1])
+    return float(cheapest.sum()) / len(problem.cluster.rank_hbm)
+
+
+def _option_costs(space: SearchSpace) -> Floats:
+    """The sum over each option's shards."""
+    each = sum((getattr(space, f"run_{part}") for part in _PARTS), np.zeros(len(space.run_count)))
+    costs: Floats = np.add.reduceat(each * space.run_count, space.option_run_begin[:-1])
+    return costs
+
+
+LOST = -1
+
+RankMap = tuple[int, ...]  # old rank -> new rank, or LOST
+
+
+def rank_map(given: Sequence[int | None] | None, old: int, new: int) -> RankMap:
+    """Where each of `old` ranks is among `new` ones.
+
+    Without a mapping, ranks keep their number as far as there are as many. A mapping has the new
+    rank of each old one, None or -1 for a rank that is lost. Raises ValueError that names the rank.
+    """
+    if given is None:
+        return tuple(rank if rank < new else LOST for rank in range(old))
+    if len(given) != old:
+        raise ValueError(
+            f"`rank_map` must have a new rank for each of the {old} old ones, not {len(given)}"
+        )
+    found = tuple(LOST if rank is None else int(rank) for rank in given)
+    seen: dict[int, int] = {}
+    for before, after in enumerate(found):
+        if after == LOST:
+            continue
+        if not 0 <= after < new:
+            raise ValueError(f"`rank_map` sends rank {before} to {after}; there are {new} ranks")
+        if after in seen:
+            raise ValueError(f"`rank_map` sends ranks {seen[after]} and {before} to {after}")
+        seen[after] = before
+    return found
+
+
+def renumbered(plan: Plan, ranks: RankMap, new: int) -> Plan:
+    """The plan's shards under the new numbers. Lost ranks get numbers beyond the `new` ranks.
+
+    What the plan was made from is left out, since it speaks of other ranks.
+    """
+    numbers = np.array(ranks, np.int64)
+    lost = np.flatnonzero(numbers == LOST)
+    numbers[lost] = new + np.arange(len(lost))
+    if np.array_equal(numbers, np.arange(len(numbers))):
+        return plan
+    tables = []
+    for table in plan.layout.tables:
+        shards = table.shards.copy()
+        shards[:, RANK] = numbers[shards[:, RANK]]
+        tables.append(table._replace(shards=shards))
+    layout = Layout(
+        tables=tuple(tables), device=plan.layout.device, ranks_per_host=plan.layout.ranks_per_host
+    )
+    return replace(plan, layout=layout, basis=None)
+
+
+def best_renumbering(plan: Plan, previous: Plan) -> RankMap:
+    """New numbers for a plan's ranks under which it moves least from the previous plan.
+
+    Ranks of one host stay on one host: hosts are matched by what their ranks could keep, ranks
+    within them by what they hold. For a job that may choose which process gets which rank.
+    """
+    size = plan.layout.ranks_per_host or plan.ranks
+    hosts = -(-max(plan.ranks, previous.ranks) // size)
+    kept = _kept(plan, previous, hosts * size).reshape(hosts, size, hosts, size)
+    inner = [[assign(kept[new, :, old, :]) for old in range(hosts)] for new in range(hosts)]
+    whole = np.array(
+        [
+            [kept[new, range(size), old, inner[new][old]].sum() for old in range(hosts)]
+            for new in range(hosts)
+        ]
+    )
+    numbers = []
+    for new, old in enumerate(assign(whole)):
+        numbers += [old * size + at for at in inner[new][old]]
+    # A number beyond the plan's own ranks would be a rank that is lost.
+    found = tuple(numbers[: plan.ranks])
+    return found if sorted(found) == list(range(plan.ranks)) else tuple(range(plan.ranks))
+
+
+def _kept(plan: Plan, previous: Plan, ranks: int) -> NDArray[np.float64]:
+    """Elements that a rank of the plan would keep if it were a rank of the previous one."""
+    held = {(table.path, table.name): table for table in previous.layout.tables}
+    kept = np.zeros((ranks, ranks))
+    for table in plan.layout.tables:
+        old = held.get((table.path, table.name))
+        if old is None or "data_parallel" in (table.sharding_type, old.sharding_type):
+            continue
+        for shard in table.shards:
+            rows, columns = (
+                np.minimum(old.shards[:, at] + old.shards[:, of], shard[at] + shard[of])
+                - np.maximum(old.shards[:, at], shard[at])
+                for at, of in ((ROW, ROWS), (COLUMN, COLUMNS))
+            )
+            cells = np.maximum(rows, 0) * np.maximum(columns, 0)
+            np.add.at(kept[shard[RANK]], old.shards[:, RANK], cells)
+    return kept
+
+
+def assign(gain: NDArray[np.float64]) -> list[int]:
+    """The column of each row of a square matrix, each column once, with the largest sum.
+
+    The Hungarian method: rows enter one by one, each along the cheapest way to a free column.
+    """
+    size = len(gain)
+    cost = gain.max(initial=0.0) - gain
+    of_row, of_column = np.zeros(size), np.zeros(size + 1)
+    row_at = np.full(size + 1, -1)  # of each column; the last column is where a new row waits
+    for row in range(size):
+        row_at[size], at = row, size
+        least, came_from = np.full(size, np.inf), np.full(size, size)
+        done = np.zeros(size + 1, bool)
+        while row_at[at] >= 0:
+            done[at] = True
+            here = row_at[at]
+            reduced = cost[here] - of_row[here] - of_column[:size]
+            better = ~done[:size] & (reduced < least)
+            least[better], came_from[better] = reduced[better], at
+            at = int(np.where(done[:size], np.inf, least).argmin())
+            step = least[at]
+            of_row[row_at[done]] += step
+            of_column[done] -= step
+            least[~done[:size]] -= step
+        while at != size:
+            row_at[at] = row_at[came_from[at]]
+            at = int(came_from[at])
+        row_at[size] = -1
+    columns = [0] * size
+    for column in range(size):
+        columns[int(row_at[column])] = column
+    return columns

@@ -1,0 +1,93 @@
+"""The moves that lead from one plan to the next, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from fastplan.model.plan import RANK, Plan
+from fastplan.planning.difference import table_name
+from fastplan.planning.held import Key, by_key
+from fastplan.planning.movement import Movement, Transfers, movement
+
+
+class Move(NamedTuple):
+    """Bytes of a new shard that one rank holds; None: a rank that is lost did."""
+
+    path: str
+    table: str
+    shard: int  # number among the new shards of the table
+    source: int | None
+    target: int
+    bytes: int  # weights and optimizer state
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moves:
+    """All moves, largest first. Ranks have the new numbers."""
+
+    moves: tuple[Move, ...]
+    movement: Movement  # what becomes of each table, and sums by rank
+    removed: tuple[str, ...]  # tables whose shards are gone
+    # steps after which the better rating has saved the time that moving takes, compared with
+    # moving only what must; None where the moves are not for the rating's sake
+    pays_back_after: float | None = None
+
+    def __iter__(self) -> Iterator[Move]:
+        return iter(self.moves)
+
+    def __len__(self) -> int:
+        return len(self.moves)
+
+    @property
+    def bytes(self) -> int:
+        """All that ranks must fetch."""
+        return self.movement.bytes
+
+    @property
+    def from_storage(self) -> int:
+        """Those of the bytes that no rank holds any more."""
+        return sum(move.bytes for move in self.moves if move.source is None)
+
+    @property
+    def seconds(self) -> float | None:
+        """Estimated time of the slowest rank to receive; None where no request tells bandwidths."""
+        return self.movement.seconds
+
+
+def list_moves(before: Plan, after: Plan, *, pays_back_after: float | None = None) -> Moves:
+    """What is to be sent, and what is gone. `before` has its ranks numbered as `after` has."""
+    transfers: dict[Key, Transfers] = {}
+    moved = movement(before, after, transfers)
+    layouts = by_key(after)
+    found: list[Move] = []
+    for (path, name), sent in transfers.items():
+        shards, ranks = layouts[path, name].shards, after.ranks
+        # The copies that take part were sorted by rank.
+        copies = layouts[path, name].sharding_type == "data_parallel"
+        order = np.unique(shards[:, RANK], return_index=True)[1] if copies else None
+        sums: dict[tuple[int, int | None, int], int] = {}
+        for shard, source, target, size in zip(*(each.tolist() for each in sent), strict=True):
+            number = shard if order is None else int(order[shard])
+            # What several lost ranks held is one piece of what was stored.
+            key = number, source if source < ranks else None, target
+            sums[key] = sums.get(key, 0) + size
+        found += [
+            Move(path, name, number, source, target, size)
+            for (number, source, target), size in sums.items()
+        ]
+    return Moves(
+        moves=tuple(sorted(found, key=_largest_first)),
+        movement=moved,
+        removed=tuple(
+            table_name(table.path, table.name) for table in moved.tables if table.after is None
+        ),
+        pays_back_after=pays_back_after,
+    )
+
+
+def _largest_first(move: Move) -> tuple[int, Move]:
+    return -move.bytes, move._replace(source=-1) if move.source is None else move

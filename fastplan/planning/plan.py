@@ -1,0 +1,164 @@
+"""Plans one job. TorchRec's planner, the command line and sweeps all call this."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from fastplan.cache.plan_cache import CacheReport, PlanCache
+from fastplan.engine.optimize import Optimized, OptimizeSettings, no_plan
+from fastplan.engine.optimize import optimize as improve
+from fastplan.engine.packed_certificate import pack_certificate
+from fastplan.engine.problem import Problem
+from fastplan.engine.solve import verify_plan
+from fastplan.model.job import Job
+from fastplan.model.objectives import RulesBroken
+from fastplan.model.plan import Plan
+from fastplan.planning.caching import CacheUse
+from fastplan.planning.following import Following
+from fastplan.planning.key import key_of
+from fastplan.planning.policy import ReplanPolicy
+from fastplan.planning.result import Result, table_names
+from fastplan.planning.run import Run
+from fastplan.planning.search import Placement, SearchBackend, Searched
+
+NO_CACHE = CacheReport(status="off", reason="no cache is configured")
+
+
+def plan(
+    job: Job,
+    *,
+    cache: PlanCache | None = None,
+    optimize: OptimizeSettings | None = None,
+    previous: Plan | None = None,
+    replan: ReplanPolicy | None = None,
+    backend: SearchBackend | None = None,
+    run: Run | None = None,
+) -> Result:
+    """Plans a job as TorchRec's planner does. A job that does not fit is an answer, no error.
+
+    Args:
+        job: what to plan.
+        cache: where plans are looked up and kept.
+        optimize: how to improve TorchRec's plan; None for TorchRec's plan itself. Ctrl-C ends the
+            improvement with the best plan so far, which is not kept.
+        previous: a plan to follow. Such a plan is kept in the cache and never taken from it, since
+            it depends on the previous one.
+        replan: how to follow `previous`, or without one the nearest plan in the cache.
+        backend: runs the search; by default the native core does.
+        run: where the seconds of each phase are noted.
+
+    Returns:
+        The plan, and all that is known about it.
+
+    Raises:
+        OutOfRange: exact arithmetic would need larger numbers than the core has.
+        CostError: a custom cost or objective fails.
+        RulesBroken: no plan was found that keeps the pins and the tables together.
+        WrongModel: `previous` is the plan of another model.
+    """
+    run = run or Run()
+    backend = backend or SearchBackend(job)
+    use, following = None, None
+    if previous is not None or replan is not None:
+        use = CacheUse(backend, cache, optimize)
+        following = Following(backend, use, previous, replan, optimize, run)
+    elif cache is not None:
+        use = CacheUse(backend, cache, optimize)
+    result = _known(use, following, run, given=previous is not None)
+    if result is None:
+        searched = backend.search(run)
+        result = Result(
+            job=job,
+            engine=run.engine,
+            reason=run.reason,
+            make_key=partial(key_of, job, optimize),
+            cache=NO_CACHE,
+            placement=searched.placement,
+            searched=searched,
+        )
+        if optimize is not None:
+            with run.phase("optimize"):
+                result = _improved(result, searched, optimize, backend)
+        if following is not None:
+            result = following.follow(result, searched)
+    return _kept(use, following, result, run)
+
+
+def _known(
+    use: CacheUse | None, following: Following | None, run: Run, *, given: bool
+) -> Result | None:
+    """A plan that needs no search: a stored one, or one that follows another."""
+    if use is not None and not given:
+        with run.phase("cache"):
+            result = use.find()
+        run.cache = use.report
+        if result is not None:
+            return result
+    return None if following is None else following.begin()
+
+
+def _improved(
+    result: Result, searched: Searched, settings: OptimizeSettings, backend: SearchBackend
+) -> Result:
+    """A better plan than TorchRec's; where there is none, the result says why."""
+    if reason := _why_not_improved(searched):
+        return _unimproved(result, reason, settings)
+    problem, solution = searched.problem, searched.solution
+    assert problem is not None
+    assert solution is not None
+    rules = settings.objectives.rules
+    if rules and not backend.estimates_natively:
+        raise RulesBroken("tables can't be named where the search space is enumerated in Python")
+    names = table_names(result.job) if rules else ()
+    found = improve(problem, searched.search, settings, start=solution, names=names)
+    result = replace(result, optimized=found)
+    if not found.found:
+        if rules:
+            raise RulesBroken(no_plan(found))
+        overfull = "TorchRec's plan overfills a rank, and no plan was found that fits"
+        return replace(result, not_optimized=overfull) if solution.found else result
+    if complaint := verify_plan(problem, found.options, found.ranks, found.rating):
+        unsound = f"the better plan is not sound, please report this: {complaint}"
+        return _unimproved(result, unsound, settings)
+    assert searched.space is not None
+    return replace(
+        result,
+        placement=Placement(searched.space, found.options, found.ranks, found.rating),
+        bound=lambda: found.lower_bound,
+        # Costs that Python has estimated are not kept, so nobody could check the proof.
+        proof=partial(_packed, result.job, problem, found, settings)
+        if backend.estimates_natively
+        else bytes,
+    )
+
+
+def _why_not_improved(searched: Searched) -> str:
+    if searched.fixed:
+        return searched.fixed
+    objective = searched.search.objective
+    return "" if objective is None else f"{objective.name} rates plans, and not their largest rank"
+
+
+def _unimproved(result: Result, reason: str, settings: OptimizeSettings) -> Result:
+    """TorchRec's plan, and why. Raises RulesBroken where that may not keep the rules."""
+    if settings.objectives.rules:
+        raise RulesBroken(f"pins and tables to keep together need the native search: {reason}")
+    return replace(result, not_optimized=reason)
+
+
+def _packed(job: Job, problem: Problem, found: Optimized, settings: OptimizeSettings) -> bytes:
+    names = table_names(job)
+    return pack_certificate(found.certificate, problem, settings.objectives, names)
+
+
+def _kept(use: CacheUse | None, following: Following | None, result: Result, run: Run) -> Result:
+    """The result, stored under the key of how it was found."""
+    if use is None or result.cache.status == "hit":
+        run.cache = result.cache
+        return result
+    kept = use if following is None else following.use_for(result)
+    with run.phase("cache"):
+        kept.keep(result)
+    run.cache = kept.report
+    return replace(result, cache=kept.report, make_key=lambda: kept.key)

@@ -1,0 +1,120 @@
+"""Plans specs, without TorchRec."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace as _with
+from typing import TYPE_CHECKING, Any, Literal
+
+from fastplan.cache.plan_cache import PlanCache, open_cache
+from fastplan.engine.optimize import OptimizeSettings
+from fastplan.engine.solve import OutOfRange
+from fastplan.model.job import CannotPlan, SpecJob
+from fastplan.model.objectives import NO_OBJECTIVES
+from fastplan.model.plan import Plan
+from fastplan.planning.plan import plan
+from fastplan.planning.policy import ReplanPolicy
+from fastplan.planning.result import Result
+
+if TYPE_CHECKING:
+    from fastplan.spec.model import ModelSpec
+
+
+def plan_spec(
+    spec: str | os.PathLike[str] | ModelSpec,
+    *,
+    sku: str | None = None,
+    world_size: int | None = None,
+    batch_size: int | None = None,
+    precision: str | None = None,
+    cache: str | os.PathLike[str] | PlanCache | bool | None = None,
+    mode: Literal["parity", "optimize"] = "parity",
+    optimize: OptimizeSettings | None = None,
+    previous: str | os.PathLike[str] | Plan | None = None,
+    replan: ReplanPolicy | None = None,
+    trust: bool = False,
+) -> Result:
+    """Plans a spec as TorchRec's planner would plan the model.
+
+    Example:
+        result = fastplan.plan("model.yaml", sku="h100", world_size=64)
+        result.plan()  # the plan, if `result.placement` is not None
+
+    Args:
+        spec: the path of a spec file, or a spec.
+        sku: hardware in place of the spec's: a name of `fastplan skus`, or a file.
+        world_size: ranks in place of the spec's.
+        batch_size: the batch of one rank, in place of the spec's.
+        precision: fp32, fp16 or bf16, for all tables of floating point.
+        cache: where plans are looked up and kept, as the planner's `cache`.
+        mode: "optimize" improves TorchRec's plan, for a second by default.
+        optimize: how to improve it; implies `mode="optimize"`.
+        previous: a plan to follow, or the path of its file.
+        replan: how to follow it.
+        trust: whether to import the functions that the spec names.
+
+    Returns:
+        The plan, and all that is known about it. A job that does not fit is an answer, no error.
+
+    Raises:
+        SpecError, PlanFileError: a file can't be read.
+        CannotPlan: the spec can't be planned, or the arguments exclude each other.
+        RulesBroken: no plan was found that keeps the pins and the tables together.
+    """
+    from fastplan.spec.lower import lower
+    from fastplan.spec.read import read_spec
+    from fastplan.spec.variants import on_cluster, with_precision
+
+    if isinstance(spec, str | os.PathLike):
+        spec = read_spec(spec)
+    spec = on_cluster(spec, sku=sku, world_size=world_size)
+    if batch_size is not None:
+        spec = _with(spec, batch_size=batch_size)
+    if precision is not None:
+        spec = with_precision(spec, precision)
+    if mode not in ("parity", "optimize"):
+        raise ValueError(f'`mode` must be "parity" or "optimize", not {mode!r}')
+    if optimize is None and mode == "optimize":
+        optimize = OptimizeSettings()
+    if isinstance(previous, str | os.PathLike):
+        from fastplan.plans.file import read_plan
+
+        previous = read_plan(previous)
+    return plan_job(
+        lower(spec, trust=trust),
+        cache=open_cache(cache),
+        optimize=optimize,
+        previous=previous,
+        replan=replan,
+    )
+
+
+def plan_job(
+    job: SpecJob,
+    *,
+    optimize: OptimizeSettings | None = None,
+    previous: Plan | None = None,
+    **more: Any,
+) -> Result:
+    """Plans a spec's job. Arguments are those of `plan()`.
+
+    Where TorchRec's planner would go on without an improvement or the older plan, and say why, this
+    raises CannotPlan: whoever plans ahead has the time to ask for something else.
+
+    Raises:
+        CannotPlan: numbers are beyond exact arithmetic, or the arguments exclude each other.
+    """
+    objective = job.search.objective
+    if objective is not None and optimize is not None:
+        raise CannotPlan(
+            f"optimize improves a plan's largest rank, and {objective.name} rates plans otherwise: "
+            "leave out the objective, or plan without optimize"
+        )
+    if objective is not None and previous is not None:
+        raise CannotPlan("an objective of your own rates plans, and no plan can follow another")
+    if previous is not None and optimize is not None and optimize.objectives != NO_OBJECTIVES:
+        raise CannotPlan("a plan can't follow another and keep other objectives, pins or groups")
+    try:
+        return plan(job, optimize=optimize, previous=previous, **more)
+    except OutOfRange as error:
+        raise CannotPlan(str(error)) from error

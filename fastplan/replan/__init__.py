@@ -1,1 +1,0 @@
-"""Plans that follow older ones: what differs, what may stay, and what must move."""

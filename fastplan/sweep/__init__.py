@@ -1,0 +1,1 @@
+"""Sweeps: many jobs at once."""

@@ -1,0 +1,178 @@
+"""What a sweep finds out: a row per cell, and the file that keeps rows while it runs."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from functools import cache
+from typing import Any, BinaryIO, get_type_hints
+
+from fastplan.sweep.sweep import Cell, SweepError
+
+_LONGEST_LINE = 1 << 16
+_BEGINNING = b'{"id": "'  # of every row
+
+
+class BadRow(ValueError):
+    """A line that is not a row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """The answer to one cell. Memory is what is left for tables after the reservation."""
+
+    id: str
+    model: str
+    sku: str
+    world_size: int
+    hosts: int
+    batch: int
+    batch_size: int
+    precision: str
+    fits: bool | None = None  # None: there is no answer, see `error`
+    rating: float | None = None  # milliseconds, as TorchRec estimates them
+    lower_bound: float | None = None  # no plan is rated below; of optimized plans
+    tier: str | None = None  # the memory that `headroom` is of
+    # On the rank with least room, and as a part of its memory. Below 0: what every rank lacks,
+    # about; None if more would not help.
+    headroom_bytes: int | None = None
+    headroom: float | None = None
+    hbm_bytes: int | None = None  # taken on all ranks together
+    ddr_bytes: int | None = None
+    ssd_bytes: int | None = None
+    shortage: str | None = None  # why it does not fit
+    key: str | None = None  # in the cache
+    cache: str = "off"  # hit, miss (and stored since), off or failed
+    seconds: float = 0.0
+    error: str | None = None
+    warning: str | None = None  # why the cache failed
+
+    def answer(self) -> dict[str, Any]:
+        """All but what the cell says itself."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _OF_CELL}
+
+    def same_answer(self, other: Row) -> bool:
+        """Whether both say the same of the same cell, however they came to it."""
+        one, two = asdict(self), asdict(other)
+        return all(one[name] == two[name] for name in one if name not in _OF_RUN)
+
+
+_OF_CELL = ("id", "model", "sku", "world_size", "hosts", "batch", "batch_size", "precision")
+_OF_RUN = ("cache", "seconds", "warning")
+
+
+def row_of(cell: Cell, **answer: Any) -> Row:
+    """The row of a cell."""
+    return Row(**{name: getattr(cell, name) for name in _OF_CELL}, **answer)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepResult:
+    """All rows, in the order of the cells."""
+
+    rows: tuple[Row, ...]
+    known: int = 0  # rows that were in the results file before
+    seconds: float = 0.0
+    global_batch: bool = False
+    prices: Mapping[str, float] = field(default_factory=dict)  # of a rank and hour, by SKU
+
+    @property
+    def fitting(self) -> tuple[Row, ...]:
+        """Rows of cells that have a plan."""
+        return tuple(row for row in self.rows if row.fits)
+
+    @property
+    def failed(self) -> tuple[Row, ...]:
+        """Rows of cells without an answer; `error` says why."""
+        return tuple(row for row in self.rows if row.fits is None)
+
+    @property
+    def unstored(self) -> tuple[Row, ...]:
+        """Rows whose plan could not be looked up or kept."""
+        return tuple(row for row in self.rows if row.cache == "failed")
+
+
+class ResultsFile:
+    """Rows as JSON lines, to which rows are added at the end only.
+
+    A line that a killed process left half-written is skipped, and so is what is no row; files can
+    be concatenated. The last row of a cell counts.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+
+    def read(self) -> dict[str, Row]:
+        """Rows by id; none if there is no file yet.
+
+        Raises OSError, and SweepError for somebody else's file, which rows would spoil.
+        """
+        found = {}
+        foreign = False
+        try:
+            with open(self.path, "rb") as stream:
+                for line in _lines(stream):
+                    try:
+                        row = _parsed(line)
+                        found[row.id] = row
+                    except BadRow:
+                        foreign = foreign or not line.startswith(_BEGINNING[: len(line)])
+        except FileNotFoundError:
+            return {}
+        if foreign and not found:
+            raise SweepError(f"{self.path} holds no results: choose another file for them")
+        return found
+
+    def append(self, rows: Iterable[Row]) -> None:
+        """Adds rows, in one write unless the disk is full. Raises OSError."""
+        text = "".join(f"{json.dumps(asdict(row), allow_nan=False)}\n" for row in rows)
+        with open(self.path, "a+b", buffering=0) as stream:
+            if text and stream.seek(0, os.SEEK_END):
+                stream.seek(-1, os.SEEK_END)
+                if stream.read(1) != b"\n":
+                    text = f"\n{text}"
+            rest = text.encode()
+            try:
+                while rest:
+                    rest = rest[stream.write(rest) :]
+            except OSError as error:  # which names no file
+                raise OSError(error.errno, error.strerror, self.path) from error
+
+
+def _lines(stream: BinaryIO) -> Iterator[bytes]:
+    """Lines with something in them; of one that is too long to be a row, just the beginning."""
+    while line := stream.readline(_LONGEST_LINE):
+        rest = line
+        while rest and not rest.endswith(b"\n"):
+            rest = stream.readline(_LONGEST_LINE)
+        if line.strip():
+            yield line
+
+
+def _parsed(line: bytes) -> Row:
+    try:
+        values = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise BadRow(str(error)) from error
+    if not isinstance(values, dict):
+        raise BadRow("not an object")
+    types = _types()
+    for name, value in values.items():
+        if name not in types:
+            raise BadRow(f"unknown field {name}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise BadRow(f"{name} is not finite")
+        if not isinstance(value, types[name]):
+            raise BadRow(f"{name} is not as it should be")
+    try:
+        return Row(**values)
+    except TypeError as error:
+        raise BadRow(str(error)) from error
+
+
+@cache
+def _types() -> dict[str, Any]:
+    return get_type_hints(Row)

@@ -1,0 +1,249 @@
+"""Runs a sweep on any executor, so that it can be killed and go on, and no cell stops another."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from contextlib import suppress
+from itertools import groupby
+
+from fastplan.cache.stores.opening import kind_of, open_store
+from fastplan.spec.lower import check_trusted
+from fastplan.spec.references import check_trust
+from fastplan.sweep.pool import Given, Processes, Workers, usable_cores
+from fastplan.sweep.rows import ResultsFile, Row, SweepResult, row_of
+from fastplan.sweep.sweep import Cell, Sweep, SweepError, cells
+from fastplan.sweep.work import Task, pack_model, reason
+
+_log = logging.getLogger(__name__)
+
+_MOST_CELLS = 8  # of a task: few enough that a lost task is no great loss
+_TASKS_PER_WORKER = 8  # so that all workers end at about the same time
+
+_KILLED = (
+    "its worker process died; if it ran out of memory, start fewer at a time or plan it elsewhere"
+)
+
+
+def run_sweep(
+    sweep: Sweep,
+    cache: str | os.PathLike[str] | None = None,
+    *,
+    results: str | os.PathLike[str] | None = None,
+    executor: Executor | int | None = None,
+    shard: tuple[int, int] = (0, 1),
+    progress: Callable[[Row], None] | None = None,
+    trust: bool = False,
+) -> SweepResult:
+    """Answers every cell; one that fails is a row with an `error`.
+
+    Args:
+        cache: a plan cache, where plans are looked up and kept.
+        results: a file that keeps rows as they come, see ResultsFile. What it has already is not
+            planned again, except that plans must be in the cache, too.
+        executor: where to work, such as a Dask client's `get_executor()`; or the number of
+            processes to start, and None is one per core.
+        shard: i of n, counted from 0, to do just every n-th cell.
+        progress: called with each row as it comes.
+        trust: whether workers import the costs and objectives that specs name, see `lower`.
+
+    Raises CodeNotTrusted for specs that need `trust`, SweepError when the executor gives up, and
+    OSError when rows can't be kept. When it is interrupted, it keeps what is under way and then
+    raises KeyboardInterrupt.
+    """
+    begin = time.perf_counter()
+    check_trust(trust)
+    for model in sweep.models if not trust else ():
+        check_trusted(model)
+    asked = cells(sweep, shard)
+    keeper = _Keeper(results, progress)
+    # What their functions compute is not in the results, and may have changed.
+    custom = {m.name for m in sweep.models if m.shard_cost is not None or m.objective is not None}
+    left = [
+        cell
+        for cell in asked
+        if cell.model in custom or not keeper.knows(cell, cached=cache is not None)
+    ]
+    count = len(left)
+    if left:
+        if isinstance(executor, Executor):
+            workers: Workers = Given(executor)
+        else:
+            workers = Processes(min(executor or usable_cores(), count))
+        tasks = _tasks(sweep, left, _where(cache), workers.count, trust)
+        with workers:
+            _Runner(tasks, workers, keeper).run()
+    return SweepResult(
+        rows=tuple(keeper.rows[cell.id] for cell in asked),
+        known=len(asked) - count,
+        seconds=time.perf_counter() - begin,
+        global_batch=sweep.global_batch,
+        prices={sku.name: sku.price for sku in sweep.skus if sku.price is not None},
+    )
+
+
+class _Keeper:
+    """Takes rows as they come: into the file, and on to who watches."""
+
+    def __init__(
+        self,
+        results: str | os.PathLike[str] | None,
+        progress: Callable[[Row], None] | None,
+    ) -> None:
+        self._file = None if results is None else ResultsFile(results)
+        self._progress = progress
+        self._before: dict[str, Row] = {}
+        if self._file is not None:
+            self._before = self._file.read()
+            self._file.append(())  # whether it can be written shows before any work is done
+        self.rows: dict[str, Row] = {}
+
+    def knows(self, cell: Cell, *, cached: bool) -> bool:
+        """Whether the file answers the cell. A plan that is to be in a cache is looked up there,
+        and a cell that failed is tried again."""
+        row = self._before.get(cell.id)
+        if row is None or row.fits is None or (row.fits and cached):
+            return False
+        # Another sweep may have asked the same, and counted the batch otherwise.
+        self._tell(row_of(cell, **row.answer()))
+        return True
+
+    def keep(self, rows: list[Row]) -> None:
+        new = [row for row in rows if not self._is_known(row)]
+        if self._file is not None and new:
+            self._file.append(new)
+        for row in rows:
+            self._tell(row)
+
+    def _tell(self, row: Row) -> None:
+        self.rows[row.id] = row
+        if self._progress is not None:
+            self._progress(row)
+
+    def _is_known(self, row: Row) -> bool:
+        before = self._before.get(row.id)
+        return before is not None and before.same_answer(row)
+
+
+class _Runner:
+    """Keeps workers busy until all tasks are done.
+
+    A task that comes to nothing is run again cell by cell, to find the cell that is to blame. If
+    it took the whole pool along, everything under way is suspect and has the new pool for itself.
+    """
+
+    def __init__(self, tasks: Iterator[Task], workers: Workers, keeper: _Keeper) -> None:
+        self._tasks = tasks
+        self._again: deque[Task] = deque()
+        self._suspects: deque[Task] = deque()
+        self._on_trial: Task | None = None  # the suspect that has the pool for itself
+        self._under_way: dict[Future[list[Row]], Task] = {}
+        self._workers = workers
+        self._keeper = keeper
+
+    def run(self) -> None:
+        try:
+            while self._submit():
+                done, _ = wait(self._under_way, return_when=FIRST_COMPLETED)
+                for future in [each for each in self._under_way if each in done]:
+                    self._take(future)
+        except KeyboardInterrupt:
+            self._stop()
+            raise
+
+    def _submit(self) -> bool:
+        """Fills up the workers; False if nothing is left to wait for."""
+        while self._has_room():
+            self._on_trial = self._suspects.popleft() if self._suspects else None
+            task = self._on_trial or self._next()
+            if task is None:
+                break
+            try:
+                self._under_way[self._workers.submit(task)] = task
+            except BrokenExecutor as error:
+                self._suspects.appendleft(task)
+                self._start_again(error)
+        return bool(self._under_way)
+
+    def _has_room(self) -> bool:
+        most = 1 if self._suspects or self._on_trial else self._workers.window
+        return len(self._under_way) < most
+
+    def _next(self) -> Task | None:
+        return self._again.popleft() if self._again else next(self._tasks, None)
+
+    def _take(self, future: Future[list[Row]]) -> None:
+        task = self._under_way.pop(future, None)
+        if task is None:  # it was lost with the pool, and is a suspect now
+            return
+        try:
+            rows = future.result()
+        except BrokenExecutor as error:
+            if task is self._on_trial:
+                self._keeper.keep([row_of(task.cells[0], error=_KILLED)])
+            else:
+                self._suspects.extend(_alone(task))
+            self._start_again(error)
+        except Exception as error:
+            if len(task.cells) == 1:
+                self._keeper.keep([row_of(task.cells[0], error=reason(error))])
+            else:
+                self._again.extend(_alone(task))
+        else:
+            self._keeper.keep(rows)
+
+    def _start_again(self, error: BrokenExecutor) -> None:
+        for future, task in self._under_way.items():
+            if future.done() and future.exception() is None:
+                self._keeper.keep(future.result())
+            else:
+                self._suspects.extend(_alone(task))
+        self._under_way.clear()
+        self._workers.restart(error)
+
+    def _stop(self) -> None:
+        """Keeps what is being worked on; a second interrupt ends that, too."""
+        try:
+            _log.warning("interrupted: finishing what is under way; again to stop at once")
+            for future in self._under_way:
+                future.cancel()
+            wait(self._under_way)
+        except KeyboardInterrupt:
+            self._workers.kill()
+        for future in self._under_way:
+            if future.done() and not future.cancelled():
+                with suppress(Exception):
+                    self._keeper.keep(future.result())
+
+
+def _tasks(
+    sweep: Sweep, left: list[Cell], cache: str | None, workers: int | None, trust: bool = False
+) -> Iterator[Task]:
+    models = {model.name: model for model in sweep.models}
+    run = os.urandom(8).hex()
+    size = -(-len(left) // (_TASKS_PER_WORKER * (workers or 32)))
+    size = min(size, _MOST_CELLS)
+    for name, group in groupby(left, lambda cell: cell.model):
+        packed = pack_model(models[name])
+        of_model = tuple(group)
+        for i in range(0, len(of_model), size):
+            yield Task(packed, of_model[i : i + size], cache, sweep.optimization, run, trust)
+
+
+def _alone(task: Task) -> list[Task]:
+    return [task._replace(cells=(cell,)) for cell in task.cells]
+
+
+def _where(cache: str | os.PathLike[str] | None) -> str | None:
+    """The cache for workers, which may have another working directory."""
+    if cache is None:
+        return None
+    where = os.fspath(cache)
+    try:
+        return open_store(where).describe() if kind_of(where) == "directory" else where
+    except ValueError as error:
+        raise SweepError(f"`cache`: {error}") from error

@@ -1,0 +1,328 @@
+"""A sweep's result as text for people, and as JSON and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, fields
+from textwrap import wrap
+from typing import Any
+
+from fastplan.report.names import visible
+from fastplan.report.table_text import Column, table_lines
+from fastplan.report.terminal import Style
+from fastplan.report.units import (
+    of_bytes,
+    of_change,
+    of_count,
+    of_milliseconds,
+    of_seconds,
+    of_share,
+)
+from fastplan.sweep.queries import Cheapest, Saving, Smallest, memory_of, savings
+from fastplan.sweep.rows import Row, SweepResult
+from fastplan.sweep.sweep import Cell
+
+PLAIN = Style()
+_CACHE = {"hit": "hit", "miss": "stored", "failed": "failed", "off": "-"}
+_MOST_FAILURES = 10
+_CELL_FIELDS = ("id", "model", "sku", "world_size", "hosts", "batch", "batch_size", "precision")
+
+
+def summary(result: SweepResult, style: Style = PLAIN) -> Iterator[str]:
+    """Counts, a table for each model and batch, what precisions save, and what went wrong."""
+    yield _counts(result)
+    titles = [
+        Column("SKU"),
+        Column("precision"),
+        Column("ranks", True),
+        Column("hosts", True),
+        Column("fits"),
+        Column("rating", True),
+        Column("headroom", True),
+        Column("", True),
+        Column("cache"),
+        Column("note"),
+    ]
+    for (model, batch), rows in _by_batch(result.rows).items():
+        yield ""
+        title = f", {_batch(result, batch)}"
+        yield style.paint(style.name(model, style.width - len(title)) + title, "bold")
+        yield from table_lines(titles, [_cells(row) for row in rows], style)
+    yield from _savings(savings(result), style)
+    yield from _failures(result.failed, style)
+
+
+def smallest_lines(answers: list[Smallest], style: Style = PLAIN) -> Iterator[str]:
+    """The answers to `smallest_cluster`."""
+    yield style.paint("Smallest cluster that fits", "bold")
+    titles = [
+        Column("model"),
+        Column("SKU"),
+        Column("batch", True),
+        Column("precision"),
+        Column("ranks", True),
+        Column("rating", True),
+        Column("headroom", True),
+        Column("note"),
+    ]
+    rows = []
+    for answer in answers:
+        row = answer.row
+        found = ["-"] * 3
+        if row is not None:
+            found = [str(row.world_size), _rating(row), of_share(row.headroom or 0)]
+        asked = [answer.model, answer.sku, str(answer.batch), answer.precision]
+        rows.append([*asked, *found, _smallest_note(answer)])
+    yield from table_lines(titles, rows, style)
+
+
+def cheapest_lines(answers: list[Cheapest], rating: float, style: Style = PLAIN) -> Iterator[str]:
+    """The answers to `cheapest`."""
+    yield style.paint(
+        f"Cheapest cluster with a rating of at most {of_milliseconds(rating)}", "bold"
+    )
+    titles = [
+        Column("model"),
+        Column("batch", True),
+        Column("precision"),
+        Column("SKU"),
+        Column("ranks", True),
+        Column("rating", True),
+        Column("per hour", True),
+        Column("note"),
+    ]
+    rows = []
+    for answer in answers:
+        found = ["-"] * 4
+        note = ""
+        if answer.row is not None:
+            row = answer.row
+            found = [row.sku, str(row.world_size), _rating(row), f"{answer.cost:,.2f}"]
+            note = f"{answer.price:,.4g} per rank"
+        elif answer.best is not None:
+            best = answer.best
+            note = f"best is {_rating(best)} on {best.world_size} x {best.sku}"
+        else:
+            note = "nothing fits"
+        rows.append([answer.model, str(answer.batch), answer.precision, *found, note])
+    yield from table_lines(titles, rows, style)
+
+
+def cell_lines(found: list[Cell], style: Style = PLAIN) -> Iterator[str]:
+    """The cells of a sweep, before anything is planned."""
+    titles = [
+        Column("model"),
+        Column("SKU"),
+        Column("precision"),
+        Column("batch", True),
+        Column("of a rank", True),
+        Column("ranks", True),
+        Column("hosts", True),
+        Column("id"),
+    ]
+    rows = [
+        [
+            cell.model,
+            cell.sku,
+            cell.precision,
+            str(cell.batch),
+            str(cell.batch_size),
+            str(cell.world_size),
+            str(cell.hosts),
+            cell.id,
+        ]
+        for cell in found
+    ]
+    yield from table_lines(titles, rows, style)
+    yield f"\n{of_count(len(found), 'cell')}"
+
+
+def cells_json(found: list[Cell]) -> list[dict[str, Any]]:
+    """The cells as JSON values."""
+    return [{name: getattr(cell, name) for name in _CELL_FIELDS} for cell in found]
+
+
+def cells_csv(found: list[Cell]) -> str:
+    """The cells as CSV, with a line of titles."""
+    return _csv(_CELL_FIELDS, found)
+
+
+def to_json(result: SweepResult) -> dict[str, Any]:
+    """The result as JSON values."""
+    return {
+        "cells": len(result.rows),
+        "fit": len(result.fitting),
+        "failed": len(result.failed),
+        "known": result.known,
+        "seconds": round(result.seconds, 3),
+        "global_batch": result.global_batch,
+        "rows": [asdict(row) for row in result.rows],
+        "savings": [saving_json(saving) for saving in savings(result)],
+    }
+
+
+def saving_json(saving: Saving) -> dict[str, Any]:
+    row = saving.row
+    return {
+        "model": saving.model,
+        "sku": saving.sku,
+        "batch": saving.batch,
+        "precision": saving.precision,
+        "against": saving.against,
+        "smallest_world_size": saving.smallest,
+        "compared_at_world_size": None if row is None else row.world_size,
+        "memory_bytes": None if row is None else memory_of(row),
+        "memory_ratio": saving.memory,
+        "rating": None if row is None else row.rating,
+        "rating_ratio": saving.rating,
+    }
+
+
+def to_csv(result: SweepResult) -> str:
+    """The rows as CSV, with a line of titles."""
+    return _csv([f.name for f in fields(Row)], result.rows)
+
+
+def _csv(names: Sequence[str], rows: Sequence[Row | Cell]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(names)
+    for row in rows:
+        values = [getattr(row, name) for name in names]
+        writer.writerow([visible(v) if isinstance(v, str) else v for v in values])
+    return text.getvalue()
+
+
+def _counts(result: SweepResult) -> str:
+    rows = result.rows
+    fit, failed = len(result.fitting), len(result.failed)
+    told = [f"{of_count(len(rows), 'cell')}: {fit} fit", f"{len(rows) - fit - failed} do not"]
+    if failed:
+        told.append(f"{failed} failed")
+    for status, words in (("hit", "were cached"), ("miss", "are stored now")):
+        count = sum(row.fits is True and row.cache == status for row in rows)
+        if count:
+            told.append(f"{count} {words}")
+    if result.known:
+        told.append(f"{result.known} were known")
+    return f"{', '.join(told)}; {of_seconds(result.seconds)}"
+
+
+def _by_batch(rows: tuple[Row, ...]) -> dict[tuple[str, int], list[Row]]:
+    groups: dict[tuple[str, int], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.model, row.batch), []).append(row)
+    return groups
+
+
+def _batch(result: SweepResult, batch: int) -> str:
+    return f"batch {batch:,} {'of all ranks' if result.global_batch else 'of a rank'}"
+
+
+def _cells(row: Row) -> list[str]:
+    known = row.headroom_bytes is not None
+    return [
+        row.sku,
+        row.precision,
+        str(row.world_size),
+        str(row.hosts),
+        {True: "yes", False: "no", None: "failed"}[row.fits],
+        _rating(row),
+        of_bytes(row.headroom_bytes or 0) if known else "-",
+        of_share(row.headroom or 0.0) if known else "-",
+        _CACHE.get(row.cache, "-") if row.fits else "-",
+        _note(row),
+    ]
+
+
+def _rating(row: Row) -> str:
+    return "-" if row.rating is None else of_milliseconds(row.rating)
+
+
+def _note(row: Row) -> str:
+    if row.fits is None:
+        return row.error or ""
+    if not row.fits:
+        return "" if row.headroom_bytes is not None else row.shortage or ""
+    elsewhere = {"ddr": row.ddr_bytes, "ssd": row.ssd_bytes}
+    return ", ".join(
+        f"{of_bytes(size)} in {tier.upper()}"
+        for tier, size in elsewhere.items()
+        if size and tier != row.tier
+    )
+
+
+def _smallest_note(answer: Smallest) -> str:
+    notes = []
+    if answer.row is not None:
+        notes.append(_note(answer.row))
+    else:
+        largest = answer.largest
+        notes.append(f"{largest.world_size} ranks {_lack(largest)}")
+    if answer.unknown:
+        notes.append(f"{', '.join(map(str, answer.unknown))} failed")
+    return "; ".join(filter(None, notes))
+
+
+def _lack(row: Row) -> str:
+    if row.fits is None:
+        return "failed"
+    if row.headroom_bytes is None:
+        return f"do not do: {row.shortage}"
+    return f"lack {of_bytes(-row.headroom_bytes)} {(row.tier or '').upper()} each"
+
+
+def _savings(found: list[Saving], style: Style) -> Iterator[str]:
+    if not found:
+        return
+    yield ""
+    yield style.paint(f"Precision, compared with {found[0].against}", "bold")
+    titles = [
+        Column("model"),
+        Column("SKU"),
+        Column("batch", True),
+        Column("precision"),
+        Column("fits from", True),
+        Column("at", True),
+        Column("memory", True),
+        Column("", True),
+        Column("rating", True),
+        Column("", True),
+    ]
+    yield from table_lines(titles, [_saving_cells(saving) for saving in found], style)
+
+
+def _saving_cells(saving: Saving) -> list[str]:
+    smallest = "never" if saving.smallest is None else f"{saving.smallest} ranks"
+    asked = [saving.model, saving.sku, str(saving.batch), saving.precision, smallest]
+    row = saving.row
+    if row is None:
+        return [*asked, "-", "-", "-", "-", "-"]
+    return [
+        *asked,
+        f"{row.world_size} ranks",
+        of_bytes(memory_of(row)),
+        "" if saving.memory is None else of_change(1.0, saving.memory),
+        _rating(row),
+        "" if saving.rating is None else of_change(1.0, saving.rating),
+    ]
+
+
+def _failures(failed: tuple[Row, ...], style: Style) -> Iterator[str]:
+    if not failed:
+        return
+    yield ""
+    yield style.paint(f"{of_count(len(failed), 'cell')} failed", "bold", "red")
+    for row in failed[:_MOST_FAILURES]:
+        place = f"{row.model} on {row.world_size} x {row.sku}, batch {row.batch}, {row.precision}"
+        yield f"  {style.name(place, style.width - 3)}:"
+        yield from wrap(
+            visible(row.error or "for no known reason"),
+            style.width,
+            initial_indent="    ",
+            subsequent_indent="    ",
+        )
+    if len(failed) > _MOST_FAILURES:
+        yield f"  and {len(failed) - _MOST_FAILURES} more: --json shows all"

@@ -1,0 +1,121 @@
+"""What a worker of a sweep does: answers a few cells of one model."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import time
+import zlib
+from functools import lru_cache
+from threading import Thread
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fastplan.spec.model import ModelSpec
+from fastplan.sweep.rows import Row, row_of
+from fastplan.sweep.sweep import Cell, in_precision, pinned, variant
+
+if TYPE_CHECKING:
+    from fastplan.cache.plan_cache import PlanCache
+    from fastplan.engine.optimize import OptimizeSettings
+    from fastplan.planning.result import Result
+
+_STORE_TIMEOUT = 30.0  # seconds; nobody waits for a single plan here
+
+
+class Task(NamedTuple):
+    """Cells of one model, as they are sent to a worker."""
+
+    model: bytes
+    cells: tuple[Cell, ...]
+    cache: str | None
+    optimization: OptimizeSettings | None = None
+    run: str = ""  # Dask gives a task that is like an earlier one the earlier one's result
+    trust: bool = False  # in the functions that the model names
+
+
+def pack_model(model: ModelSpec) -> bytes:
+    """The model as a task carries it."""
+    return zlib.compress(pickle.dumps(pinned(model), protocol=pickle.HIGHEST_PROTOCOL), 1)
+
+
+def work(task: Task) -> list[Row]:
+    """The rows of a task's cells. What goes wrong with one is told in its row."""
+    cache = _open_cache(task.cache)
+    return [_row(task, cell, cache) for cell in task.cells]
+
+
+def reason(error: BaseException) -> str:
+    """An error in one line. fastplan's own speak for themselves."""
+    text = " ".join(str(error).split())
+    if type(error).__module__.partition(".")[0] == "fastplan":
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def prepare_worker() -> None:
+    """Leaves interrupts to the process that started this one, and ends when that does."""
+    from multiprocessing import parent_process
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = parent_process()
+    if parent is not None:
+        Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+
+
+def _end_with(sentinel: int) -> None:
+    from multiprocessing.connection import wait
+
+    wait([sentinel])
+    os._exit(1)
+
+
+# Tasks of one model follow each other, so a process unpacks each model once.
+@lru_cache(maxsize=4)
+def _model(packed: bytes, precision: str) -> ModelSpec:
+    model: ModelSpec = pickle.loads(zlib.decompress(packed))
+    return in_precision(model, precision)
+
+
+def _open_cache(where: str | None) -> PlanCache | None:
+    """For each task anew: a store that failed once is not asked again by the same object."""
+    if where is None:
+        return None
+    from fastplan.cache.plan_cache import PlanCache
+
+    return PlanCache(where, timeout=_STORE_TIMEOUT)
+
+
+def _row(task: Task, cell: Cell, cache: PlanCache | None) -> Row:
+    from fastplan.model.job import DoesNotFit
+    from fastplan.planning.specs import plan_job
+    from fastplan.spec.lower import lower
+
+    begin = time.perf_counter()
+    try:
+        model = _model(task.model, cell.precision)
+        job = lower(variant(model, cell), trust=task.trust)
+        answer = _facts(plan_job(job, cache=cache, optimize=task.optimization))
+    except DoesNotFit as error:
+        answer = {"fits": False, "shortage": reason(error)}
+    except Exception as error:  # a bad cell must not stop the others
+        answer = {"error": reason(error)}
+    return row_of(cell, **answer, seconds=round(time.perf_counter() - begin, 6))
+
+
+def _facts(result: Result) -> dict[str, Any]:
+    from fastplan.model.job import SpecJob
+    from fastplan.sweep.memory import explain_lack, memory_of
+
+    facts: dict[str, Any] = {
+        "key": result.key.fingerprint,
+        "cache": result.cache.status,
+        "warning": result.cache.reason if result.cache.status == "failed" else None,
+    }
+    if result.record is None:
+        lack, words = explain_lack(result)
+        return {**facts, "fits": False, **(lack or {}), "shortage": words}
+    assert isinstance(result.job, SpecJob)
+    memory = memory_of(result.job, result.record)
+    rating, bound = result.record.rating, result.lower_bound
+    return {**facts, "fits": True, "rating": rating, "lower_bound": bound, **memory}

@@ -1,0 +1,213 @@
+"""Why something can't be done natively."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
+from types import FunctionType
+from typing import Any, NamedTuple
+
+import torchrec
+from torchrec.distributed.planner.estimator.estimator import EmbeddingPerfEstimator
+from torchrec.distributed.planner.estimator.types import ShardPerfContext
+
+import fastplan
+from fastplan.spec.stock import VERSIONS
+
+
+class NotNative(Exception):
+    """Something that the readers of TorchRec's objects can't put into plain data."""
+
+
+class Custom(NamedTuple):
+    """A part of the planner that only Python can run, and why."""
+
+    part: Any
+    reason: str
+
+
+def describe(part: object) -> str:
+    """A component as a reason names it: module and class."""
+    kind = type(part)
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def why_not_stock(part: object, stock: type, *methods: str) -> str:
+    """Why `part` is not exactly `stock`, or what of it was replaced; empty where nothing was."""
+    if type(part) is not stock:
+        return f"{describe(part)} is not TorchRec's {stock.__qualname__}"
+    replaced = [name for name in methods if name in getattr(part, "__dict__", {})]
+    if replaced:
+        return f"{describe(part)} has its own `{replaced[0]}`"
+    foreign = replaced_in(stock)
+    return f"{foreign} is no longer TorchRec's" if foreign else ""
+
+
+def require_stock(part: object, stock: type, *methods: str) -> None:
+    """Raises NotNative unless `part` is exactly `stock`, with nothing of it replaced."""
+    if reason := why_not_stock(part, stock, *methods):
+        raise NotNative(reason)
+
+
+# Ours only watch: they call what they are put around.
+_HOMES = tuple(f"{path}{os.sep}" for package in (torchrec, fastplan) for path in package.__path__)
+_ALSO = {EmbeddingPerfEstimator: (ShardPerfContext,)}
+
+
+class _Function(NamedTuple):
+    holder: Any  # class or module
+    name: str
+    stock: Any  # None where somebody was there before us
+
+
+def is_stock(function: Any) -> bool:
+    """Whether a function, and whatever it is put around, is TorchRec's or fastplan's."""
+    function = getattr(function, "__func__", function)  # of a class or static method
+    while function is not None:
+        code = getattr(function, "__code__", None)
+        if code is None or not code.co_filename.startswith(_HOMES):
+            return False
+        function = getattr(function, "__wrapped__", None)
+    return True
+
+
+def replaced_in(stock: type) -> str | None:
+    """The name of a function by which a class of TorchRec's is no longer what it was."""
+    for holder, name, function in _functions(stock):
+        present = vars(holder).get(name)
+        if present is not function and not is_stock(present):
+            return f"{holder.__name__}.{name}"
+    return None
+
+
+@cache
+def _functions(stock: type) -> tuple[_Function, ...]:
+    classes = [kind for kind in stock.__mro__ if kind.__module__.startswith("torchrec.")]
+    holders: list[Any] = [*classes, *_ALSO.get(stock, ()), sys.modules[stock.__module__]]
+    return tuple(
+        _Function(holder, name, value if is_stock(value) else None)
+        for holder in holders
+        for name, value in vars(holder).items()
+        if isinstance(value, FunctionType | classmethod | staticmethod)
+        and name not in ("__repr__", "__eq__")  # which decide no plan
+        and not _imported(value)
+    )
+
+
+def _imported(value: Any) -> bool:
+    """Whether it is there by an import of TorchRec's, or was written by a decorator."""
+    function = getattr(value, "__func__", value)
+    root = function.__module__.partition(".")[0]
+    return (
+        root == "torch"
+        or root in sys.stdlib_module_names
+        or function.__code__.co_filename == "<string>"
+    )
+
+
+class UnsupportedTorchRec(ImportError):
+    """The installed TorchRec is not one whose plans fastplan reproduces."""
+
+
+def installed() -> str:
+    """The version of the TorchRec that this process imports."""
+    try:
+        import torchrec
+    except ModuleNotFoundError as error:
+        if error.name != "torchrec":
+            raise
+        raise UnsupportedTorchRec(
+            f"TorchRec is not installed. Install one of {', '.join(VERSIONS)} "
+            "(`pip install torchrec==1.8.0 --no-deps` next to torch and fbgemm-gpu)."
+        ) from error
+    return str(getattr(torchrec, "__version__", "unknown")).split("+")[0]
+
+
+def check(version: str) -> str:
+    """Returns the version, or raises UnsupportedTorchRec naming the supported ones."""
+    if version not in VERSIONS:
+        raise UnsupportedTorchRec(
+            f"fastplan reproduces the planner of TorchRec {' and '.join(VERSIONS)}; "
+            f"TorchRec {version} is installed. Install one of these, or keep TorchRec's planner."
+        )
+    return version
+
+
+VERSION = check(installed())
+IS_1_9 = VERSION.startswith("1.9")
+
+# Devices whose rank has an index of its own in a placement.
+INDEXED_DEVICES = frozenset({"cuda", "mtia", "tpu"} if IS_1_9 else {"cuda", "mtia"})
+
+if IS_1_9:
+    from torchrec.distributed.planner.types import PlannerContextFingerprintError
+
+    UNHASHABLE_CONTEXT: tuple[type[Exception], ...] = (PlannerContextFingerprintError,)
+else:
+    UNHASHABLE_CONTEXT = ()
+
+
+def key_value_params(option_params: Any, constraint: Any) -> Any:
+    """The key-value parameters that storage is estimated with: 1.9 asks the option first."""
+    if IS_1_9 and option_params is not None:
+        return option_params
+    return constraint.key_value_params if constraint is not None else None
+
+
+def extra_option_arguments(enumerator: Any, name: str, module: Any) -> dict[str, Any]:
+    """Arguments of ShardingOption that only the newer version has."""
+    if not IS_1_9:
+        return {}
+    return {"stash_weights": enumerator._get_stash_weights(name, module)}
+
+
+# A collection of the older generations is put off until it is due this many times over: a process
+# that only makes plans still gets rid of its garbage.
+_PATIENCE = 2
+
+
+@contextmanager
+def paused(ending: AbstractContextManager[None] | None = None) -> Iterator[None]:
+    """No collection inside the block.
+
+    At its end the objects it made are collected, and not the process: after `import torch` a full
+    collection is often due, and would come with the first object made.
+
+    Args:
+        ending: entered for that collection, to time it.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            with ending or nullcontext():
+                _collect_youngest()
+                gc.enable()
+
+
+@contextmanager
+def resumed() -> Iterator[None]:
+    """Collection as usual again, for other people's code that runs inside a pause."""
+    enabled = gc.isenabled()
+    if not enabled:
+        _collect_youngest()
+    gc.enable()
+    try:
+        yield
+    finally:
+        if not enabled:
+            gc.disable()
+
+
+def _collect_youngest() -> None:
+    """Does what is due for the youngest objects, so that nothing is due at once."""
+    youngest, older, _ = gc.get_count()
+    threshold, older_threshold, _ = gc.get_threshold()
+    if 0 < threshold < youngest and older <= _PATIENCE * older_threshold:
+        gc.collect(0)

@@ -1,0 +1,248 @@
+"""Writes a real model down as a spec, so that it can be planned where TorchRec is not installed.
+
+The spec is checked before it is given out: its own request must be the one that the planner makes
+for the module, to the last bit.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from torchrec.distributed.planner import storage_reservations
+
+from fastplan.cache.differences import differences
+from fastplan.model.job import CannotPlan, Job
+from fastplan.model.request import Cluster, MenuItem, Request
+from fastplan.planning.key import key_of
+from fastplan.spec.cost_model import COST_FIELDS
+from fastplan.spec.hardware import Hardware
+from fastplan.spec.lower import lower
+from fastplan.spec.model import (
+    MenuEntry,
+    ModelSpec,
+    ReservationSpec,
+    SearchSpec,
+    TopologySpec,
+)
+from fastplan.spec.references import is_reference
+from fastplan.spec.reservation import POLICIES
+from fastplan.torchrec import compat
+from fastplan.torchrec.compat import NotNative, describe
+from fastplan.torchrec.export_tables import CannotExport, module_specs, table_spec
+from fastplan.torchrec.planning import drafted
+from fastplan.torchrec.read.cluster import read_cluster, reserve
+from fastplan.torchrec.read.components import Parts, read_job
+from fastplan.torchrec.read.holder import CachedSharder
+
+_POLICIES = {
+    getattr(storage_reservations, name): policy
+    for policy, name in POLICIES.items()
+    if hasattr(storage_reservations, name)
+}
+
+
+def export_spec(planner: Any, module: Any, sharders: list[Any], name: str = "model") -> ModelSpec:
+    """The spec of what `planner` would plan for `module`.
+
+    Planned from the file it gives the same plan under the same fingerprint.
+
+    Args:
+        planner: a fastplan.EmbeddingShardingPlanner.
+        module, sharders: as its `plan` takes them; the module may be on the meta device.
+        name: of the model, in the spec.
+
+    Raises CannotExport for custom parts that a spec can't describe.
+    """
+    try:
+        space = drafted(planner, module, sharders)
+        cached = [CachedSharder(sharder) for sharder in sharders]
+        cluster = read_cluster(reserve(planner, module, cached))
+        parts = Parts.of(planner, len(cluster.rank_hbm))
+        job = read_job(planner, space, cluster, parts)
+        search = _search(parts, job, deterministic=planner._fastplan.deterministic)
+        expected = _key(job)
+    except NotNative as why:
+        raise CannotExport(f"{why}; a spec can't hold that") from why
+    draft = ModelSpec(
+        name=name,
+        batch_size=planner._batch_size,
+        torchrec=compat.VERSION,
+        modules=module_specs(space),
+        tables=tuple(
+            table_spec(table.tower, origin)
+            for table, origin in zip(space.request.tables, space.origins, strict=True)
+        ),
+        topology=_topology(planner),
+        reservation=_reservation(planner._storage_reservation),
+        search=search,
+        shard_cost=_name(space.request.pricing and space.request.pricing.function),
+        objective=_name(job.search.objective),
+    )
+    spec = _corrected(draft, space.request, planner._storage_reservation)
+    _check(spec, expected, cluster)
+    return spec
+
+
+def _name(function: Any) -> str | None:
+    """A custom function as a spec names it."""
+    if function is None:
+        return None
+    if not is_reference(function.name) or function.name.startswith("__main__:"):
+        raise CannotExport(f"{function.name} is not at the top of a module that can be imported")
+    return str(function.name)
+
+
+def _topology(planner: Any) -> TopologySpec:
+    topology = planner._topology
+    first = topology.devices[0].storage
+    by_rank = {
+        tier: tuple(getattr(device.storage, tier) for device in topology.devices)
+        for tier in ("hbm", "ddr", "ssd")
+    }
+    custom = topology._custom_topology_data
+    uneven = {
+        f"rank_{tier}": sizes
+        for tier, sizes in by_rank.items()
+        if len(set(sizes)) > 1 or (custom is not None and custom.has_data(f"{tier}_cap"))
+    }
+    return TopologySpec(
+        hardware=Hardware(
+            name="exported",
+            device=topology.compute_device,
+            hbm=first.hbm,
+            ddr=first.ddr,
+            ssd=first.ssd,
+            hbm_mem_bw=float(topology.hbm_mem_bw),
+            ddr_mem_bw=float(topology.ddr_mem_bw),
+            ssd_mem_bw=float(topology.ssd_mem_bw),
+            hbm_to_ddr_mem_bw=float(topology.hbm_to_ddr_mem_bw),
+            intra_host_bw=float(topology.intra_host_bw),
+            inter_host_bw=float(topology.inter_host_bw),
+            ranks_per_host=topology.local_world_size,
+            pod_size=None,
+            bwd_compute_multiplier=float(topology.bwd_compute_multiplier),
+            weighted_feature_bwd_compute_multiplier=float(
+                topology.weighted_feature_bwd_compute_multiplier
+            ),
+            price=None,
+            sources={},
+        ),
+        world_size=topology.world_size,
+        local_world_size=topology.local_world_size,
+        pod_size=topology._pod_size,
+        **uneven,
+    )
+
+
+def _reservation(reservation: Any) -> ReservationSpec:
+    policy = _POLICIES.get(type(reservation))
+    if policy is None:
+        raise CannotExport(f"{describe(reservation)} reserves memory; a spec can't hold that")
+    dense = getattr(reservation, "_dense_storage", None)
+    percentage = 0.0 if policy == "absolute" else getattr(reservation, "_percentage", 0.15)
+    return ReservationSpec(
+        policy=policy,
+        percentage=percentage,
+        reserved=getattr(reservation, "_hbm_reserved_bytes", 0),
+        dense=0 if dense is None else dense.hbm + dense.ddr,
+        margin=getattr(reservation, "_margin_bytes", 0),
+        base=getattr(reservation, "_model_base_bytes", None),
+        overhead=getattr(reservation, "_runtime_overhead_bytes", 0),
+    )
+
+
+def _search(parts: Parts, job: Job, *, deterministic: bool) -> SearchSpec:
+    """The search as a spec holds it. Raises NotNative where it can't."""
+    if parts.python:
+        raise NotNative(parts.python)
+    if parts.scaleup:
+        raise NotNative("the scale-up proposer proposes in Python")
+    return SearchSpec(
+        proposers=job.search.proposers,
+        partitioner=job.search.partitioner,
+        timeout_seconds=job.search.timeout_seconds,
+        deterministic=deterministic,
+    )
+
+
+def _key(job: Job) -> bytes:
+    """The canonical request. Raises NotNative where that does not decide the plan."""
+    key = key_of(job)
+    unusable = job.uncacheable or key.unusable
+    if unusable is not None:
+        raise NotNative(unusable)
+    return key.request
+
+
+def _corrected(draft: ModelSpec, request: Request, reservation: Any) -> ModelSpec:
+    """The draft, with the numbers that TorchRec's rules do not lead to given as they are."""
+    kjt = getattr(reservation, "_kjt_storage", None)
+    job = lower(draft, trust=True)  # its functions are the planner's own
+    menus: dict[tuple[MenuEntry, ...], str] = {}
+    tables = []
+    for table, derived, actual in zip(
+        draft.tables, job.request.tables, request.tables, strict=True
+    ):
+        exact = {
+            name: value
+            for name, value in actual._asdict().items()
+            if name != "menu" and not _same(value, getattr(derived, name))
+        }
+        if "weighted" in exact:
+            table = replace(table, weighted=exact.pop("weighted"))
+        if "buckets" in exact:
+            table = replace(table, buckets=exact.pop("buckets"))
+        statistics = exact.keys() & {"expected_lookups", "miss_rate"}
+        if len(statistics) == 2 and table.cache is not None:
+            given = {name: exact.pop(name) for name in statistics}
+            table = replace(table, cache=replace(table.cache, **given))
+        menu = None
+        if _entries(job.request, derived.menu) != _entries(request, actual.menu):
+            entries = _entries(request, actual.menu)
+            menu = menus.setdefault(entries, f"menu{len(menus)}")
+        tables.append(replace(table, exact=exact, menu=menu))
+    cost = {
+        name: getattr(request.cost, name)
+        for name in COST_FIELDS
+        if getattr(request.cost, name) != getattr(job.request.cost, name)
+    }
+    inputs = None if kjt is None else kjt.hbm + kjt.ddr
+    told = job.context["reservation"].get("kjt_storage", {})
+    if inputs == sum(told.values()):
+        inputs = None
+    return replace(
+        draft,
+        tables=tuple(tables),
+        menus={name: entries for entries, name in menus.items()},
+        cost=cost,
+        reservation=replace(draft.reservation, kjt=inputs),
+    )
+
+
+def _entries(request: Request, menu: int) -> tuple[MenuEntry, ...]:
+    def entry(item: MenuItem) -> MenuEntry:
+        weights = request.coefficients[item.coefficients]
+        return MenuEntry(item.sharding_type, item.kernel, item.bandwidth, *weights)
+
+    return tuple(entry(item) for item in request.menus[menu])
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, float) and isinstance(other, float) and math.isnan(one):
+        return math.isnan(other)
+    return bool(one == other)
+
+
+def _check(spec: ModelSpec, expected: bytes, cluster: Cluster) -> None:
+    try:
+        job = lower(spec, trust=True)
+    except CannotPlan as error:
+        raise CannotExport(f"the exported spec would not plan: {error}") from error
+    found = key_of(job).request
+    if found != expected:
+        changed = "; ".join(map(str, differences(expected, found)[:5]))
+        raise CannotExport(f"a spec would not give the same request: {changed}")
+    if job.cluster != cluster:
+        raise CannotExport("a spec would not give the same memory to every rank")

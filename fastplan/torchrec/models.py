@@ -1,0 +1,93 @@
+"""Real models named on a command line: `package.module:function`."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from torch import nn
+from torchrec.distributed.planner.types import Topology
+from torchrec.distributed.sharding_plan import get_default_sharders
+
+from fastplan.spec.hardware import find_hardware, topology_arguments
+from fastplan.spec.model import ModelSpec, TopologySpec
+from fastplan.spec.references import BadReference, find, others_code
+from fastplan.torchrec.export import export_spec
+from fastplan.torchrec.planner import EmbeddingShardingPlanner
+
+_ROOMY = 1 << 50
+_WANTED = "must return the module, or (module, sharders), or (module, sharders, constraints)"
+
+
+class BadModel(ValueError):
+    """A model function that can't be found, raises, or returns something else."""
+
+
+def export_model(target: str, *, world_size: int = 8, batch_size: int | None = None) -> ModelSpec:
+    """The spec of the model that a function builds, for no cluster in particular.
+
+    Raises BadModel and CannotExport.
+    """
+    module, sharders, constraints = build_model(target)
+    # Exported on devices that hold anything: what fits is for whoever plans it to find out.
+    roomy = replace(find_hardware("torchrec"), hbm=_ROOMY, ddr=_ROOMY)
+    with _without_advice(), others_code():  # its sharders
+        planner = EmbeddingShardingPlanner(
+            topology=Topology(**topology_arguments(roomy, world_size, world_size)),
+            batch_size=batch_size,
+            constraints=constraints,
+            cache=False,
+        )
+        spec = export_spec(planner, module, sharders, name=target)
+    return replace(spec, topology=TopologySpec())
+
+
+@contextmanager
+def _without_advice() -> Iterator[None]:
+    """TorchRec's advice on topologies and reservations is for the job, and not for its export."""
+    logger = logging.getLogger("torchrec.distributed.planner")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def build_model(target: str) -> tuple[nn.Module, list[Any], dict[str, Any] | None]:
+    """Module, sharders and constraints; TorchRec's default sharders where there are none.
+
+    What the function prints goes to stderr.
+    """
+    try:
+        found = find(target)
+    except BadReference as error:
+        raise BadModel(str(error)) from error
+    if not callable(found):
+        raise BadModel(f"{target} is a {type(found).__name__}, not a function; it {_WANTED}")
+    try:
+        with others_code():
+            result = found()
+    except Exception as error:
+        raise BadModel(f"{target}() raised {type(error).__name__}: {error}") from error
+    return _parts(target, result)
+
+
+def _parts(target: str, result: Any) -> tuple[nn.Module, list[Any], dict[str, Any] | None]:
+    parts = result if isinstance(result, tuple) else (result,)
+    if not 1 <= len(parts) <= 3 or not isinstance(parts[0], nn.Module):
+        raise BadModel(f"{target}() returned {type(result).__name__}; it {_WANTED}")
+    module, sharders, constraints = (*parts, None, None)[:3]
+    if sharders is None:
+        sharders = get_default_sharders()
+    if not isinstance(sharders, list | tuple):
+        raise BadModel(f"{target}() returned sharders that are not a list; it {_WANTED}")
+    if constraints is not None and not isinstance(constraints, dict):
+        raise BadModel(f"{target}() returned constraints that are not a dict; it {_WANTED}")
+    return module, list(sharders), constraints

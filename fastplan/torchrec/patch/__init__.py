@@ -1,0 +1,1 @@
+"""TorchRec's functions replaced by fast ones."""

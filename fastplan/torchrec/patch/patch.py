@@ -1,0 +1,255 @@
+"""Makes TorchRec's own defaults use fastplan's planner, for code that one does not own."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import wraps
+from importlib import import_module
+from types import TracebackType
+from typing import Any
+
+from torchrec.distributed.planner import planners
+
+from fastplan.torchrec.planner import EmbeddingShardingPlanner
+
+# Where TorchRec makes a planner of its own when it is given none, and where others import it from.
+_DEFAULTS = (
+    "torchrec.distributed.planner",
+    "torchrec.distributed.model_parallel",
+    "torchrec.distributed.shard",
+    "torchrec.inference.modules",
+)
+
+
+_planner: StandIn | None = None
+
+
+class Patch:
+    """A patch in place. Leaving its `with` block, or `undo()`, takes it back."""
+
+    def __init__(self, *, init: bool = False) -> None:
+        self._wants = replace_all(_start_functions()) if init else []
+        with lock:
+            planner = _planner_stand_in()
+            planner.take()
+        self._wants.append(planner)
+
+    def undo(self) -> None:
+        """Gives TorchRec back what this patch replaced, unless another patch still wants it."""
+        with lock:
+            wants, self._wants = self._wants, []
+            for stand_in in wants:
+                stand_in.release()
+
+    def __enter__(self) -> Patch:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.undo()
+
+
+def _planner_stand_in() -> StandIn:
+    global _planner
+    if _planner is None or _planner.patches == 0:
+        stock = planners.EmbeddingShardingPlanner
+        _planner = StandIn("EmbeddingShardingPlanner", stock, "torchrec", without=planners)
+        _planner.ours = EmbeddingShardingPlanner
+    return _planner
+
+
+def _start_functions() -> tuple[Replacement, ...]:
+    # Knows parts of torch that may not be there, so it is imported only when asked for.
+    from fastplan.torchrec.patch.fast_start import REPLACEMENTS
+
+    return REPLACEMENTS
+
+
+def patch(*, init: bool = False) -> Patch:
+    """From now on DistributedModelParallel, `shard` and inference plan with fastplan by default.
+
+    So does code that imports EmbeddingShardingPlanner from `torchrec.distributed.planner` after
+    this call. Works as a context manager too: `with fastplan.patch(): ...`. Set FASTPLAN_PATCH=1
+    to have `import fastplan` do it. Patches may overlap, in threads too: the last one to be undone
+    gives TorchRec its own back. What somebody else has replaced since stays.
+
+    With `init` (FASTPLAN_PATCH=init), the functions that docs/initialisation.md lists are replaced
+    too, and DistributedModelParallel starts faster with the same result. Raises PatchRefused, with
+    nothing replaced, when one of them is not the function that fastplan knows.
+    """
+    from importlib import import_module
+
+    for name in _DEFAULTS:
+        import_module(name)
+    return Patch(init=init)
+
+
+_stand_ins: dict[str, StandIn] = {}  # by the name of what they replace, or did once
+
+
+class PatchRefused(RuntimeError):
+    """A function to be replaced is not the one its replacement was written for."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Replacement:
+    """One stock function, what makes its replacement, and the source that this is right for."""
+
+    module: str
+    function: str  # the name in the module, or Class.method
+    make: Callable[[Any], Any]  # stock function in, replacement out
+    relies_on: tuple[str, ...] = ()  # other names of the module whose source counts too
+    may_be_wrapped: bool = False  # by others, who then see the same calls as before
+    digest: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.module}.{self.function}"
+
+    def check(self) -> None:
+        """Raises PatchRefused unless the stock function is there and is the known one."""
+        found = self._digest()
+        if found == self.digest:
+            return
+        what = "is not there" if found is None else f"is another one (source {found})"
+        raise PatchRefused(
+            f"{self.name} {what}: fastplan has a faster one for source {self.digest} only, and "
+            "replaced nothing. Call fastplan.patch() without `init`, or install the versions that "
+            "docs/initialisation.md names."
+        )
+
+    def stand_in(self) -> StandIn:
+        """What stands for the function, or is to be put there."""
+        holder, name = self._holder(self.function)
+        found = getattr(holder, name)
+        known = _stand_ins.get(self.name)
+        if known is not None and (found is known.stock or is_below(known.ours, found)):
+            return known
+        made = StandIn(name, found, self.module.partition(".")[0], owner=holder)
+        made.ours = faster_function(made, self.make(found))
+        _stand_ins[self.name] = made
+        return made
+
+    def _holder(self, function: str) -> tuple[Any, str]:
+        holder: Any = import_module(self.module)
+        *classes, name = function.split(".")
+        for part in classes:
+            holder = getattr(holder, part)
+        return holder, name
+
+    def _digest(self) -> str | None:
+        digest = hashlib.blake2b(digest_size=8)
+        for function in (self.function, *self.relies_on):
+            try:
+                source = self._source(self._stock(getattr(*self._holder(function))))
+            except (AttributeError, ImportError, OSError, TypeError):
+                return None
+            digest.update(source.encode())
+        return digest.hexdigest()
+
+    def _stock(self, found: Any) -> Any:
+        known = _stand_ins.get(self.name)
+        return known.stock if known is not None and found is known.ours else found
+
+    def _source(self, found: Any) -> str:
+        # Of a function that wraps another, `inspect` gives the source of the other one.
+        return inspect.getsource(
+            found if self.may_be_wrapped else getattr(found, "__code__", found)
+        )
+
+
+def replace_all(replacements: tuple[Replacement, ...]) -> list[StandIn]:
+    """Applies all of them, or raises PatchRefused before any. Each is to be released once."""
+    for replacement in replacements:  # before all is locked: what is imported may patch, too
+        with suppress(ImportError):
+            import_module(replacement.module)
+    with lock:
+        for replacement in replacements:
+            replacement.check()
+        found = [replacement.stand_in() for replacement in replacements]
+        for stand_in in found:
+            stand_in.take()
+        return found
+
+
+# Held around everything here: whether a patch is the first or the last must not change meanwhile.
+lock = threading.RLock()
+
+
+class StandIn:
+    """What stands for a stock thing, wherever the modules of a package hold it by its name."""
+
+    def __init__(
+        self, name: str, stock: Any, package: str, *, owner: Any = None, without: Any = None
+    ) -> None:
+        self.name = name
+        self.stock = stock
+        self.ours: Any = None
+        self.patches = 0  # that want it
+        self._package = package
+        self._owner = owner  # holds it, too: a class, or the module that defines it
+        self._without = without  # the module that keeps the stock thing
+        self._kept: list[Any] = []  # held ours before
+
+    def take(self) -> None:
+        """For one more patch. Finds modules that were imported since the patch before, too."""
+        if self.patches == 0:
+            self._kept = [place for place in self._places() if self._held(place) is self.ours]
+        self.patches += 1
+        self._exchange(self.stock, self.ours)
+
+    def release(self) -> None:
+        """For one patch less."""
+        self.patches -= 1
+        if self.patches == 0:
+            self._exchange(self.ours, self.stock)
+            self._kept = []
+
+    def _exchange(self, before: Any, after: Any) -> None:
+        for place in list(self._places()):
+            if self._held(place) is before and not any(place is kept for kept in self._kept):
+                setattr(place, self.name, after)
+
+    def _held(self, place: Any) -> Any:
+        # Some modules make their attributes up, and some entries of sys.modules are none.
+        return getattr(place, "__dict__", {}).get(self.name)
+
+    def _places(self) -> Iterator[Any]:
+        if self._owner is not None:
+            yield self._owner
+        for name, module in list(sys.modules.items()):
+            if name.partition(".")[0] == self._package and module is not self._without:
+                yield module
+
+
+def faster_function(stand_in: StandIn, faster: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that is the faster one while a patch wants that, and the stock one after.
+
+    Others may hold it or wrap it, and go on to do so when no patch is left.
+    """
+    stock = stand_in.stock
+
+    @wraps(stock)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return (faster if stand_in.patches else stock)(*args, **kwargs)
+
+    return call
+
+
+def is_below(function: Any, above: Any) -> bool:
+    """Whether it is what somebody has wrapped, however often, or not at all."""
+    seen: set[int] = set()
+    while above is not None and above is not function and id(above) not in seen:
+        seen.add(id(above))
+        above = getattr(above, "__wrapped__", None)
+    return above is function

@@ -1,0 +1,228 @@
+"""The planner: TorchRec's class, with its search done by the native core."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Literal
+
+import torch.distributed as dist
+from torchrec.distributed.planner.planners import EmbeddingShardingPlanner as TorchRecPlanner
+from torchrec.distributed.planner.types import (
+    Enumerator,
+    ParameterConstraints,
+    Partitioner,
+    PerfModel,
+    PlanLoader,
+    Proposer,
+    ShardingOption,
+    Stats,
+    StorageReservation,
+    Topology,
+)
+from torchrec.distributed.sharding_plan import get_default_sharders
+from torchrec.distributed.types import ShardingPlan
+
+from fastplan.cache.plan_cache import PlanCache, open_cache
+from fastplan.costs.functions import PlanObjective, ShardCost
+from fastplan.engine.optimize import OptimizeSettings
+from fastplan.engine.solve import OutOfRange
+from fastplan.model.objectives import NO_OBJECTIVES
+from fastplan.planning.run import Run
+from fastplan.torchrec import collective, compat
+from fastplan.torchrec.compat import NotNative
+from fastplan.torchrec.planning import Planning, Policy, Previous, State, state_of
+from fastplan.torchrec.read.custom import check_rating, install
+from fastplan.torchrec.write import hooks
+
+
+class EmbeddingShardingPlanner(TorchRecPlanner):
+    """TorchRec's EmbeddingShardingPlanner: the same arguments and the same plan, found faster.
+
+    Args are TorchRec's, in TorchRec's order. In addition:
+        deterministic: order a table's options as its sharder lists them, so that the plan does
+            not depend on PYTHONHASHSEED (TorchRec 1.8's does when options tie).
+        cache: where plans are kept across restarts: a directory, a URL that fsspec knows, or a
+            `Cache`; True is the platform's usual directory for caches. None takes FASTPLAN_CACHE
+            from the environment, False is no cache.
+        mode: "parity" is TorchRec's plan; "optimize" improves it, and is never worse than the
+            better of TorchRec's plans with shards sorted by storage and by perf.
+        optimize: how to improve TorchRec's plan; implies `mode="optimize"`. Ctrl-C ends the
+            improvement with the best plan so far.
+        previous: a plan, a plan file or a planner to follow; see docs/replan.md.
+        replan: how to follow `previous`; without it, "auto" or a `Replan` follows the nearest plan
+            in the cache.
+        shard_cost: a function with @fastplan.shard_cost: what a shard costs.
+        objective: a function with @fastplan.plan_objective: rates plans, not their largest rank.
+
+    After `plan()`, `last_run` has the engine that planned and why, the rating, seconds by phase,
+    proposals and plans, and what the cache did; of an optimized plan also `lower_bound`, which no
+    plan is rated below, `gap`, `stopped_by` and `start_ratings`, or why it is `not_optimized`; and
+    `replan` and `moves` of a plan that follows another, or why it is `not_followed`.
+    """
+
+    last_run: Run | None = None
+
+    def __init__(
+        self,
+        topology: Topology | None = None,
+        batch_size: int | None = None,
+        enumerator: Enumerator | None = None,
+        storage_reservation: StorageReservation | None = None,
+        proposer: Proposer | list[Proposer] | None = None,
+        partitioner: Partitioner | None = None,
+        performance_model: PerfModel | None = None,
+        stats: Stats | list[Stats] | None = None,
+        constraints: dict[str, ParameterConstraints] | None = None,
+        debug: bool = True,
+        callbacks: list[Callable[[list[ShardingOption]], list[ShardingOption]]] | None = None,
+        timeout_seconds: int | None = None,
+        plan_loader: PlanLoader | None = None,
+        *,
+        deterministic: bool = False,
+        cache: str | os.PathLike[str] | PlanCache | bool | None = None,
+        mode: Literal["parity", "optimize"] = "parity",
+        optimize: OptimizeSettings | None = None,
+        previous: Any = None,
+        replan: Policy = None,
+        shard_cost: ShardCost | None = None,
+        objective: PlanObjective | None = None,
+        **older: Any,
+    ) -> None:
+        settings = _optimize_settings(mode, optimize, older)
+        check_rating(objective, performance_model, settings is not None)
+        self._fastplan = State(
+            deterministic=deterministic,
+            optimize=settings,
+            previous=Previous(previous, replan),
+            cache=open_cache(cache, **_taken(older, "cache_timeout", "capacity_tolerance")),
+        )
+        if older:
+            raise TypeError(
+                f"{type(self).__name__}.__init__() got an unexpected keyword argument "
+                f"{next(iter(older))!r}"
+            )
+        super().__init__(
+            topology=topology,
+            batch_size=batch_size,
+            enumerator=enumerator,
+            storage_reservation=storage_reservation,
+            proposer=proposer,
+            partitioner=partitioner,
+            performance_model=performance_model,
+            stats=stats,
+            constraints=constraints,
+            debug=debug,
+            callbacks=callbacks,
+            timeout_seconds=timeout_seconds,
+            plan_loader=plan_loader,
+        )
+        install(self, shard_cost, objective)
+
+    # TorchRec's users read these; they cost nothing until somebody does.
+
+    @property
+    def _best_plan(self) -> list[ShardingOption] | None:
+        state = state_of(self)
+        if callable(state.best_plan):
+            state.best_plan = state.best_plan()
+        return state.best_plan  # type: ignore[no-any-return]
+
+    @_best_plan.setter
+    def _best_plan(self, value: Any) -> None:
+        state_of(self).best_plan = value
+
+    @property
+    def _num_plans(self) -> int:
+        state = state_of(self)
+        if callable(state.plans):
+            state.plans = state.plans()
+        return state.plans  # type: ignore[no-any-return]
+
+    @_num_plans.setter
+    def _num_plans(self, value: int | Callable[[], int]) -> None:
+        state_of(self).plans = value
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A pickled planner has its results, not the means to compute them."""
+        return {**self.__dict__, "_fastplan": state_of(self).settled()}
+
+    @hooks.logged
+    def plan(self, module: Any, sharders: list[Any]) -> ShardingPlan:
+        """The plan that TorchRec's planner returns for this module, sharders and topology.
+
+        Raises what TorchRec raises: PlannerError with its advice when nothing fits, and the
+        errors of its enumerator and estimators for input that makes no sense.
+        """
+        self.last_run = run = Run()
+        planning = Planning(self, run, module, sharders)
+        try:
+            with compat.paused(ending=run.phase("garbage")):
+                return planning.plan()
+        except (NotNative, OutOfRange) as why:
+            return planning.plan_by_torchrec(why)
+        finally:
+            run.finish()
+
+    @hooks.event_logged
+    def collective_plan(
+        self, module: Any, sharders: list[Any] | None = None, pg: Any = None
+    ) -> ShardingPlan:
+        """Plans on rank 0 of the group and gives every rank the plan.
+
+        An error on rank 0 is raised on every rank. Ranks whose models differ raise ModelsDiffer.
+        """
+        if pg is None:
+            if not dist.is_initialized():
+                # TorchRec's own words for it.
+                return super().collective_plan(module, sharders, pg)
+            pg = dist.GroupMember.WORLD
+        sharders = get_default_sharders() if sharders is None else sharders
+        if pg.size() == 1:
+            return self.plan(module, sharders)
+        overridden = type(self).plan is not EmbeddingShardingPlanner.plan
+        return collective.start(self, module, sharders, pg, overridden=overridden)
+
+
+_OLDER = {
+    "cache_timeout": "Cache(..., timeout=...)",
+    "capacity_tolerance": "Cache(..., capacity_tolerance=...)",
+    "time_budget": "optimize=Optimize(time_budget=...)",
+    "move_budget": "optimize=Optimize(move_budget=...)",
+    "seed": "optimize=Optimize(seed=...)",
+    "threads": "optimize=Optimize(threads=...)",
+    "objectives": "optimize=Optimize(objectives=...)",
+}
+_DEFAULT = OptimizeSettings()
+
+
+def _taken(older: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Those of a planner's former arguments that were given; they are removed from `older`."""
+    found = {name: older.pop(name) for name in names if name in older}
+    for name in found:
+        warnings.warn(
+            f"`{name}` of the planner is deprecated: use {_OLDER[name]}",
+            DeprecationWarning,
+            stacklevel=4,
+        )
+    return {name.removeprefix("cache_"): value for name, value in found.items()}
+
+
+def _optimize_settings(
+    mode: str, optimize: OptimizeSettings | None, older: dict[str, Any]
+) -> OptimizeSettings | None:
+    """How TorchRec's plans are improved; None where they are not."""
+    if mode not in ("parity", "optimize"):
+        raise ValueError(f'`mode` must be "parity" or "optimize", not {mode!r}')
+    given = _taken(older, "time_budget", "move_budget", "seed", "threads", "objectives")
+    if given.get("objectives", ()) is None:
+        given["objectives"] = NO_OBJECTIVES
+    settings = replace(optimize or _DEFAULT, **given)
+    if mode == "optimize" or optimize is not None:
+        return settings
+    for name in given:
+        if getattr(settings, name) != getattr(_DEFAULT, name):
+            raise ValueError(f'`{name}` needs `mode="optimize"`: TorchRec\'s plans have none')
+    return None

@@ -1,0 +1,278 @@
+"""The way from a planner's call to its plan: read, plan, write."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NoReturn
+
+from torchrec.distributed.planner import planners
+from torchrec.distributed.planner.planners import EmbeddingShardingPlanner as TorchRecPlanner
+from torchrec.distributed.types import ShardingPlan
+
+from fastplan.cache.plan_cache import PlanCache
+from fastplan.engine.layout import layout_of
+from fastplan.engine.optimize import OptimizeSettings
+from fastplan.model.objectives import RulesBroken
+from fastplan.model.plan import Basis, Plan
+from fastplan.planning.describe import basis_of
+from fastplan.planning.plan import plan
+from fastplan.planning.policy import ReplanPolicy
+from fastplan.planning.result import Result
+from fastplan.planning.run import Run
+from fastplan.planning.search import Placement
+from fastplan.torchrec import compat
+from fastplan.torchrec.compat import is_stock
+from fastplan.torchrec.read.cluster import read_cluster, reserve
+from fastplan.torchrec.read.components import Parts, read_job
+from fastplan.torchrec.read.enumeration import Enumeration
+from fastplan.torchrec.read.holder import CachedSharder
+from fastplan.torchrec.read.space import ChosenOptions, EstimatedSpace, ObjectSpace, Space
+from fastplan.torchrec.search.backend import PlannerBackend
+from fastplan.torchrec.write import hooks, replay
+from fastplan.torchrec.write.plan import validate
+
+logger = logging.getLogger(__name__)
+
+
+class Planning:
+    """One plan() of a planner."""
+
+    def __init__(self, planner: Any, run: Run, module: Any, sharders: list[Any]) -> None:
+        self._planner = planner
+        self._run = run
+        self._module = module
+        self._sharders = sharders
+        self._state = state_of(planner)
+        self._draft, self._state.draft = self._state.draft, None
+        self._state.result = None
+        planner._num_proposals = 0
+        planner._num_plans = 0
+
+    def plan(self) -> ShardingPlan:
+        """The plan.
+
+        Raises:
+            NotNative, OutOfRange: TorchRec itself has to plan.
+        """
+        planner, run, state = self._planner, self._run, self._state
+        cached = [CachedSharder(sharder) for sharder in self._sharders]
+        with run.phase("reserve"):
+            reserved = reserve(planner, self._module, cached)
+        technique = hooks.before_enumeration(planner, reserved)
+        enumeration = Enumeration(planner, run, self._module, self._sharders, cached)
+        space = self._draft or enumeration.draft()
+        if space is None:
+            return ShardingPlan({})
+        cluster = read_cluster(reserved)
+        parts = Parts.of(planner, len(cluster.rank_hbm))
+        job = read_job(planner, space, cluster, parts)
+        with run.phase("replan"):
+            previous = state.previous.plan()
+        result = plan(
+            job,
+            cache=state.cache,
+            optimize=state.optimize,
+            previous=previous,
+            replan=state.previous.policy,
+            backend=PlannerBackend(planner, job, parts, space, enumeration, reserved),
+            run=run,
+        )
+        if result.searched is None:
+            enumeration.leave(space)
+        self._note(result)
+        if result.placement is None:
+            self._raise_no_plan(result)
+        with run.phase("build"):
+            sharding_plan = self._build(result.placement)
+        hooks.log_plan(planner, run, sharding_plan, self._sharders)
+        with run.phase("validate"):
+            loaded = result.searched is not None and result.searched.loaded
+            trusted = (
+                run.engine == "native"
+                and not (planner._callbacks or loaded)
+                and reserved.world_size <= planner._topology.world_size
+            )
+            validate(planner, sharding_plan, self._module, cached, trusted=trusted)
+        hooks.after_planning(planner, technique, result, run)
+        return sharding_plan
+
+    def plan_by_torchrec(self, why: Exception) -> ShardingPlan:
+        """Everything by TorchRec's own planner.
+
+        Raises:
+            RulesBroken: TorchRec's plan may not keep the pins and the tables together.
+        """
+        planner, run, state = self._planner, self._run, self._state
+        run.add_reason("torchrec", str(why))
+        reason = f"planned by TorchRec itself: {why}"
+        if state.previous.policy is not None:
+            run.not_followed = reason
+        if state.optimize is not None:
+            if state.optimize.objectives.rules:
+                needs = "pins and tables to keep together need the native search"
+                raise RulesBroken(f"{needs}: {reason}")
+            run.not_optimized = reason
+        logger.info("fastplan: planned by TorchRec itself: %s", run.reason)
+        with run.phase("torchrec"):
+            sharding_plan = TorchRecPlanner.plan(planner, self._module, self._sharders)
+        best = planner._best_plan
+        rating = float(planner._perf_model.rate(plan=best)) if best else None
+        run.take_counts(planner._num_proposals, planner._num_plans, rating)
+        return sharding_plan
+
+    def _note(self, result: Result) -> None:
+        """What users and scripts read of a plan."""
+        planner, run = self._planner, self._run
+        run.take(result)
+        self._state.result = result
+        planner._num_proposals = run.proposals
+        planner._num_plans = lambda: run.plans
+
+    def _build(self, placement: Placement) -> ShardingPlan:
+        planner, space = self._planner, placement.space
+        options = ChosenOptions(space, placement.options, placement.ranks)  # type: ignore[arg-type]
+        if not planner._callbacks and is_stock(planners.to_sharding_plan):
+            planner._best_plan = options
+            return space.sharding_plan(placement.options, placement.ranks, planner._topology)  # type: ignore[attr-defined]
+        best_plan = options()
+        with compat.resumed():
+            for callback in planner._callbacks or ():
+                best_plan = callback(best_plan)
+            planner._best_plan = best_plan
+            return planners.to_sharding_plan(best_plan, planner._topology)
+
+    def _raise_no_plan(self, result: Result) -> NoReturn:
+        searched: Any = result.searched
+        some_option = searched.space.chosen_options([0], None)
+        facts = hooks.search_facts(self._planner, result, self._run)
+        try:
+            replay.raise_no_plan(
+                self._planner, self._module, self._sharders, searched, facts, some_option
+            )
+        finally:
+            self._mark_last(searched.space, searched.last)
+
+    def _mark_last(self, space: Space, last: Any) -> None:
+        """As TorchRec does, once the proposals of its message have been copied."""
+        if compat.IS_1_9:
+            shown = self._planner._search_space
+        else:
+            shown = space.all_options() if isinstance(space, ObjectSpace) else []
+        for number in last if shown else ():
+            for shard in shown[number].shards:
+                shard.rank = -1
+
+
+def drafted(planner: Any, module: Any, sharders: list[Any]) -> EstimatedSpace:
+    """Tables and options as they stand; raises NotNative where only Python can tell."""
+    state_of(planner)
+    cached = [CachedSharder(sharder) for sharder in sharders]
+    return Enumeration(planner, Run(), module, sharders, cached).described()
+
+
+Policy = ReplanPolicy | Literal["auto"] | None
+
+
+class Previous:
+    """A planner's `previous` and `replan` arguments.
+
+    Raises:
+        ValueError: `replan` is neither a policy nor "auto".
+    """
+
+    def __init__(self, previous: Any = None, policy: Policy = None) -> None:
+        if policy is not None and policy != "auto" and not isinstance(policy, ReplanPolicy):
+            raise ValueError(f'`replan` must be a ReplanPolicy or "auto", not {policy!r}')
+        self._previous = previous
+        self.policy: ReplanPolicy | None = None  # None where no plan is to be followed
+        if policy is not None or previous is not None:
+            self.policy = policy if isinstance(policy, ReplanPolicy) else ReplanPolicy()
+
+    def plan(self) -> Plan | None:
+        """The plan to follow; None where none was given.
+
+        Raises:
+            PlanFileError, OSError: the plan file can't be read.
+            TypeError: what was given is no plan.
+            ValueError: the planner that was given has no plan.
+        """
+        given = self._previous
+        if given is None:
+            return None
+        if isinstance(given, str | os.PathLike):
+            from fastplan.plans.file import read_plan
+
+            given = read_plan(given)
+        elif isinstance(given, ShardingPlan):
+            from fastplan.torchrec.plan_files import describe_plan
+
+            given = describe_plan(given, "previous plan")
+        elif isinstance(given, TorchRecPlanner):
+            given = _last_plan(given)
+        if not isinstance(given, Plan):
+            raise TypeError(
+                "`previous` must be a plan, the path of a plan file, or a planner that has "
+                f"planned, not {type(given).__name__}"
+            )
+        # A file is read once: the planner that made it may be the next to write it.
+        self._previous = given
+        return given
+
+
+@dataclass(slots=True, kw_only=True)
+class State:
+    """Settings of a planner, and its last result.
+
+    Attributes:
+        draft: the search space of a collective start, for the plan that follows.
+        result: of the last plan; None where TorchRec itself has planned.
+        best_plan: its options, or how to make them.
+        plans: how many proposals were feasible, or how to count them.
+    """
+
+    deterministic: bool = False
+    optimize: OptimizeSettings | None = None
+    previous: Previous = field(default_factory=Previous)
+    cache: PlanCache | None = None
+    draft: EstimatedSpace | None = None
+    result: Result | None = None
+    best_plan: Any = None
+    plans: Any = 0
+
+    def settled(self) -> State:
+        """The same with results that are at hand, and without the means to compute others."""
+        known = {name: _value(getattr(self, name)) for name in ("best_plan", "plans")}
+        return replace(self, **known, result=None, draft=None)
+
+
+def _value(result: Any) -> Any:
+    return result() if callable(result) else result
+
+
+def state_of(planner: Any) -> State:
+    """A planner's state; of one whose constructor was left out, the one of a plain planner."""
+    if "_fastplan" not in vars(planner):
+        planner._fastplan = State()
+    state: State = planner._fastplan
+    return state
+
+
+def basis_of_planner(planner: Any) -> Basis | str:
+    """What the planner's last plan was made from; or why that is not known."""
+    result = getattr(getattr(planner, "_fastplan", None), "result", None)
+    if result is None or result.record is None:
+        run = getattr(planner, "last_run", None)
+        return (run and run.reason) or "the planner has not searched for a plan"
+    if planner._callbacks:
+        return "callbacks have shaped the plan"
+    return basis_of(result)
+
+
+def _last_plan(planner: Any) -> Plan:
+    basis = basis_of_planner(planner)
+    if isinstance(basis, str):
+        raise ValueError(f"`previous` has no plan to start from: {basis}")
+    layout = layout_of(basis.request, basis.cluster, basis.record)
+    return Plan(name="previous plan", layout=layout, basis=basis)

@@ -1,0 +1,1 @@
+"""TorchRec's objects read as plain data."""

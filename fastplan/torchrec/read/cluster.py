@@ -1,0 +1,105 @@
+"""Reads topologies: memory reserved by TorchRec's own code, then the ranks as plain numbers."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, cast
+
+from torchrec.distributed.planner import storage_reservations
+from torchrec.distributed.planner.types import DeviceHardware, Perf, Storage, Topology
+
+from fastplan.model.request import Cluster
+from fastplan.torchrec.compat import NotNative, describe
+from fastplan.torchrec.read.holder import CachedSharder
+
+_STOCK_RESERVATIONS = tuple(
+    getattr(storage_reservations, name)
+    for name in (
+        "FixedPercentageStorageReservation",
+        "FixedAbsoluteStorageReservation",
+        "HeuristicalStorageReservation",
+        "InferenceStorageReservation",
+        "SKUAwareStorageReservation",
+    )
+    if hasattr(storage_reservations, name)
+)
+_LARGEST = 1 << 60
+
+
+def reserve(planner: Any, module: Any, sharders: list[CachedSharder]) -> Topology:
+    """The topology less what the reservation keeps, by the reservation's own code."""
+    reservation, topology = planner._storage_reservation, planner._topology
+    if type(reservation) not in _STOCK_RESERVATIONS:
+        sharders = [asked.sharder for asked in sharders]
+    elif type(topology) is Topology:
+        topology = copy.copy(topology)
+        _make_quick_to_copy(topology, times=2)
+    reserved = reservation.reserve(
+        topology=topology,
+        batch_size=planner._batch_size,
+        module=module,
+        sharders=cast("list[Any]", sharders),
+        constraints=planner._constraints,
+    )
+    vars(reserved).pop("__deepcopy__", None)
+    return reserved
+
+
+def _make_quick_to_copy(topology: Topology, times: int) -> None:
+    """Lets a topology's deep copy, and that one's too, take microseconds a rank.
+
+    TorchRec's reservations copy the whole topology and keep a copy of the result, which at a
+    thousand ranks is most of the time of a start. Only the devices ever change.
+    """
+
+    def quick(memo: Any) -> Topology:
+        result = copied(topology)
+        if times > 1:
+            _make_quick_to_copy(result, times - 1)
+        return result
+
+    vars(topology)["__deepcopy__"] = quick
+
+
+def copied(topology: Topology) -> Topology:
+    """A topology of TorchRec's class with devices of its own."""
+    result = copy.copy(topology)
+    vars(result).pop("__deepcopy__", None)
+    result._devices = [
+        DeviceHardware(
+            rank=device.rank,
+            storage=Storage(device.storage.hbm, device.storage.ddr, device.storage.ssd),
+            perf=Perf(**vars(device.perf)),
+        )
+        for device in topology.devices
+    ]
+    return result
+
+
+def read_cluster(reserved: Any) -> Cluster:
+    """The ranks that a plan is placed on."""
+    devices = reserved.devices
+    if len(devices) != reserved.world_size:
+        raise NotNative("the topology does not have one device per rank")
+    for rank, device in enumerate(devices):
+        if device.rank != rank:
+            raise NotNative(f"device {rank} has rank {device.rank}")
+        if type(device.storage) is not Storage or type(device.perf) is not Perf:
+            raise NotNative(f"rank {rank} has a {describe(device.storage)}")
+        if device.perf.total != 0:
+            raise NotNative(f"rank {rank} carries a cost before anything is placed")
+    capacities = tuple(
+        tuple(getattr(device.storage, tier) for device in devices) for tier in ("hbm", "ddr", "ssd")
+    )
+    for capacity in capacities:
+        if not all(
+            isinstance(n, int) and -_LARGEST < n < _LARGEST // len(devices) for n in capacity
+        ):
+            raise NotNative("a capacity is not a whole number of bytes below 2^60")
+    return Cluster(
+        rank_hbm=capacities[0],
+        rank_ddr=capacities[1],
+        rank_ssd=capacities[2],
+        local_world_size=reserved.local_world_size,
+        group_size=reserved.intra_group_size,
+    )

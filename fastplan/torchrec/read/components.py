@@ -1,0 +1,237 @@
+"""Reads TorchRec's proposers, partitioners and perf models as settings of the native search."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+from torchrec.distributed.planner import partitioners, perf_models, proposers
+
+from fastplan.costs.errors import NoFingerprint
+from fastplan.costs.functions import PlanObjective
+from fastplan.model.job import Job
+from fastplan.model.request import Cluster, Partitioner, Proposer, Search
+from fastplan.model.solution import ProposerReport
+from fastplan.torchrec import compat
+from fastplan.torchrec.compat import Custom, describe, why_not_stock
+from fastplan.torchrec.read.custom import ObjectiveModel
+from fastplan.torchrec.read.space import EstimatedSpace, Space
+
+_PROPOSER_METHODS = ("load", "propose", "feedback")
+
+
+def read_proposer(proposer: Any) -> Proposer | Custom:
+    """The settings of a proposer whose proposals do not depend on ratings."""
+    kind = type(proposer)
+    read = _PROPOSERS.get(kind)
+    if read is None:
+        return Custom(proposer, f"{describe(proposer)} proposes in Python")
+    reason = why_not_stock(proposer, kind, *_PROPOSER_METHODS)
+    return Custom(proposer, reason) if reason else read(proposer)
+
+
+def _read_grid(proposer: Any) -> Proposer:
+    return Proposer(kind="grid", max_proposals=int(proposer._max_proposals))
+
+
+def _read_greedy(proposer: Any) -> Proposer:
+    return Proposer(
+        kind="greedy",
+        use_depth=bool(proposer._use_depth),
+        threshold=int(proposer._threshold or 0),
+        best_rating=float(proposer._best_perf_rating),
+        inferior=int(proposer._num_inferior_perf),
+    )
+
+
+def _read_uniform(proposer: Any) -> Proposer:
+    return Proposer(kind="uniform", use_depth=bool(proposer._use_depth))
+
+
+def _read_dynamic_programming(proposer: Any) -> Proposer:
+    return Proposer(
+        kind="dynamic_programming",
+        bins_per_device=int(proposer._hbm_bins_per_device),
+        exhausted=bool(proposer._inited),
+    )
+
+
+_PROPOSERS = {
+    proposers.GridSearchProposer: _read_grid,
+    proposers.GreedyProposer: _read_greedy,
+    proposers.UniformProposer: _read_uniform,
+    proposers.DynamicProgrammingProposer: _read_dynamic_programming,
+}
+
+
+def listens(proposer: Any) -> bool:
+    """Whether this is the stock proposer whose path depends on ratings."""
+    return type(proposer) is proposers.EmbeddingOffloadScaleupProposer
+
+
+def keep_state(proposer: Any, report: ProposerReport) -> None:
+    """Leaves a proposer in the state its own run would have left for the next plan."""
+    if type(proposer) is proposers.GreedyProposer and proposer._threshold:
+        proposer._best_perf_rating = report.state_best_rating
+        proposer._num_inferior_perf = report.state_inferior
+    elif type(proposer) is proposers.DynamicProgrammingProposer:
+        proposer._inited = True
+
+
+def read_partitioner(partitioner: Any) -> Partitioner | Custom:
+    """The settings of a partitioner."""
+    kind = type(partitioner)
+    if kind is not partitioners.GreedyPerfPartitioner:
+        kind = partitioners.MemoryBalancedPartitioner
+    if reason := why_not_stock(partitioner, kind, "partition"):
+        return Custom(partitioner, reason)
+    if kind is partitioners.GreedyPerfPartitioner:
+        sort_by = partitioner._sort_by
+        if sort_by not in (partitioners.SortBy.STORAGE, partitioners.SortBy.PERF):
+            return Custom(partitioner, f"partitioner sorts by {sort_by}")
+        return Partitioner(
+            sort_by_perf=sort_by == partitioners.SortBy.PERF,
+            balance_modules=bool(partitioner._balance_modules),
+        )
+    return Partitioner(
+        memory_balanced=True,
+        balance_modules=bool(partitioner._balance_modules),
+        max_search_count=int(partitioner._max_search_count),
+        tolerance=float(partitioner._tolerance),
+    )
+
+
+def read_rating(perf_model: Any, ranks: int) -> PlanObjective | Custom | None:
+    """What plans are rated by: None is their largest rank."""
+    kind = ObjectiveModel if type(perf_model) is ObjectiveModel else perf_models.NoopPerfModel
+    if reason := why_not_stock(perf_model, kind, "rate"):
+        return Custom(perf_model, reason)
+    if perf_model._topology.world_size != ranks:
+        rater = "the objective" if kind is ObjectiveModel else "the perf model"
+        return Custom(perf_model, f"{rater} rates another number of ranks")
+    return perf_model.objective if kind is ObjectiveModel else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """A planner's parts as they are before a search, which may change them.
+
+    Attributes:
+        proposers: settings, or the part itself where it is custom; None for the scale-up proposer,
+            whose proposals depend on ratings.
+        search: all settings together. Parts that are custom are left out.
+        keys: what the parts that are no settings add to the cache key, or the part to ask.
+    """
+
+    proposers: tuple[Proposer | Custom | None, ...]
+    partitioner: Partitioner | Custom
+    rating: PlanObjective | Custom | None
+    search: Search
+    keys: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, planner: Any, ranks: int) -> Parts:
+        """The parts of a planner that plans for so many ranks."""
+        read = tuple(None if listens(p) else read_proposer(p) for p in planner._proposers)
+        partitioner = read_partitioner(planner._partitioner)
+        rating = read_rating(planner._perf_model, ranks)
+        search = Search(
+            proposers=tuple(each for each in read if isinstance(each, Proposer)),
+            partitioner=Partitioner() if isinstance(partitioner, Custom) else partitioner,
+            timeout_seconds=float(planner._timeout_seconds or 0),
+            objective=None if isinstance(rating, Custom) else rating,
+        )
+        keys: list[Any] = []
+        for index, (part, own) in enumerate(zip(planner._proposers, read, strict=True)):
+            if own is None:
+                keys.append(["scaleup", index, bool(part.use_depth), part.search is not None])
+            elif isinstance(own, Custom):
+                keys.append((index, part))
+        keys += [(None, each.part) for each in (partitioner, rating) if isinstance(each, Custom)]
+        return cls(
+            proposers=read, partitioner=partitioner, rating=rating, search=search, keys=tuple(keys)
+        )
+
+    @property
+    def scaleup(self) -> list[int]:
+        """The places of the scale-up proposers."""
+        return [index for index, each in enumerate(self.proposers) if each is None]
+
+    @property
+    def python(self) -> str:
+        """Why Python has to run a part; empty where all are native."""
+        parts = (self.rating, *self.proposers, self.partitioner)
+        return next((each.reason for each in parts if isinstance(each, Custom)), "")
+
+    def fingerprints(self) -> list[Any]:
+        """What the parts that are no settings add to the cache key. Raises NoFingerprint."""
+        found = []
+        for key in self.keys:
+            if isinstance(key, list):
+                found.append(key)
+                continue
+            index, part = key
+            own = own_fingerprint(part)
+            found.append(own if index is None else [index, own])
+        return found
+
+
+def own_fingerprint(part: Any) -> list[str]:
+    """What a custom part says of itself. Raises NoFingerprint where it says nothing."""
+    give = getattr(part, "fingerprint", None)
+    if not callable(give):
+        raise NoFingerprint(f"{describe(part)} has no `fingerprint()`")
+    return [describe(part), str(give())]
+
+
+def read_job(planner: Any, space: Space, cluster: Cluster, parts: Parts) -> Job:
+    """The job of one plan() of a planner, as it is before the search.
+
+    Args:
+        planner: the planner, whose reservation has been made.
+        space: the search space; not estimated yet where that is native.
+        cluster: what the reservation has left of the topology.
+        parts: the planner's proposers, partitioner and perf model.
+    """
+    uncacheable = None
+    if not isinstance(space, EstimatedSpace):
+        uncacheable = "the search space is enumerated in Python"
+    elif planner.plan_loader is not None:
+        uncacheable = "a plan loader decides the plan"
+    return Job(
+        request=space.request if isinstance(space, EstimatedSpace) else None,
+        cluster=cluster,
+        search=parts.search,
+        context={
+            "torchrec": compat.VERSION,
+            "deterministic": planner._fastplan.deterministic,
+            "local_world_size": cluster.local_world_size,
+            "group_size": cluster.group_size,
+            "reservation": _reservation(planner._storage_reservation),
+        },
+        custom=partial(_fingerprints, space, parts),
+        uncacheable=uncacheable,
+    )
+
+
+def _fingerprints(space: Space, parts: Parts) -> list[Any]:
+    """What custom parts add to the cache key. Raises NoFingerprint."""
+    assert isinstance(space, EstimatedSpace)
+    space.check_cost()
+    estimators = map(own_fingerprint, space.extraction.estimators.custom)
+    return [*parts.fingerprints(), *estimators]
+
+
+def _reservation(reservation: Any) -> dict[str, Any]:
+    """Policy and result. What it leaves of the devices is compared with a tolerance."""
+    parts: dict[str, Any] = {}
+    for name in ("_percentage", "_hbm_reserved_bytes", "_margin_bytes", "_model_base_bytes"):
+        value = getattr(reservation, name, None)
+        if isinstance(value, int | float):
+            parts[name.strip("_")] = value
+    for name in ("_dense_storage", "_kjt_storage"):
+        storage = getattr(reservation, name, None)
+        if storage is not None:
+            parts[name.strip("_")] = asdict(storage)
+    return {"policy": describe(reservation), **parts}

@@ -1,0 +1,389 @@
+"""Reads TorchRec's estimators as numbers.
+
+Bandwidths and coefficients are asked of Python once per (sharding type, kernel, load factor);
+methods that a hardware configuration brings along need Python for every shard, and so do
+estimators of another type: those raise NotNative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from operator import is_
+from typing import Any
+
+from torchrec.distributed.planner import shard_estimators
+from torchrec.distributed.planner.constants import BIGINT_DTYPE, DEFAULT_PERF_ESTIMATOR
+from torchrec.distributed.planner.estimator import estimator as perf_estimators
+from torchrec.distributed.planner.estimator.types import HardwarePerfConfig
+from torchrec.distributed.planner.types import CollectiveType
+from torchrec.distributed.types import PipelineType
+
+from fastplan.model.request import Coefficients, CostModel, Pricing
+from fastplan.model.vocabulary import SHARDING_TYPES
+from fastplan.torchrec.compat import NotNative, describe, replaced_in
+
+_PIPELINES = {
+    PipelineType.TRAIN_SPARSE_DIST: "train_sparse_dist",
+    PipelineType.TRAIN_PREFETCH_SPARSE_DIST: "train_prefetch_sparse_dist",
+}
+
+_DEVICE_KINDS = {"cuda": "hbm", "mtia": "hbm", "cpu": "cpu"}
+
+_STOCK_EVALUATORS = {
+    False: {kind: type(part) for kind, part in perf_estimators.TRAINING_EVALUATORS.items()},
+    True: {kind: type(part) for kind, part in perf_estimators.INFERENCE_EVALUATORS.items()},
+}
+
+_BY_HOST_ROWS = frozenset({"table_row_wise", "grid_shard"})
+_ALL_TYPES = frozenset(SHARDING_TYPES)
+
+_SHARED_BY_SHARDS = (
+    "bwd_compute_multiplier",
+    "weighted_bwd_multiplier",
+    "weighted_kernel_multiplier",
+    "input_element_size",
+    "min_dim_table_wise",
+    "block_penalty_table_wise",
+    "block_penalty_other",
+    "input_read_in_bytes",
+    "fetches_from_batch_inputs",
+    "linear_prefetch",
+)
+
+
+class Estimators:
+    """An enumerator's stock estimators as sources of numbers, and its custom ones.
+
+    Where perf or storage is left to a custom estimator, TorchRec's default stands in for the
+    formulas, and `has_perf` or `has_storage` says that its numbers are not to be used.
+    """
+
+    def __init__(self, enumerator: Any) -> None:
+        self._enumerator = enumerator
+        perf, storage, self.custom = _tell_apart(enumerator._estimators)
+        self.pricing: Pricing | None = None  # set where a custom cost needs no Python
+        self.has_perf, self.has_storage = perf is not None, storage is not None
+        known = perf or storage
+        self.perf = perf or perf_estimators.EmbeddingPerfEstimatorFactory.create(
+            DEFAULT_PERF_ESTIMATOR, topology=known._topology, constraints=known._constraints
+        )
+        self.storage = storage or shard_estimators.EmbeddingStorageEstimator(
+            topology=known._topology, constraints=known._constraints
+        )
+        self.config = self.perf._config
+        self._is_annotated = _scanned(self.config).is_annotated
+        self._coefficients: dict[Coefficients, int] = {}
+        self._rows: dict[tuple[str, str], int] = {}
+        self._memory_bandwidths: dict[tuple[str, float | None, bool], float] = {}
+        self._cost_models: dict[frozenset[str], CostModel] = {}
+
+    @property
+    def coefficients(self) -> tuple[Coefficients, ...]:
+        return tuple(self._coefficients)
+
+    def coefficients_of(self, sharding_type: str, kernel: str) -> int:
+        """Index of the pair's coefficients."""
+        pair = (sharding_type, kernel)
+        known = self._rows.get(pair)
+        if known is None:
+            found = self._ask_coefficients(sharding_type, kernel)
+            row = Coefficients(_four(found.fwd), None if found.bwd is None else _four(found.bwd))
+            known = self._coefficients.setdefault(row, len(self._coefficients))
+            self._rows[pair] = known
+        return known
+
+    def _ask_coefficients(self, sharding_type: str, kernel: str) -> Any:
+        config = self.config
+        is_stock = (
+            type(config).get_coefficients_for_sharding
+            is HardwarePerfConfig.get_coefficients_for_sharding
+        )
+        if is_stock and not self._is_annotated:
+            # TorchRec's method looks through the whole class for annotations first.
+            return config.coefficients.get_coefficients(sharding_type, kernel)
+        return config.get_coefficients_for_sharding(sharding_type, kernel)
+
+    def bandwidth(self, kernel: str, cache_ratio: float | None, prefetch: bool) -> float:
+        """Bandwidth of the memory that a kernel reads."""
+        asked = (kernel, cache_ratio, prefetch)
+        if asked not in self._memory_bandwidths:
+            self._memory_bandwidths[asked] = self._ask_bandwidth(*asked)
+        return self._memory_bandwidths[asked]
+
+    def _ask_bandwidth(self, kernel: str, cache_ratio: float | None, prefetch: bool) -> float:
+        topology = self.perf._topology
+        try:
+            bandwidth = self.config.get_device_bw(
+                topology.compute_device,
+                kernel,
+                topology.hbm_mem_bw,
+                topology.ddr_mem_bw,
+                topology.ssd_mem_bw,
+                topology.hbm_to_ddr_mem_bw,
+                cache_ratio,
+                prefetch,
+            )
+        except ValueError as error:
+            raise NotNative(str(error)) from error
+        if bandwidth is None:
+            raise NotNative(f"no bandwidth for kernel {kernel}")
+        return float(bandwidth)
+
+    def cost_model(self, sharding_types: Iterable[str]) -> CostModel:
+        """The scalars of the formulas. Asks only for the bandwidths these types need."""
+        types = frozenset(sharding_types)
+        if types not in self._cost_models:
+            self._cost_models[types] = self._read_cost_model(types)
+        return self._cost_models[types]
+
+    def _read_cost_model(self, types: frozenset[str]) -> CostModel:
+        self._check_types(types)
+        config, topology = self.config, self.perf._topology
+        storage_topology = self.storage._topology
+        device = storage_topology.compute_device
+        coefficients = config.coefficients
+        enumerator = self._enumerator
+        return CostModel(
+            perf_world_size=topology.world_size,
+            perf_local_world_size=topology.local_world_size,
+            perf_group_size=topology.intra_group_size,
+            **_bandwidths(topology, types if self.pricing is None else _ALL_TYPES),
+            hbm_to_ddr_bw=_number(
+                topology.hbm_to_ddr_mem_bw
+                if config.hbm_to_ddr_mem_bw is None
+                else config.hbm_to_ddr_mem_bw
+            ),
+            bwd_compute_multiplier=_number(
+                config.get_bwd_compute_multiplier(topology.bwd_compute_multiplier)
+            ),
+            weighted_bwd_multiplier=_number(
+                config.get_weighted_feature_bwd_compute_multiplier(
+                    topology.weighted_feature_bwd_compute_multiplier
+                )
+            ),
+            perf_inference=bool(self.perf._is_inference),
+            min_dim_table_wise=bool(getattr(config, "_use_min_dim_for_lookup", True)),
+            block_penalty_table_wise=bool(getattr(config, "_use_block_usage_penalty", True)),
+            block_penalty_other=bool(getattr(config, "_use_block_usage_penalty", False)),
+            input_read_in_bytes=bool(getattr(config, "_use_bytes_for_input_read_size", True)),
+            input_element_size=_number(getattr(config, "_input_data_type_size", BIGINT_DTYPE)),
+            weighted_kernel_multiplier=_number(coefficients.weighted_kernel_multiplier),
+            fetches_from_batch_inputs=bool(self.perf._use_batch_inputs_for_expected_cache_fetches),
+            linear_prefetch=bool(self.perf._use_linear_regression_prefetch_estimate),
+            prefetch_coefficients=self._prefetch_coefficients(coefficients.prefetch),
+            storage_world_size=storage_topology.world_size,
+            storage_group_size=storage_topology.intra_group_size,
+            device_kind=_DEVICE_KINDS.get(device, "other"),
+            weights_in_ddr=device == "cpu",
+            quant_weights_in_ddr=device in {"cpu", "mtia"},
+            pipeline=_PIPELINES.get(self.storage._pipeline_type, "none"),
+            at_peak_memory=bool(self.storage._run_embedding_at_peak_memory),
+            storage_inference=bool(self.storage._is_inference),
+            layout_world_size=enumerator._world_size,
+            layout_group_size=enumerator._local_world_size,
+            layout_rank_memory=tuple(enumerator._device_memory_sizes or ()),
+        )
+
+    def scalars(self) -> dict[str, dict[str, Any]]:
+        """The numbers that all shards share, by their names in a cost function's records."""
+        model = self._read_cost_model(frozenset())
+        bandwidths = _bandwidths(self.perf._topology, _ALL_TYPES)
+        return {
+            "bandwidths": {
+                "hbm_to_ddr": model.hbm_to_ddr_bw,
+                **{
+                    name.removeprefix("bw_").removeprefix("world_"): bandwidths[name]
+                    for name in bandwidths
+                },
+            },
+            "model": {
+                "prefetch": model.prefetch_coefficients,
+                "inference": model.perf_inference,
+                **{name: getattr(model, name) for name in _SHARED_BY_SHARDS},
+            },
+        }
+
+    def _prefetch_coefficients(self, found: Any) -> tuple[float, float, float]:
+        if not self.perf._use_linear_regression_prefetch_estimate:
+            return (0.0, 0.0, 0.0)
+        if not found:
+            raise NotNative("linear prefetch without coefficients")
+        return (
+            _number(found.expected_num_lookups_coefficient),
+            _number(found.expected_num_unique_lookups_coefficient),
+            _number(found.expected_size_cache_fetches_coefficient),
+        )
+
+    def _check_types(self, types: frozenset[str]) -> None:
+        inference = bool(self.perf._is_inference)
+        evaluators = (
+            perf_estimators.INFERENCE_EVALUATORS
+            if inference
+            else perf_estimators.TRAINING_EVALUATORS
+        )
+        for kind in types:
+            if not self.config.is_sharding_type_supported(kind):
+                raise NotNative(f"{describe(self.config)} does not support {kind}")
+            if type(evaluators.get(kind)) is not _STOCK_EVALUATORS[inference].get(kind):
+                raise NotNative(f"the evaluator of {kind} is not TorchRec's own")
+
+
+def _tell_apart(estimators: list[Any]) -> tuple[Any, Any, list[Any]]:
+    """The stock perf and storage estimators, None where there is none, and the custom ones."""
+    perf = storage = None
+    custom: list[Any] = []
+    for part in estimators:
+        stock = stock_estimator(part)
+        if stock is None:
+            custom.append(part)
+            continue
+        if custom:
+            raise NotNative(f"{describe(custom[-1])} estimates before a stock estimator")
+        if type(stock) is shard_estimators.EmbeddingStorageEstimator:
+            storage = stock
+        else:
+            perf = stock
+    if perf is None and storage is None:
+        raise NotNative("neither perf nor storage is estimated by a stock estimator")
+    return perf, storage, custom
+
+
+def is_stock_perf_estimator(part: Any) -> bool:
+    """Whether TorchRec's own perf estimator does the work."""
+    return type(stock_estimator(part)) is perf_estimators.EmbeddingPerfEstimator
+
+
+def stock_estimator(part: Any) -> Any:
+    """The estimator that does the work, if it is TorchRec's own; None for a custom one."""
+    wrapped = type(part) is shard_estimators.EmbeddingPerfEstimator
+    working = part._estimator if wrapped else part
+    kinds = (perf_estimators.EmbeddingPerfEstimator, shard_estimators.EmbeddingStorageEstimator)
+    if type(working) not in kinds or "estimate" in vars(part) or "estimate" in vars(working):
+        return None
+    return None if replaced_in(type(part)) or replaced_in(type(working)) else working
+
+
+_Marks = tuple[tuple[str, ...], ...]
+
+
+@dataclass(slots=True)
+class _Scan:
+    """What a configuration's class was found to be. Looking takes longer than planning.
+
+    It holds as long as the class has the same attributes with the same marks: decorators may
+    change both in place. The attributes are kept, so that none can take another's place in memory.
+    """
+
+    names: list[str]
+    attributes: list[Any]
+    marks: _Marks  # names of what decorators have left on each attribute
+    own_method: str | None
+    is_annotated: bool  # whether a method gives coefficients
+
+    def is_of(self, names: list[str], attributes: list[Any], marks: _Marks) -> bool:
+        return (
+            self.names == names
+            and self.marks == marks
+            and all(map(is_, self.attributes, attributes))
+        )
+
+
+_scans: dict[type, _Scan] = {}
+
+
+def _scanned(config: Any) -> _Scan:
+    """Raises NotNative when the configuration brings methods of its own into the formulas."""
+    if not isinstance(config, HardwarePerfConfig):
+        raise NotNative(f"{describe(config)} is not a HardwarePerfConfig")
+    kind = type(config)
+    names: list[str] = []
+    attributes: list[Any] = []
+    for base in kind.__mro__[:-1]:
+        names += vars(base)
+        attributes += vars(base).values()
+    marks = tuple(tuple(getattr(value, "__dict__", ())) for value in attributes if callable(value))
+    scan = _scans.get(kind)
+    if scan is None or not scan.is_of(names, attributes, marks):
+        scan = _scans[kind] = _Scan(
+            names, attributes, marks, _own_method(config), _is_annotated(config)
+        )
+    instance = next((name for name, value in vars(config).items() if callable(value)), None)
+    if own := scan.own_method or instance:
+        raise NotNative(f"{describe(config)} has its own `{own}`")
+    return scan
+
+
+def _own_method(config: Any) -> str | None:
+    if type(config).post_process_perfs is not HardwarePerfConfig.post_process_perfs:
+        return "post_process_perfs"
+    return next((name for name, mark in _marked(config) if mark.startswith("_is_custom_")), None)
+
+
+def _is_annotated(config: Any) -> bool:
+    return any(mark.endswith("_coefficient") for _, mark in _marked(config))
+
+
+def _marked(config: Any) -> Iterator[tuple[str, str]]:
+    """Methods of a configuration, each with the marks that TorchRec's decorators have left."""
+    for name in dir(config):
+        if name.startswith("_") or name == "coefficients":
+            continue
+        method = getattr(config, name, None)
+        if callable(method):
+            yield from ((name, mark) for mark in getattr(method, "__dict__", ()))
+
+
+def _bandwidths(topology: Any, types: frozenset[str]) -> dict[str, float]:
+    """Bandwidths of the collectives that the sharding types use, zero for the others."""
+    world, local, group = topology.world_size, topology.local_world_size, topology.intra_group_size
+    groups = max(1, world // group)
+    wanted: dict[str, tuple[int, int, Any]] = {}
+    if types - {"data_parallel"}:
+        wanted["bw_world_all_to_all"] = (world, local, CollectiveType.ALL_TO_ALL)
+    if "row_wise" in types:
+        wanted["bw_world_reduce_scatter"] = (world, local, CollectiveType.REDUCE_SCATTER)
+        wanted["bw_world_all_gather"] = (world, local, CollectiveType.ALL_GATHER)
+    if "data_parallel" in types:
+        wanted["bw_world_all_reduce"] = (world, local, CollectiveType.ALL_REDUCE)
+    if types & _BY_HOST_ROWS:
+        near = min(group, local)
+        wanted["bw_group_reduce_scatter"] = (group, near, CollectiveType.REDUCE_SCATTER)
+        wanted["bw_group_all_gather"] = (group, near, CollectiveType.ALL_GATHER)
+        if groups > 1:
+            wanted["bw_across_all_to_all"] = (groups, 1, CollectiveType.ALL_TO_ALL)
+    numbers = dict.fromkeys(
+        (
+            "bw_world_all_to_all",
+            "bw_world_reduce_scatter",
+            "bw_world_all_gather",
+            "bw_world_all_reduce",
+            "bw_group_reduce_scatter",
+            "bw_group_all_gather",
+            "bw_across_all_to_all",
+        ),
+        0.0,
+    )
+    for name, (ranks, local_ranks, collective) in wanted.items():
+        bandwidth = topology.comms_bandwidths.get_bw(
+            world_size=ranks, local_world_size=local_ranks, collective_type=collective
+        )
+        numbers[name] = 0.0 if bandwidth is None else _number(bandwidth)
+    return numbers
+
+
+def _four(found: Any) -> tuple[float, float, float, float]:
+    return (
+        _number(found.input_read_size_multiplier),
+        _number(found.lookup_size_multiplier),
+        _number(found.embedding_output_multiplier),
+        _number(found.hash_size_multiplier),
+    )
+
+
+def _number(value: Any) -> float:
+    """A float with exactly this value."""
+    number = float(value)
+    if number != value:
+        raise NotNative(f"{value!r} is not a number that doubles hold exactly")
+    return number

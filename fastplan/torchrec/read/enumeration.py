@@ -1,0 +1,205 @@
+"""How a planner comes to its search space: natively as far as enumerator and estimators are stock.
+
+The space is first drafted (tables and their allowed options) and finished (estimated) only when it
+is searched: a plan from the cache needs the draft alone.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
+from torchrec.distributed.planner.types import ShardingOption
+
+from fastplan.engine.solve import OutOfRange
+from fastplan.planning.run import Run
+from fastplan.torchrec import compat
+from fastplan.torchrec.compat import NotNative, describe, require_stock
+from fastplan.torchrec.read import components
+from fastplan.torchrec.read.extract import Extraction
+from fastplan.torchrec.read.holder import CachedSharder
+from fastplan.torchrec.read.space import EstimatedSpace, ObjectSpace, Space
+from fastplan.torchrec.write import hooks
+from fastplan.torchrec.write.plan import LazyList
+
+_ENUMERATOR_METHODS = (
+    "enumerate",
+    "populate_estimates",
+    "_filter_sharding_types",
+    "_filter_compute_kernels",
+    "_get_num_buckets",
+)
+
+_OTHER_INPUTS = "this search space was enumerated before, with other inputs"
+
+
+class Enumeration:
+    """One planner's way to the search space of one module."""
+
+    def __init__(
+        self, planner: Any, run: Run, module: Any, sharders: list[Any], asked: list[CachedSharder]
+    ) -> None:
+        self._planner = planner
+        self._enumerator = planner._enumerator
+        self._run = run
+        self._module = module
+        self._asked = asked
+        self._sharders = sharders  # the caller's own list, which TorchRec keeps, too
+        self._is_remembered = False
+
+    def draft(self) -> Space | None:
+        """Tables and options, not yet estimated where that is native; None without any table."""
+        try:
+            require_stock(self._enumerator, EmbeddingEnumerator, *_ENUMERATOR_METHODS)
+            space = self._remembered() or self._extracted(self._enumerator)
+        except NotNative as why:
+            return self._enumerated(str(why))
+        if space is None:
+            self._remember([])
+            self._show([])
+        return space
+
+    def described(self) -> EstimatedSpace:
+        """The draft, where it is native; raises NotNative where only Python can tell."""
+        require_stock(self._enumerator, EmbeddingEnumerator, *_ENUMERATOR_METHODS)
+        space = self._remembered() or self._extracted(self._enumerator)
+        if space is None:
+            raise NotNative("there is no table")
+        if space.extraction.estimators.custom:
+            raise NotNative("an estimator is custom")
+        return space
+
+    def leave(self, space: Space) -> None:
+        """Leaves the options behind for whoever asks for them, as TorchRec's enumerator does."""
+        if isinstance(space, EstimatedSpace):
+            self._remember(_lazily(space))
+            # What was remembered is shown as a copy, and else with the lists of the user's rules.
+            self._show(_lazily(space, with_lists=not self._is_remembered))
+
+    def finish(self, space: Space) -> Space:
+        """The space with every estimate."""
+        if not isinstance(space, EstimatedSpace):
+            return space
+        try:
+            with self._run.phase("estimate"):
+                _ = space.columns
+        except OutOfRange as why:
+            self._forget(space)
+            enumerated = self._enumerated(str(why))
+            assert enumerated is not None
+            return enumerated
+        custom = space.extraction.estimators.custom
+        if not custom:
+            self.leave(space)
+            hooks.after_enumeration(self._planner, self._enumerator._last_stored_search_space)
+            return space
+        for estimator in custom:
+            self._run.add_reason("mixed", f"{describe(estimator)} estimates in Python")
+        with self._run.phase("custom estimate"):
+            options = _with_estimates(space)
+        self._remember(copy.deepcopy(options))
+        self._show(options)
+        hooks.after_enumeration(self._planner, options)
+        return ObjectSpace(options)
+
+    def _remembered(self) -> EstimatedSpace | None:
+        """TorchRec's enumerator remembers its last search space by module and sharders."""
+        enumerator = self._enumerator
+        known = (enumerator._last_stored_module, enumerator._last_stored_sharders)
+        if known != (self._module, self._sharders):
+            return None
+        stored = enumerator._last_stored_search_space
+        # Somebody who has read the options may have changed them.
+        if not isinstance(stored, LazyList) or stored.is_built:
+            raise NotNative("this search space was enumerated before")
+        self._is_remembered = True
+        space: EstimatedSpace = stored.source
+        if any(map(components.listens, self._planner._proposers)):
+            return self._as_estimated_now(space)
+        return space
+
+    def _as_estimated_now(self, space: EstimatedSpace) -> EstimatedSpace:
+        """A remembered space for the scale-up proposer, which has options estimated once more.
+
+        Raises NotNative where that would not be done with the numbers of before.
+        """
+        enumerator = copy.copy(self._enumerator)  # which keeps the sharders' data of before
+        try:
+            now = self._extracted(enumerator)
+        except Exception as error:
+            raise NotNative(f"{_OTHER_INPUTS}: {error}") from error
+        before = space.extraction
+        if (
+            now is None
+            or now.request != space.request
+            or now.extraction.batch_size != before.batch_size
+            or enumerator._sharder_data_map != self._enumerator._sharder_data_map
+        ):
+            raise NotNative(_OTHER_INPUTS)
+        return EstimatedSpace(now.request, now.extraction, self._enumerator, space.origins)
+
+    def _extracted(self, enumerator: Any) -> EstimatedSpace | None:
+        with self._run.phase("request"):
+            deterministic = self._planner._fastplan.deterministic
+            extraction = Extraction(enumerator, self._asked, deterministic=deterministic)
+            extraction.walk(self._module)
+            if not extraction.tables:
+                return None
+            return EstimatedSpace(extraction.request(), extraction, enumerator)
+
+    def _enumerated(self, why: str) -> ObjectSpace | None:
+        """By the enumerator's own Python."""
+        self._run.add_reason("mixed", f"enumerated in Python: {why}")
+        with self._run.phase("enumerate"):
+            options = self._enumerator.enumerate(module=self._module, sharders=self._sharders)
+        self._show(options)
+        if not options:
+            return None
+        hooks.after_enumeration(self._planner, options)
+        return ObjectSpace(options)
+
+    def _remember(self, options: list[ShardingOption]) -> None:
+        self._enumerator._last_stored_module = self._module
+        self._enumerator._last_stored_sharders = self._sharders
+        self._enumerator._last_stored_search_space = options
+
+    def _forget(self, space: EstimatedSpace) -> None:
+        """Options that can't be estimated here must not be what the enumerator remembers."""
+        stored = self._enumerator._last_stored_search_space
+        if isinstance(stored, LazyList) and stored.source is space:
+            self._enumerator._last_stored_module = None
+            self._enumerator._last_stored_sharders = None
+            self._enumerator._last_stored_search_space = None
+
+    def _show(self, options: list[ShardingOption]) -> None:
+        """TorchRec 1.9 shows the search space on the planner too: the objects, not copies."""
+        if compat.IS_1_9:
+            self._planner._search_space = options
+
+
+def _lazily(space: EstimatedSpace, *, with_lists: bool = False) -> list[ShardingOption]:
+    def build() -> list[ShardingOption]:
+        options = _with_estimates(space)
+        if with_lists:
+            _share_lists(space, options)
+        return options
+
+    return LazyList(build, source=space)
+
+
+def _share_lists(space: EstimatedSpace, options: list[ShardingOption]) -> None:
+    """Lets options have the very lists of the constraints, as TorchRec's enumerator does."""
+    rules = {(origin.path, origin.name): origin.constraint for origin in space.origins}
+    for option in options:
+        rule = rules[option.module[0], option.name]
+        if rule is not None:
+            option.input_lengths, option.feature_names = rule.users_lists
+
+
+def _with_estimates(space: EstimatedSpace) -> list[ShardingOption]:
+    """All options; custom estimators add to what the stock ones, done natively, have estimated."""
+    options = space.all_options()
+    for estimator in space.extraction.estimators.custom:
+        estimator.estimate(options, sharder_data_map=space.enumerator._sharder_data_map)
+    return options

@@ -1,0 +1,372 @@
+"""Reads a module, its sharders and constraints as a request."""
+
+from __future__ import annotations
+
+import copy
+import math
+from operator import is_
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from torch import nn
+from torchrec.distributed.planner import enumerators
+from torchrec.distributed.planner.constants import (
+    NUM_POOLINGS,
+    POOLING_FACTOR,
+    UVM_CACHING_RATIO,
+)
+from torchrec.distributed.planner.shard_estimators import _get_optimizer_multipler
+from torchrec.distributed.planner.utils import (
+    build_sharder_data_map,
+    extract_comm_data_type_size,
+    is_prefetch_pipelined,
+    sharder_name,
+)
+from torchrec.distributed.types import get_tensor_size_bytes
+from torchrec.modules.embedding_configs import DATA_TYPE_NUM_BITS
+from torchrec.modules.embedding_tower import EmbeddingTower, EmbeddingTowerCollection
+
+from fastplan.model.request import MenuItem, Request, Table
+from fastplan.model.vocabulary import KERNEL_INDEX, SHARDING_TYPE_INDEX
+from fastplan.torchrec import compat
+from fastplan.torchrec.compat import NotNative
+from fastplan.torchrec.read import custom
+from fastplan.torchrec.read.costs import Estimators
+from fastplan.torchrec.read.holder import CachedSharder, Holder, passes_of
+
+_NAN = math.nan
+# Whole numbers stay exact as doubles up to here, with room for the factors they meet.
+_EXACT = 2**53
+
+
+class Origin(NamedTuple):
+    """Where a table of the request comes from."""
+
+    name: str
+    path: str
+    module: Any
+    parameter: Any
+    constraint: Any  # None without one
+    holder: Holder
+
+
+class _KeptRule(NamedTuple):
+    """A constraint that many tables may share, kept so that no other gets its id."""
+
+    rule: Any
+    values: list[Any]  # of its fields when it was copied: a mapping may write on it for each table
+    copied: Any
+
+
+class Extraction:
+    """Walks a module once and collects its tables, as TorchRec's enumerator would see them."""
+
+    def __init__(
+        self, enumerator: Any, sharders: list[CachedSharder], *, deterministic: bool
+    ) -> None:
+        self._enumerator = enumerator
+        self._deterministic = deterministic
+        self.estimators = Estimators(enumerator)
+        if self.estimators.custom:
+            custom.take_over(self.estimators, enumerator)
+        self._constraints = enumerator._constraints or {}
+        self._perf_constraints = self.estimators.perf._constraints or {}
+        self._storage_constraints = self.estimators.storage._constraints or {}
+        self._asked = {sharder_name(asked.module_type): asked for asked in sharders}
+        self._sharders = {name: asked.sharder for name, asked in self._asked.items()}
+        self._data = build_sharder_data_map(self._sharders)
+        self._menus: dict[Any, int] = {}
+        self._menu_items: list[tuple[MenuItem, ...]] = []
+        self._wire: dict[Any, tuple[float, float, float, float]] = {}
+        self._kept: dict[int, _KeptRule] = {}
+        self.batch_size = enumerator._batch_size
+        self.tables: list[Table] = []
+        self.origins: list[Origin] = []
+
+    def walk(self, module: Any) -> None:
+        """Collects every table below `module`."""
+        enumerator = self._enumerator
+        # Visible to whoever asks the enumerator afterwards, as after TorchRec's own enumeration.
+        enumerator._sharder_map = self._sharders
+        enumerator._sharder_data_map = self._data
+        last = 0 if enumerator._use_exact_enumerate_order else -1
+        waiting = [("", module)]
+        while waiting:
+            path, child = waiting.pop(last)
+            key = sharder_name(type(child))
+            asked = self._asked.get(key)
+            if asked is None or not asked.sharder:
+                prefix = f"{path}." if path else ""
+                waiting.extend((prefix + name, inner) for name, inner in child.named_children())
+                continue
+            holder = Holder(path, child, asked.sharder, self._data[key])
+            for name, parameter in asked.shardable_parameters(child).items():
+                self._add(holder, name, parameter)
+
+    def request(self, tables: list[Table] | None = None) -> Request:
+        """The request for all tables, or for some; there must be at least one."""
+        tables = self.tables if tables is None else tables
+        if len({(table.path, table.name) for table in tables}) != len(tables):
+            raise NotNative("two tables have the same name and path")
+        types = {item.sharding_type for menu in self._menu_items for item in menu}
+        return Request(
+            tables=tuple(tables),
+            menus=tuple(self._menu_items),
+            coefficients=self.estimators.coefficients,
+            cost=self.estimators.cost_model(types),
+            pricing=self.estimators.pricing,
+        )
+
+    def variant(self, index: int, sharding_type: str, kernel: str, cache: Any) -> Table:
+        """Table `index` with one option only, and maybe other cache parameters."""
+        origin = self.origins[index]
+        holder = origin.holder
+        cache_ratio = _cache_ratio(cache, holder)
+        prefetch = _prefetches(cache, holder)
+        key = (sharding_type, kernel, cache_ratio, prefetch)
+        menu = self._menus.get(key)
+        if menu is None:
+            menu = self._menus[key] = len(self._menu_items)
+            self._menu_items.append((self._item(sharding_type, kernel, cache_ratio, prefetch),))
+        if cache is (origin.constraint.cache_params if origin.constraint else None):
+            return self.tables[index]._replace(menu=menu)
+        lookups, miss_rate = _cache_statistics(cache, cache_ratio)
+        return self.tables[index]._replace(
+            menu=menu,
+            prefetch_passes=_prefetch_passes(cache, holder),
+            cache_ratio=cache_ratio if cache_ratio else UVM_CACHING_RATIO,
+            expected_lookups=lookups,
+            miss_rate=miss_rate,
+        )
+
+    def _add(self, holder: Holder, name: str, parameter: Any) -> None:
+        constraint = self._kept_rule(self._constraints.get(name))
+        group = constraint.device_group if constraint else None
+        if group and group != self._enumerator._compute_device:
+            return
+        shape = parameter.shape
+        if len(shape) != 2:
+            raise NotNative(f"table {name} does not have two dimensions")
+        buckets = holder.buckets(name, self._enumerator)
+        rows, dim = shape
+        element_size = parameter.element_size()
+        cache = constraint.cache_params if constraint else None
+        cache_ratio = _cache_ratio(cache, holder)
+        menu = self._menu(holder, name, constraint, cache, cache_ratio)
+        lengths = constraint.pooling_factors if constraint else [POOLING_FACTOR]
+        perf_rule = self._perf_constraints.get(name)
+        storage_rule = self._storage_constraints.get(name)
+        perf_batch = self._batch(lengths, perf_rule, name)
+        storage_batch = (
+            perf_batch if storage_rule is perf_rule else self._batch(lengths, storage_rule, name)
+        )
+        lookups, miss_rate = _cache_statistics(cache, cache_ratio)
+        weighted = holder.weighted
+        if weighted is None:
+            weighted = bool(perf_rule is not None and perf_rule.is_weighted)
+        self.tables.append(
+            Table(
+                name,
+                holder.path,
+                rows,
+                dim,
+                element_size,
+                _bytes(parameter, rows * dim * element_size),
+                menu,
+                *perf_batch,
+                *storage_batch,
+                holder.pooled,
+                weighted or name in holder.processed,
+                holder.usage,
+                bool(storage_rule is not None and storage_rule.use_virtual_table),
+                _output_size(constraint, element_size),
+                *self._wire_sizes(holder, parameter, element_size),
+                _min_partition(constraint),
+                buckets,
+                _prefetch_passes(cache, holder),
+                _optimizer(parameter),
+                cache_ratio if cache_ratio else UVM_CACHING_RATIO,
+                *_key_value(constraint, storage_rule, holder),
+                lookups,
+                miss_rate,
+                _tower(holder, name) if holder.has_towers else None,
+            )
+        )
+        self.origins.append(Origin(name, holder.path, holder.module, parameter, constraint, holder))
+
+    def _kept_rule(self, rule: Any) -> Any:
+        """A constraint as it is now: options and plans are made of it when somebody asks."""
+        if rule is None:
+            return None
+        known = self._kept.get(id(rule))
+        values = list(vars(rule).values())
+        if known is None or not all(map(is_, known.values, values)):
+            known = self._kept[id(rule)] = _KeptRule(rule, values, _copied_rule(rule))
+        return known.copied
+
+    def _menu(
+        self, holder: Holder, name: str, constraint: Any, cache: Any, cache_ratio: Any
+    ) -> int:
+        prefetch = _prefetches(cache, holder)
+        types = constraint.sharding_types if constraint else None
+        kernels = constraint.compute_kernels if constraint else None
+        key = (
+            holder.key,
+            tuple(types) if types else None,
+            tuple(kernels) if kernels else None,
+            cache_ratio,
+            prefetch,
+        )
+        known = self._menus.get(key)
+        if known is None:
+            items = tuple(self._menu_of(holder, name, cache_ratio, prefetch))
+            if not items:
+                raise NotNative(f"table {name} has no option left")
+            known = self._menus[key] = len(self._menu_items)
+            self._menu_items.append(items)
+        return known
+
+    def _menu_of(self, holder: Holder, name: str, cache_ratio: Any, prefetch: bool) -> Any:
+        enumerator, device = self._enumerator, self._enumerator._compute_device
+        allowed_types = holder.sharder.sharding_types(device)
+        types = enumerator._filter_sharding_types(name, allowed_types, holder.key)
+        for sharding_type in self._ordered(types, allowed_types):
+            allowed = holder.sharder.compute_kernels(sharding_type, device)
+            kernels = enumerator._filter_compute_kernels(name, allowed, sharding_type)
+            for kernel in self._ordered(kernels, allowed):
+                if sharding_type not in SHARDING_TYPE_INDEX or kernel not in KERNEL_INDEX:
+                    raise NotNative(f"({sharding_type}, {kernel}) is unknown")
+                yield self._item(sharding_type, kernel, cache_ratio, prefetch)
+
+    def _item(self, sharding_type: str, kernel: str, cache_ratio: Any, prefetch: bool) -> MenuItem:
+        return MenuItem(
+            sharding_type,
+            kernel,
+            self.estimators.bandwidth(kernel, cache_ratio, prefetch),
+            self.estimators.coefficients_of(sharding_type, kernel),
+        )
+
+    def _ordered(self, names: list[str], allowed: list[str]) -> list[str]:
+        """TorchRec's own order, or the sharder's when the plan must not depend on string hashes."""
+        return sorted(names, key=allowed.index) if self._deterministic else names
+
+    def _batch(self, lengths: list[float], rule: Any, name: str) -> tuple[float, float]:
+        """Values looked up and vectors put out for one local batch."""
+        poolings = rule.num_poolings if rule is not None else None
+        sizes = rule.batch_sizes if rule is not None else None
+        if not poolings:
+            poolings = [NUM_POOLINGS] * len(lengths)
+        if not sizes:
+            sizes = [self.batch_size] * len(lengths)
+        if not len(lengths) == len(poolings) == len(sizes):
+            raise NotNative(
+                f"table {name}: pooling factors, poolings and batch sizes differ in number"
+            )
+        if len(lengths) == 1:
+            inputs = lengths[0] * poolings[0] * sizes[0]
+            outputs = min(1.0, lengths[0]) * poolings[0] * sizes[0]
+        else:
+            features = list(zip(lengths, poolings, sizes, strict=True))
+            inputs = sum(x * y * z for x, y, z in features)
+            outputs = sum(min(1.0, x) * y * z for x, y, z in features)
+        if not isinstance(inputs, int | float):  # numpy's and torch's may round otherwise
+            raise NotNative(f"table {name}: a batch is counted in {type(inputs).__name__}")
+        if isinstance(inputs, int) and abs(inputs) >= _EXACT >> 30:
+            raise NotNative(f"table {name}: the batch is too large for exact doubles")
+        return float(inputs), float(outputs)
+
+    def _wire_sizes(
+        self, holder: Holder, parameter: Any, element_size: int
+    ) -> tuple[float, float, float, float]:
+        key = (holder.key, holder.pooled, element_size)
+        known = self._wire.get(key)
+        if known is None:
+            option = SimpleNamespace(tensor=parameter, is_pooled=holder.pooled)
+            known = self._wire[key] = extract_comm_data_type_size(option, holder.data)
+        return known
+
+
+def _copied_rule(rule: Any) -> Any:
+    copied = object.__new__(type(rule))
+    vars(copied).update(vars(rule))  # a copy, without what copy.copy() takes
+    copied.users_lists = rule.pooling_factors, rule.feature_names
+    copied.pooling_factors = list(rule.pooling_factors)
+    if rule.feature_names is not None:
+        copied.feature_names = list(rule.feature_names)
+    if rule.cache_params is not None:
+        copied.cache_params = copy.deepcopy(rule.cache_params)
+    if rule.key_value_params is not None:
+        copied.key_value_params = copy.deepcopy(rule.key_value_params)
+    return copied
+
+
+def _bytes(parameter: Any, elements: int) -> int:
+    """TorchRec's size of a parameter; only tensors of other types pack their elements."""
+    return elements if type(parameter) is nn.Parameter else get_tensor_size_bytes(parameter)
+
+
+def _optimizer(parameter: Any) -> float:
+    classes = getattr(parameter, "_optimizer_classes", None)
+    if classes is None:
+        return 0.0
+    return float(_get_optimizer_multipler(classes[0], parameter.shape))
+
+
+def _output_size(constraint: Any, element_size: int) -> float:
+    if constraint and constraint.output_dtype:
+        return float(DATA_TYPE_NUM_BITS[constraint.output_dtype] / 8)
+    return float(element_size)
+
+
+def _min_partition(constraint: Any) -> int:
+    width = (constraint.min_partition or 0) if constraint else 0
+    if not isinstance(width, int):
+        raise NotNative(f"a partition is {type(width).__name__}, not a whole number")
+    return width
+
+
+def _cache_ratio(cache: Any, holder: Holder) -> float | None:
+    ratio = cache.load_factor if cache is not None else None
+    ratio = holder.load_factor if ratio is None else ratio
+    if ratio is not None and not isinstance(ratio, int | float):
+        raise NotNative(f"a load factor is {type(ratio).__name__}")
+    return ratio
+
+
+def _prefetches(cache: Any, holder: Holder) -> bool:
+    if cache is None:
+        return holder.prefetches
+    return bool(is_prefetch_pipelined(SimpleNamespace(cache_params=cache), holder.data))
+
+
+def _cache_statistics(cache: Any, cache_ratio: float | None) -> tuple[float, float]:
+    if cache_ratio is None or cache is None or cache.stats is None:
+        return _NAN, _NAN
+    lookups, miss_rate = cache.stats.expected_lookups, cache.stats.expected_miss_rate(cache_ratio)
+    if lookups is None or miss_rate is None:
+        return _NAN, _NAN
+    return float(lookups), float(miss_rate)
+
+
+def _prefetch_passes(cache: Any, holder: Holder) -> int:
+    passes = cache.multipass_prefetch_config if cache is not None else None
+    return holder.prefetch_passes if passes is None else passes_of(passes)
+
+
+def _key_value(constraint: Any, storage_rule: Any, holder: Holder) -> tuple[float, int]:
+    """Load factor and bytes of a key-value table's cache."""
+    own = constraint.key_value_params if constraint else None
+    params = compat.key_value_params(own, storage_rule)
+    megabytes = (params.max_l1_cache_size or 0) if params else 0
+    if not isinstance(megabytes, int):
+        raise NotNative("a key-value cache size is not a whole number")
+    return holder.kv_load_factor, megabytes * 1024 * 1024
+
+
+def _tower(holder: Holder, name: str) -> str | None:
+    if isinstance(holder.module, EmbeddingTower):
+        return holder.path
+    if isinstance(holder.module, EmbeddingTowerCollection):
+        index = enumerators._get_tower_index(name, holder.module)
+        return f"{holder.path}.tower_{index}"
+    return None

@@ -1,0 +1,386 @@
+"""A search space together with the TorchRec objects it stands for."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from torchrec.distributed.planner import planners
+from torchrec.distributed.planner.enumerators import get_partition_by_type
+from torchrec.distributed.planner.types import Perf, ShardingOption, Storage
+from torchrec.distributed.types import ShardingPlan
+
+from fastplan.costs.errors import NoFingerprint
+from fastplan.engine.problem import SearchSpace
+from fastplan.engine.solve import estimate
+from fastplan.model.record import NO_LOAD_FACTOR, BadRecord, PlanRecord
+from fastplan.model.request import Request
+from fastplan.model.vocabulary import (
+    KERNEL_INDEX,
+    KERNELS,
+    SHARDING_TYPE_INDEX,
+    SHARDING_TYPES,
+    UNIFORM_TYPES,
+)
+from fastplan.planning.search import Placement
+from fastplan.torchrec import compat
+from fastplan.torchrec.compat import NotNative
+from fastplan.torchrec.read.extract import Extraction, Origin
+from fastplan.torchrec.write.options import OptionBuilder
+from fastplan.torchrec.write.plan import PlanBuilder
+
+_CACHED = "fused_uvm_caching"
+
+
+class Space(Protocol):
+    """What the planner needs of a search space, wherever it came from."""
+
+    @property
+    def columns(self) -> SearchSpace: ...
+
+    def all_options(self) -> list[ShardingOption]: ...
+
+    def chosen_options(self, options: Any, ranks: Any) -> list[ShardingOption]: ...
+
+    def sharding_plan(self, options: Any, ranks: Any, topology: Any) -> ShardingPlan: ...
+
+
+def place(chosen: list[ShardingOption], ranks: Any) -> list[ShardingOption]:
+    """Writes ranks onto options: `ranks` of those that are not uniform, in order; None is none."""
+    if ranks is None:
+        return chosen
+    waiting = iter(ranks.tolist() if hasattr(ranks, "tolist") else ranks)
+    for option in chosen:
+        uniform = option.sharding_type in UNIFORM_TYPES
+        for number, shard in enumerate(option.shards):
+            shard.rank = number if uniform else next(waiting)
+    return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenOptions:
+    """How to make the options of a plan; their objects cost nothing until they are made."""
+
+    space: Space
+    options: Any
+    ranks: Any
+
+    def __call__(self) -> list[ShardingOption]:
+        return self.space.chosen_options(self.options, self.ranks)
+
+
+class Choice(NamedTuple):
+    """One option of one table, with the cache parameters it is to have."""
+
+    table: int
+    sharding_type: str
+    kernel: str
+    cache_params: Any
+
+
+class EstimatedSpace:
+    """Estimated by the core from a request; columns and objects are made when asked for."""
+
+    def __init__(
+        self,
+        request: Request,
+        extraction: Extraction,
+        enumerator: Any,
+        origins: tuple[Origin, ...] | None = None,
+    ) -> None:
+        self.request = request
+        self.extraction = extraction
+        self.enumerator = enumerator
+        self.origins = tuple(extraction.origins) if origins is None else origins
+        self._priced_by: str | None = None  # fingerprint of the cost, once there are columns
+
+    @cached_property
+    def columns(self) -> SearchSpace:
+        self._priced_by = self._cost_now()
+        return estimate(self.request)
+
+    def check_cost(self) -> None:
+        """Raises NoFingerprint for estimates by a custom cost that reads other values by now.
+
+        A space is remembered by its enumerator, so a second plan may find it.
+        """
+        if "columns" in vars(self) and self._priced_by != self._cost_now():
+            raise NoFingerprint("the options were estimated before the custom cost has changed")
+
+    def _cost_now(self) -> str | None:
+        pricing = self.request.pricing
+        try:
+            return None if pricing is None else pricing.function.fingerprint()
+        except NoFingerprint:
+            return None
+
+    @cached_property
+    def _builder(self) -> OptionBuilder:
+        return OptionBuilder(
+            self.enumerator,
+            self.columns,
+            self.request.tables,
+            self.origins,
+            self.extraction,
+        )
+
+    def unpriced(self) -> EstimatedSpace:
+        """The space for whoever needs shards and not their costs: nothing has to be compiled."""
+        request = replace(self.request, pricing=None)
+        return EstimatedSpace(request, self.extraction, self.enumerator, self.origins)
+
+    def with_columns(self, columns: SearchSpace) -> EstimatedSpace:
+        """The same tables with other columns."""
+        space = EstimatedSpace(self.request, self.extraction, self.enumerator, self.origins)
+        space.columns = columns
+        return space
+
+    def narrowed(self, choices: Iterable[Choice]) -> EstimatedSpace:
+        """The space with just these options, one per table, in this order."""
+        tables, origins = [], []
+        for choice in choices:
+            tables.append(self.extraction.variant(*choice))
+            origin = self.origins[choice.table]
+            rule = origin.constraint
+            if rule is not None and rule.cache_params is not choice.cache_params:
+                origin = origin._replace(constraint=replace(rule, cache_params=choice.cache_params))
+            origins.append(origin)
+        request = replace(self.extraction.request(tables), pricing=self.request.pricing)
+        return EstimatedSpace(request, self.extraction, self.enumerator, tuple(origins))
+
+    @cached_property
+    def table_of_option(self) -> Any:
+        """The number of the table that each option is of."""
+        begin = self.columns.table_option_begin
+        return np.repeat(np.arange(self.columns.tables), np.diff(begin))
+
+    def all_options(self) -> list[ShardingOption]:
+        with compat.paused():
+            return self._builder.all()
+
+    def chosen_options(self, options: Any, ranks: Any) -> list[ShardingOption]:
+        tables = self.table_of_option
+        with compat.paused():
+            chosen = [self._builder.of_table(int(tables[o]), [int(o)])[0] for o in options]
+            return place(chosen, ranks)
+
+    def sharding_plan(self, options: Any, ranks: Any, topology: Any) -> ShardingPlan:
+        builder = PlanBuilder(self.columns, self.request.tables, self.origins, topology)
+        return builder.build(self.table_of_option, options, ranks)
+
+
+def recorded_space(space: EstimatedSpace, record: PlanRecord, *, resizes: bool) -> EstimatedSpace:
+    """The space with just a record's options. Raises BadRecord when they are not allowed.
+
+    `resizes` says whether a proposer of the search may give tables other caches.
+    """
+    tables = space.request.tables
+    if len(record.table) != len(tables):
+        raise BadRecord(f"it has {len(record.table)} tables, the model {len(tables)}")
+    allowed = [{(item.sharding_type, item.kernel) for item in menu} for menu in space.request.menus]
+    choices = []
+    for table, kind, kernel_number, factor in zip(
+        record.table.tolist(),
+        record.sharding_type.tolist(),
+        record.kernel.tolist(),
+        record.load_factor.tolist(),
+        strict=True,
+    ):
+        sharding_type, kernel = SHARDING_TYPES[kind], KERNELS[kernel_number]
+        menu = allowed[tables[table].menu]
+        rule = space.origins[table].constraint
+        cache = rule.cache_params if rule is not None else None
+        choice = sharding_type, kernel
+        if not math.isnan(factor):
+            cache = _resized(tables[table].name, kernel, factor, cache if resizes else None)
+            # The scale-up proposer takes tables that outgrow their cache to the device.
+            choice = sharding_type, _CACHED
+        if choice not in menu and (sharding_type, kernel) not in menu:
+            raise BadRecord(
+                f"table {tables[table].name} may not be ({sharding_type}, {kernel}) any more"
+            )
+        choices.append(Choice(table, sharding_type, kernel, cache))
+    return space.narrowed(choices)
+
+
+def _resized(name: str, kernel: str, factor: float, cache: Any) -> Any:
+    """The cache parameters that the scale-up proposer leaves; raises BadRecord for any other."""
+    if cache is None:
+        raise BadRecord(f"table {name} has another cache, and nothing here resizes caches")
+    if kernel == "fused" and factor == NO_LOAD_FACTOR:
+        return replace(cache, load_factor=None)
+    if kernel == _CACHED and 0 < factor < 1:
+        return replace(cache, load_factor=factor)
+    raise BadRecord(f"table {name} may not be {kernel} with a cache load factor of {factor:g}")
+
+
+class FixedSpace:
+    """The options of one plan that Python has made, as they are."""
+
+    def __init__(self, plan: list[ShardingOption]) -> None:
+        self._plan = plan
+
+    @property
+    def columns(self) -> SearchSpace:
+        return _columns([[option] for option in self._plan])
+
+    def all_options(self) -> list[ShardingOption]:
+        return self._plan
+
+    def chosen_options(self, options: Any, ranks: Any) -> list[ShardingOption]:
+        return self._plan
+
+    def sharding_plan(self, options: Any, ranks: Any, topology: Any) -> ShardingPlan:
+        return planners.to_sharding_plan(self._plan, topology)
+
+
+class FixedPlacement(Placement):
+    """A plan of options that Python has made. Its record is what it was given, or none."""
+
+    @classmethod
+    def of(
+        cls, plan: list[ShardingOption], rating: float, record: PlanRecord | None
+    ) -> FixedPlacement:
+        none = np.empty(0, np.int32)
+        return cls(FixedSpace(plan), none, none, rating, record)
+
+    @property
+    def record(self) -> PlanRecord | None:
+        return self.stored
+
+
+class ObjectSpace:
+    """Enumerated or estimated by somebody else's Python; the objects themselves come back."""
+
+    def __init__(self, options: list[ShardingOption]) -> None:
+        self._by_table = _by_table(options)
+        self._options = [option for table in self._by_table for option in table]
+        self.columns = _columns(self._by_table)
+
+    def all_options(self) -> list[ShardingOption]:
+        return self._options
+
+    def chosen_options(self, options: Any, ranks: Any) -> list[ShardingOption]:
+        return place(copy.deepcopy([self._options[o] for o in options]), ranks)
+
+    def sharding_plan(self, options: Any, ranks: Any, topology: Any) -> ShardingPlan:
+        return planners.to_sharding_plan(self.chosen_options(options, ranks), topology)
+
+
+def _by_table(options: list[ShardingOption]) -> list[list[ShardingOption]]:
+    """Options by table in order of appearance, as TorchRec's proposers group them."""
+    tables: dict[str, list[ShardingOption]] = {}
+    for option in options:
+        tables.setdefault(option.fqn, []).append(option)
+    grouped = list(tables.values())
+    flat = [option for table in grouped for option in table]
+    if any(a is not b for a, b in zip(flat, options, strict=True)):
+        raise NotNative("the options of a table are not next to each other")
+    return grouped
+
+
+def _columns(tables: list[list[ShardingOption]]) -> SearchSpace:
+    modules: dict[str, int] = {}
+    towers: dict[str | None, int] = {None: -1}
+    rows: list[tuple[Any, ...]] = []
+    option_type, option_kernel, option_key, run_begin = [], [], [], [0]
+    for table in tables:
+        if len({(option.dependency or None, option.path) for option in table}) != 1:
+            raise NotNative(f"table {table[0].fqn} has options with different dependencies")
+        for option in table:
+            if _partition_by(option.sharding_type) != option.partition_by:
+                raise NotNative(f"table {option.fqn} is partitioned by {option.partition_by}")
+            if option.compute_kernel not in KERNEL_INDEX:
+                raise NotNative(f"kernel {option.compute_kernel} is unknown")
+            option_type.append(SHARDING_TYPE_INDEX[option.sharding_type])
+            option_kernel.append(KERNEL_INDEX[option.compute_kernel])
+            option_key.append(hash(option) & 0xFFFFFFFFFFFFFFFF)
+            rows.extend(_runs(option))
+            run_begin.append(len(rows))
+    by_column = list(zip(*rows, strict=True))
+    try:
+        ints = [np.array(column, np.int64) for column in by_column[:6]]
+    except OverflowError as error:
+        raise NotNative("a size is beyond 64 bits") from error
+    floats = [np.array(column, np.float64) for column in by_column[6:]]
+    return SearchSpace(
+        table_option_begin=np.cumsum([0, *map(len, tables)], dtype=np.int64),
+        table_module=np.array(
+            [modules.setdefault(table[0].path, len(modules)) for table in tables], np.int32
+        ),
+        table_group=np.array(
+            [towers.setdefault(table[0].dependency or None, len(towers) - 1) for table in tables],
+            np.int32,
+        ),
+        option_type=np.array(option_type, np.uint8),
+        option_kernel=np.array(option_kernel, np.uint8),
+        option_key=np.array(option_key, np.uint64),
+        option_run_begin=np.array(run_begin, np.int64),
+        run_count=ints[0],
+        run_rows=ints[1],
+        run_cols=ints[2],
+        run_hbm=ints[3],
+        run_ddr=ints[4],
+        run_ssd=ints[5],
+        run_fwd_compute=floats[0],
+        run_fwd_comms=floats[1],
+        run_bwd_compute=floats[2],
+        run_bwd_comms=floats[3],
+        run_input_dist_comms=floats[4],
+        run_prefetch_compute=floats[5],
+    )
+
+
+def _partition_by(sharding_type: str) -> str:
+    if sharding_type not in SHARDING_TYPES:
+        raise NotNative(f"sharding type {sharding_type} is unknown")
+    return str(get_partition_by_type(sharding_type))
+
+
+def _runs(option: ShardingOption) -> list[tuple[Any, ...]]:
+    """Shards that follow each other and are alike become one row with their number."""
+    runs: list[tuple[Any, ...]] = []
+    before: tuple[Any, ...] | None = None
+    count = 0
+    for shard in option.shards:
+        if shard.storage is None or shard.perf is None:
+            raise NotNative(f"table {option.fqn} has a shard without an estimate")
+        row = shard_row(shard)
+        if row == before:
+            count += 1
+            continue
+        if before is not None:
+            runs.append((count, *before))
+        before, count = row, 1
+    if before is None:
+        raise NotNative(f"table {option.fqn} has an option without shards")
+    runs.append((count, *before))
+    return runs
+
+
+def shard_row(shard: Any) -> tuple[Any, ...]:
+    """A shard as the columns have it. Raises NotNative for estimates that they can't hold."""
+    storage, perf = shard.storage, shard.perf
+    if type(storage) is not Storage or type(perf) is not Perf:
+        raise NotNative("an estimate is not of TorchRec's own Storage or Perf type")
+    if not all(isinstance(n, int) for n in (storage.hbm, storage.ddr, storage.ssd)):
+        raise NotNative("a storage estimate is not a whole number of bytes")
+    rows, cols = (*shard.size, 0)[:2]
+    return (
+        rows,
+        cols,
+        storage.hbm,
+        storage.ddr,
+        storage.ssd,
+        perf.fwd_compute,
+        perf.fwd_comms,
+        perf.bwd_compute,
+        perf.bwd_comms,
+        perf.input_dist_comms,
+        perf.prefetch_compute,
+    )

@@ -1,0 +1,1 @@
+"""The search: all native, or with parts in Python."""

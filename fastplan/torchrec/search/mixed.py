@@ -1,0 +1,356 @@
+"""The search when some proposer, partitioner or perf model is Python.
+
+The loop is TorchRec's, but its stock parts are native: the sequence of static proposers, the
+placement of a proposal, its rating. Objects are written to only where custom code will read them.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torchrec.distributed.planner import proposers as proposers_of_torchrec
+from torchrec.distributed.planner.constants import MAX_SIZE
+from torchrec.distributed.planner.types import PlannerError, ShardingOption, Storage
+from torchrec.distributed.planner.utils import reset_shard_rank
+
+from fastplan.engine.problem import Problem
+from fastplan.engine.solve import OutOfRange, Placer, placer, propose
+from fastplan.model.record import PlanRecord
+from fastplan.model.request import Proposer
+from fastplan.model.solution import PlanCount, ProposerReport
+from fastplan.model.vocabulary import UNIFORM_TYPES
+from fastplan.torchrec import compat
+from fastplan.torchrec.compat import Custom, NotNative
+from fastplan.torchrec.read.components import Parts
+from fastplan.torchrec.read.space import FixedPlacement, ObjectSpace, Space, place
+from fastplan.torchrec.search.known_options import KnownOptions
+from fastplan.torchrec.search.native import PlannerSearched
+
+_CHUNK = 256
+
+
+@dataclass(slots=True)
+class _Placed:
+    """A proposal's place in the cache: its plan and rating, or that it has none."""
+
+    feasible: bool
+    plan: list[ShardingOption] | None
+    rating: float | None
+
+
+class _NoPlace(PlannerError):
+    """The core's word that a proposal can't be placed; TorchRec's partitioner has better ones."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixedSearched(PlannerSearched):
+    """What TorchRec's loop would have found."""
+
+    last_failed: list[ShardingOption]
+    counted: tuple[ProposerReport, ...]
+
+    def plans(self) -> int:
+        return sum(report.plans for report in self.counted)
+
+    def some_plans(self, placements: int) -> PlanCount:
+        return PlanCount(self.plans())
+
+    def reports(self) -> tuple[ProposerReport, ...]:
+        return self.counted
+
+    def failed(self) -> list[list[ShardingOption]]:
+        return [self.last_failed] if self.last_failed else []
+
+    @property
+    def last(self) -> Any:
+        return ()
+
+
+class MixedSearch:
+    """One run of the planner's loop."""
+
+    def __init__(
+        self, planner: Any, parts: Parts, space: Space, problem: Problem, reserved: Any
+    ) -> None:
+        self._planner = planner
+        self._parts = parts
+        self._space = space
+        self._reserved = reserved
+        self._cluster = problem.cluster
+        # Proposers are given the list itself, as TorchRec gives it, and may edit it.
+        self._shown = space.all_options()
+        if compat.IS_1_9:
+            planner._search_space = self._shown
+        self._known = KnownOptions(self._shown, space.columns)
+        self._is_edited = False
+        self._hears_ranks = False
+        self._problem = problem
+        self._native_rating = not isinstance(parts.rating, Custom)
+        self._objective = parts.search.objective
+        self._placer = self._placer_of(self._problem)
+        self._seen: dict[tuple[int, ...], _Placed] = {}
+        self._best: list[ShardingOption] | None = None
+        self._best_numbers: list[int] | None = None
+        self._best_rating: float = MAX_SIZE
+        self._lowest = Storage(MAX_SIZE, MAX_SIZE, MAX_SIZE)
+        self._last_failed: list[ShardingOption] = []
+        self._last_error: PlannerError | None = None
+
+    def run(self, fixed: str) -> MixedSearched:
+        """Searches, and returns what TorchRec's loop would have found.
+
+        Args:
+            fixed: why nothing else can be done with the plan.
+        """
+        with compat.resumed():
+            return self._run(fixed)
+
+    def _run(self, fixed: str) -> MixedSearched:
+        reports = []
+        proposers = self._planner._proposers
+        native = [_static(settings) for settings in self._parts.proposers]
+        self._load(native)
+        start = time.time()
+        to_check = False
+        for proposer, settings in zip(proposers, native, strict=True):
+            if settings is not None and to_check:
+                self._is_edited = self._is_edited or not self._known.are_all_in(self._shown)
+                to_check = False
+            if settings is None or self._is_edited:
+                proposals, tell = _ask(proposer), self._teller(proposer)
+                to_check = to_check or not _is_torchrecs(proposer)
+            else:
+                proposals, tell = self._sequence(settings), None
+                if settings.kind == "dynamic_programming":
+                    proposer._inited = True
+            self._hears_ranks = tell is not None and not _is_torchrecs(proposer)
+            reports.append(self._listen(proposals, tell, start))
+        placed = sum(report.proposals for report in reports)
+        return MixedSearched(
+            space=self._space,
+            problem=self._problem,
+            search=self._parts.search,
+            solution=None,
+            placement=self._placement(),
+            proposals=placed,
+            evaluated=placed,
+            fixed=fixed,
+            reserved=self._reserved,
+            error=self._last_error,
+            lowest=self._lowest if self._last_failed else None,
+            last_failed=self._last_failed,
+            counted=tuple(reports),
+        )
+
+    def _placement(self) -> FixedPlacement | None:
+        if not self._best:
+            return None
+        record = self._record() if self._best_numbers else None
+        return FixedPlacement.of(self._best, float(self._best_rating), record)
+
+    def _load(self, native: list[Any]) -> None:
+        """Shows proposers the search space.
+
+        Custom ones may sort it, shorten it or change its options. TorchRec's own then go by what
+        they were shown, each in its turn, in Python.
+        """
+        proposers = self._planner._proposers
+        is_custom = not all(map(_is_torchrecs, proposers))
+        for proposer, settings in zip(proposers, native, strict=True):
+            if settings is None or is_custom:
+                proposer.load(search_space=self._shown, enumerator=self._planner._enumerator)
+        if not is_custom or self._known.are_all_in(self._shown):
+            return
+        self._is_edited = True
+        if self._placer is None:
+            return
+        try:
+            space = ObjectSpace(self._shown)
+            self._placer = self._placer_of(Problem(space.columns, self._cluster))
+        except (NotNative, OutOfRange):
+            return
+        self._known = KnownOptions(space.all_options(), space.columns)
+
+    def _record(self) -> PlanRecord:
+        """The best plan as plain data; its options are all from the search space."""
+        ranks = [
+            shard.rank
+            for option in self._best or []
+            if option.sharding_type not in UNIFORM_TYPES
+            for shard in option.shards
+        ]
+        columns = self._space.columns
+        return PlanRecord.of(columns, self._best_numbers or (), ranks, float(self._best_rating))
+
+    def _listen(
+        self,
+        proposals: Iterator[list[ShardingOption]],
+        tell: Callable[[_Placed, bool], None] | None,
+        start: float,
+    ) -> ProposerReport:
+        """Goes through one proposer's proposals."""
+        fresh = repeats = 0
+        plans = self._planner._num_plans
+        best: float | None = None
+        timeout = self._planner._timeout_seconds
+        timed_out = False
+        for proposal in proposals:
+            if timeout and time.time() - start > timeout:
+                timed_out = True
+                break
+            key, numbers = self._identify(proposal, in_python=tell is not None)
+            known = self._seen.get(key)
+            if known is not None:
+                repeats += 1
+                if tell is not None:
+                    tell(known, True)
+                continue
+            fresh += 1
+            self._planner._num_proposals += 1
+            watched = tell is not None or not self._native_rating
+            result = self._seen[key] = self._try(proposal, numbers, watched)
+            if result.rating is not None and (best is None or result.rating < best):
+                best = result.rating
+            if tell is not None:
+                tell(result, False)
+            reset_shard_rank(proposal)
+        plans = self._planner._num_plans - plans
+        rating = float("nan") if best is None else float(best)
+        return ProposerReport(fresh, repeats, plans, timed_out, rating, float("inf"), 0)
+
+    def _identify(
+        self, proposal: list[ShardingOption], *, in_python: bool
+    ) -> tuple[tuple[int, ...], list[int] | None]:
+        """TorchRec's key of a proposal, and its options' numbers if they are as they were."""
+        if not in_python:
+            key = tuple(sorted(map(self._known.hash, proposal)))
+            return key, self._known.numbers(proposal)
+        hashes = list(map(hash, proposal))
+        return tuple(sorted(hashes)), self._known.unchanged_numbers(proposal, hashes)
+
+    def _try(
+        self, proposal: list[ShardingOption], numbers: list[int] | None, watched: bool
+    ) -> _Placed:
+        try:
+            plan, rating = self._partition(proposal, numbers, watched)
+        except PlannerError as error:
+            self._note_failure(proposal, error)
+            return _Placed(False, proposal, None)
+        if rating < self._best_rating:
+            self._best_rating = rating
+            self._best = copy.deepcopy(plan)
+            is_known = numbers is not None and not self._is_edited
+            self._best_numbers = self._known.numbers(plan) if is_known else None
+        return _Placed(True, plan, rating)
+
+    def _partition(
+        self, proposal: list[ShardingOption], numbers: list[int] | None, watched: bool
+    ) -> tuple[list[ShardingOption], float]:
+        """Places and rates a proposal. Raises PlannerError when it can't be placed.
+
+        Ranks are written onto the options when Python watches, or when the plan is the best yet.
+        A custom proposer also hears how far a placement came that failed.
+        """
+        try:
+            placed = self._place_natively(proposal, numbers)
+        except _NoPlace:
+            if not self._hears_ranks:
+                raise
+            placed = None
+        if placed is None:
+            plan = self._planner._partitioner.partition(
+                proposal=proposal, storage_constraint=self._reserved
+            )
+            self._planner._num_plans += 1
+            return plan, self._planner._perf_model.rate(plan=plan)
+        self._planner._num_plans += 1
+        ranks, rating = placed
+        if watched or rating < self._best_rating:
+            place(proposal, ranks)
+        if not self._native_rating:
+            rating = self._planner._perf_model.rate(plan=proposal)
+        return proposal, rating
+
+    def _placer_of(self, problem: Problem) -> Placer | None:
+        """Places and rates proposals of a problem; None when Python must partition."""
+        if isinstance(self._parts.partitioner, Custom):
+            return None
+        return placer(problem, self._parts.partitioner, self._objective)
+
+    def _place_natively(
+        self, proposal: list[ShardingOption], numbers: list[int] | None
+    ) -> tuple[list[int], float] | None:
+        """Ranks and rating, or None when Python must partition."""
+        if self._placer is None:
+            return None
+        if numbers is not None:
+            result = self._placer.place(numbers)
+        else:
+            # A proposer that makes or changes options: a problem with one option per table.
+            try:
+                own = self._placer_of(Problem(ObjectSpace(proposal).columns, self._cluster))
+            except (NotNative, OutOfRange):
+                return None
+            assert own is not None
+            result = own.place(list(range(len(proposal))))
+        if result is None:
+            raise _NoPlace("no place for a shard")
+        return result
+
+    def _note_failure(self, proposal: list[ShardingOption], error: PlannerError) -> None:
+        self._last_failed = list(proposal)
+        self._last_error = None if isinstance(error, _NoPlace) else error
+        storage = Storage(0, 0, 0)
+        for option in proposal:
+            storage += option.total_storage
+        if storage < self._lowest:
+            self._lowest = storage
+
+    def _sequence(self, settings: Any) -> Iterator[list[ShardingOption]]:
+        begin, size = 0, 1
+        while begin < size:
+            rows = propose(self._problem, settings, begin, begin + _CHUNK)
+            size = rows["size"]
+            for row in rows["options"]:
+                yield [self._known[o] for o in np.asarray(row).tolist()]
+            begin += _CHUNK
+
+    def _teller(self, proposer: Any) -> Callable[[_Placed, bool], None]:
+        def tell(result: _Placed, repeated: bool) -> None:
+            arguments = {
+                "partitionable": result.feasible,
+                "plan": result.plan,
+                "storage_constraint": self._reserved,
+            }
+            # TorchRec leaves the rating out where there is none, except for repeats.
+            if result.feasible or repeated:
+                arguments["perf_rating"] = result.rating
+            proposer.feedback(**arguments)
+
+        return tell
+
+
+def _ask(proposer: Any) -> Iterator[list[ShardingOption]]:
+    proposal = proposer.propose()
+    while proposal:
+        yield proposal
+        proposal = proposer.propose()
+
+
+def _is_torchrecs(proposer: Any) -> bool:
+    """Whether a proposer's code is TorchRec's, which never writes to what it is shown."""
+    kind = type(proposer)
+    replaced = {"load", "propose", "feedback"} & getattr(proposer, "__dict__", {}).keys()
+    return kind.__module__ == proposers_of_torchrec.__name__ and not replaced
+
+
+def _static(settings: Proposer | Custom | None) -> Proposer | None:
+    """The settings of a proposer whose proposals are known in advance; None for others."""
+    if not isinstance(settings, Proposer) or settings.threshold:
+        return None  # a threshold depends on ratings
+    return settings

@@ -1,0 +1,272 @@
+"""The search when every part of it is stock: one call into the core for all static proposers, and
+one run of the scale-up proposer, which listens to ratings."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fastplan.engine.problem import Problem
+from fastplan.engine.solve import propose, solve
+from fastplan.model.solution import PlanCount, ProposerReport, Solution
+from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES
+from fastplan.planning.search import Placement, Searched
+from fastplan.torchrec.read import components
+from fastplan.torchrec.read.components import Parts
+from fastplan.torchrec.read.space import Space
+from fastplan.torchrec.search import scaleup
+from fastplan.torchrec.search.scaleup import Scaleup
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannerSearched(Searched):
+    """A search of TorchRec's planner, and what its error message needs when nothing fits.
+
+    Attributes:
+        reserved: the topology that was searched.
+        error: what the partitioner raised for the last proposal, where that was Python.
+        lowest: storage of the smallest proposal, where `failed` has the last one alone.
+    """
+
+    space: Space
+    reserved: Any
+    error: Any = None
+    lowest: Any = None
+
+    def failed(self) -> list[list[Any]]:
+        """The smallest and the last proposal, as options."""
+        assert self.solution is not None
+        shown = (self.solution.lowest, self.solution.last)
+        return [self.space.chosen_options(options, None) for options in shown if len(options)]
+
+    @property
+    def last(self) -> Any:
+        """Numbers of the last proposal's options, if they are the space's own."""
+        assert self.solution is not None
+        return self.solution.last
+
+
+class NativeSearch:
+    """One search over a planner's parts, which are all stock."""
+
+    def __init__(
+        self, planner: Any, parts: Parts, space: Space, problem: Problem, reserved: Any
+    ) -> None:
+        self._proposers = planner._proposers
+        self._parts = parts
+        self._space = space
+        self._problem = problem
+        self._reserved = reserved
+
+    def run(self) -> PlannerSearched:
+        """Searches, and returns the plan that TorchRec's loop would have found first."""
+        search, listening = self._parts.search, self._parts.scaleup
+        deadline = time.time() + (search.timeout_seconds or math.inf)
+        solution = solve(self._problem, search)
+        twins = {place: scaleup.twin(self._proposers[place]) for place in listening}
+        runs = {}
+        for place, twin in twins.items():
+            runs[place] = Scaleup(self._space, self._reserved, self._problem.cluster)  # type: ignore[arg-type]
+            runs[place].run(twin, search, deadline)
+        found = self._searched(solution, runs)
+        # Only now: until here TorchRec might have had to search, with proposers as they were.
+        for place, twin in twins.items():
+            vars(self._proposers[place]).update(vars(twin))
+        static = [p for i, p in enumerate(self._proposers) if i not in twins]
+        for proposer, report in zip(static, solution.reports, strict=True):
+            components.keep_state(proposer, report)
+        return found
+
+    def _searched(self, solution: Solution, runs: dict[int, Scaleup]) -> PlannerSearched:
+        placement = None
+        if solution.found:
+            chosen = solution.options, solution.ranks, solution.rating
+            placement = Placement(self._space, *chosen)
+        facts: dict[str, Any] = {
+            "space": self._space,
+            "problem": self._problem,
+            "search": self._parts.search,
+            "solution": solution,
+            "reserved": self._reserved,
+            "placement": placement,
+            "proposals": solution.proposals,
+            "evaluated": solution.evaluated,
+        }
+        if not runs:
+            return PlannerSearched(**facts)
+        return ScaleupSearched.of(facts, self._parts, runs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaleupSearched(PlannerSearched):
+    """A search with scale-up proposers, whose runs come on top of what the core has found."""
+
+    parts: Parts
+    runs: dict[int, Scaleup]
+
+    @classmethod
+    def of(cls, facts: dict[str, Any], parts: Parts, runs: dict[int, Scaleup]) -> ScaleupSearched:
+        """The core's result and the runs together."""
+        fixed = "the scale-up proposer resizes caches, which nothing else does"
+        own = cls(**facts, parts=parts, runs=runs, fixed=fixed)
+        new = sum(known.count(False) for known in own._known.values())
+        counts = {
+            "placement": own._best(),
+            "proposals": own.proposals + new,
+            "evaluated": own.evaluated + sum(len(run.fresh) for run in runs.values()),
+        }
+        found = cls(**{**facts, **counts}, parts=parts, runs=runs, fixed=fixed)
+        vars(found).update(_known=own._known)  # which takes long to find out
+        return found
+
+    def _best(self) -> Placement | None:
+        """The best plan; among equal ratings that of the proposer that comes first."""
+        best, solution = self.placement, self.solution
+        assert solution is not None
+        winner = self._static[solution.winner] if solution.found else len(self.parts.proposers)
+        for place, run in self.runs.items():
+            if not run.found or run.best is None:
+                continue
+            rating = math.inf if best is None else best.rating
+            if run.rating < rating or (run.rating == rating and place < winner):
+                space, ranks = run.best
+                options = np.arange(space.columns.tables, dtype=np.int32)
+                best = Placement(space, options, ranks, run.rating, run.record())
+                winner = place
+        return best
+
+    @cached_property
+    def _static(self) -> list[int]:
+        """The places of the proposers that the core has run."""
+        return [place for place in range(len(self.parts.proposers)) if place not in self.runs]
+
+    @cached_property
+    def _known(self) -> dict[int, list[bool]]:
+        """By run: whether a static proposer makes each of its proposals too."""
+        return {
+            place: [self._is_static(proposal) for proposal in run.fresh]
+            for place, run in self.runs.items()
+        }
+
+    @cached_property
+    def _new_plans(self) -> dict[int, int]:
+        return {
+            place: sum(
+                fits and not known
+                for fits, known in zip(run.feasible, self._known[place], strict=True)
+            )
+            for place, run in self.runs.items()
+        }
+
+    def plans(self) -> int:
+        return super().plans() + sum(self._new_plans.values())
+
+    def some_plans(self, placements: int) -> PlanCount:
+        count = super().some_plans(placements)
+        return count._replace(plans=count.plans + sum(self._new_plans.values()))
+
+    def reports(self) -> tuple[ProposerReport, ...]:
+        reports = [*super().reports()]
+        for place, run in self.runs.items():
+            known = self._known[place]
+            own = run.report()._replace(
+                proposals=known.count(False),
+                repeats=run.repeats + known.count(True),
+                plans=self._new_plans[place],
+            )
+            reports.insert(place, own)
+        return tuple(reports)
+
+    def failed(self) -> list[list[Any]]:
+        """Every proposal of the runs, and of the core's the smallest and the last.
+
+        TorchRec's message ends with the last proposal that nobody has proposed before.
+        """
+        own, last = self._last_proposals
+        options = [run.space_of(p).chosen_options(range(len(p)), None) for run, p in own]
+        if last is None:
+            return [*super().failed(), *options]
+        return [*options, *super().failed()[:1], self.space.chosen_options(last, None)]
+
+    @property
+    def last(self) -> Any:
+        last = self._last_proposals[1]
+        return () if last is None else last
+
+    @cached_property
+    def _last_proposals(self) -> tuple[list[tuple[Scaleup, Any]], Any]:
+        """The proposals of the runs, and the last one of all if it is the core's."""
+        seen: set[Any] = set()
+        own: list[tuple[Scaleup, Any]] = []
+        last: Any = None
+        for place, proposals in self._in_order():
+            for numbers, proposal in proposals:
+                if numbers is not None and numbers in seen:
+                    continue
+                seen.add(numbers)
+                last = None if place in self.runs else proposal
+                if place in self.runs:
+                    own.append((self.runs[place], proposal))
+        return own, last
+
+    def _in_order(self) -> Iterator[tuple[int, Iterable[Any]]]:
+        """What each proposer has proposed: option numbers by table, and the proposal itself.
+
+        Those of cache sizes that are not the search space's own have no numbers.
+        """
+        for place in range(len(self.parts.proposers)):
+            if place in self.runs:
+                yield place, [(self._numbers(p), p) for p in self.runs[place].fresh]
+            else:
+                yield place, self._rows(self._static.index(place))
+
+    def _is_static(self, proposal: list[Any]) -> bool:
+        """Whether a static proposer proposes exactly these options too."""
+        wanted = self._numbers(proposal)
+        return wanted is not None and any(
+            wanted == numbers
+            for place in range(len(self._static))
+            for numbers, _ in self._rows(place)
+        )
+
+    def _numbers(self, proposal: list[Any]) -> tuple[int, ...] | None:
+        """The search space's options that a scale-up proposal is made of, if it is."""
+        numbers = []
+        columns = self.space.columns
+        for option in proposal:
+            begin, end = columns.table_option_begin[option.table : option.table + 2]
+            same = [
+                o
+                for o in range(begin, end)
+                if SHARDING_TYPES[columns.option_type[o]] == option.sharding_type
+                and KERNELS[columns.option_kernel[o]] == option.compute_kernel
+            ]
+            rule = self.space.origins[option.table].constraint  # type: ignore[attr-defined]
+            cache = rule.cache_params if rule is not None else None
+            factor = cache.load_factor if cache is not None else None
+            if not same or option.cache_load_factor != factor:
+                return None
+            numbers.append(same[0])
+        return tuple(numbers)
+
+    def _rows(self, place: int) -> Iterator[tuple[tuple[int, ...], Any]]:
+        """What a static proposer has proposed: numbers by table, and in its own order."""
+        assert self.solution is not None
+        begin, size, chunk = 0, 1, 1024
+        while begin < size:
+            assert self.problem is not None
+            rows = propose(self.problem, self.search.proposers[place], begin, begin + chunk)
+            size = rows["size"]
+            if self.solution.exhaustive:  # it may have stopped before its end
+                report = self.solution.reports[place]
+                size = min(size, report.proposals + report.repeats)
+            by_table = np.argsort(rows["table_order"])
+            for row in rows["options"][: size - begin]:
+                yield tuple(row[by_table].tolist()), row
+            begin += chunk

@@ -1,0 +1,229 @@
+"""EmbeddingOffloadScaleupProposer: TorchRec's own search for cache sizes, over light options.
+
+The proposer tries one cache size after another on deep copies of the whole proposal, and lets the
+enumerator estimate them again. It needs very little of an option for that, so it is given options
+that are a few numbers each, and an enumerator that estimates them natively.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from torchrec.distributed.planner.proposers import EmbeddingOffloadScaleupProposer
+from torchrec.distributed.planner.types import Storage
+
+from fastplan.engine.problem import Problem, SearchSpace
+from fastplan.engine.solve import estimate, placer
+from fastplan.model.record import AS_REQUESTED, NO_LOAD_FACTOR, PlanRecord
+from fastplan.model.request import Cluster, Search
+from fastplan.model.solution import ProposerReport
+from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES
+from fastplan.torchrec.compat import why_not_stock
+from fastplan.torchrec.read.space import Choice, EstimatedSpace
+
+
+class LightOption:
+    """What the proposer reads and writes of a ShardingOption."""
+
+    __slots__ = (
+        "cache_params",
+        "compute_kernel",
+        "fqn",
+        "name",
+        "sharding_type",
+        "shards",
+        "table",
+        "total_storage",
+    )
+
+    def __init__(self, space: EstimatedSpace, table: int, number: int) -> None:
+        origin, columns = space.origins[table], space.columns
+        self.table = table
+        self.name = origin.name
+        self.fqn = f"{origin.path}.{origin.name}"
+        self.sharding_type = SHARDING_TYPES[columns.option_type[number]]
+        self.compute_kernel = KERNELS[columns.option_kernel[number]]
+        self.cache_params = copy.copy(origin.constraint.cache_params) if origin.constraint else None
+        self.total_storage = _total_storage(columns, number)
+        self.shards = _priced_shards(columns, number)
+
+    @property
+    def cache_load_factor(self) -> float | None:
+        return None if self.cache_params is None else self.cache_params.load_factor
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> LightOption:
+        twin = LightOption.__new__(LightOption)
+        for name in LightOption.__slots__:
+            setattr(twin, name, getattr(self, name))
+        # Only these are written to; statistics never are.
+        twin.cache_params = copy.copy(self.cache_params)
+        return twin
+
+    def key(self) -> tuple[Any, ...]:
+        """Equal for options that TorchRec takes for equal."""
+        return (self.table, self.sharding_type, self.compute_kernel, self.cache_load_factor)
+
+
+def _total_storage(columns: SearchSpace, number: int) -> Storage:
+    runs = slice(columns.option_run_begin[number], columns.option_run_begin[number + 1])
+    count = columns.run_count[runs]
+    return Storage(
+        hbm=int((count * columns.run_hbm[runs]).sum()),
+        ddr=int((count * columns.run_ddr[runs]).sum()),
+        ssd=int((count * columns.run_ssd[runs]).sum()),
+    )
+
+
+def _priced_shards(columns: SearchSpace, number: int) -> list[Any]:
+    """Shards with a total cost and nothing else, for the proposer's scores."""
+    shards: list[Any] = []
+    for run in range(columns.option_run_begin[number], columns.option_run_begin[number + 1]):
+        total = (
+            columns.run_fwd_compute[run]
+            + columns.run_bwd_compute[run]
+            + columns.run_fwd_comms[run]
+            + columns.run_bwd_comms[run]
+            + columns.run_prefetch_compute[run]
+        )
+        shard = SimpleNamespace(perf=SimpleNamespace(total=float(total)))
+        shards += [shard] * int(columns.run_count[run])
+    return shards
+
+
+class _Estimator:
+    """Stands for the enumerator: estimates light options again after a change."""
+
+    def __init__(self, space: EstimatedSpace) -> None:
+        self._extraction = space.extraction
+
+    def populate_estimates(self, options: list[LightOption]) -> None:
+        if not options:
+            return
+        tables = [
+            self._extraction.variant(o.table, o.sharding_type, o.compute_kernel, o.cache_params)
+            for o in options
+        ]
+        columns = estimate(self._extraction.request(tables))
+        for number, option in enumerate(options):
+            option.total_storage = _total_storage(columns, number)
+
+
+def why_not(proposer: Any, space: Any) -> str:
+    """Why Python has to run the scale-up proposer; empty where it can run on the core's numbers."""
+    methods = ("load", "propose", "feedback")
+    if reason := why_not_stock(proposer, EmbeddingOffloadScaleupProposer, *methods):
+        return reason
+    if not isinstance(space, EstimatedSpace):
+        return "the scale-up proposer needs an enumerator that is TorchRec's own"
+    caching = KERNELS.index("fused_uvm_caching")
+    for table, origin in enumerate(space.origins):
+        begin, end = space.columns.table_option_begin[table : table + 2]
+        cached = (space.columns.option_kernel[begin:end] == caching).any()
+        if cached and (origin.constraint is None or origin.constraint.cache_params is None):
+            return f"table {origin.name} is cached without cache parameters"
+    return ""
+
+
+def twin(proposer: Any) -> Any:
+    """A proposer that may be run in another's place and leaves that one as it is."""
+    result = copy.copy(proposer)
+    result.search = copy.deepcopy(proposer.search)
+    return result
+
+
+class Scaleup:
+    """One run of the proposer."""
+
+    def __init__(self, space: EstimatedSpace, reserved: Any, cluster: Cluster) -> None:
+        self._space = space
+        self._reserved = reserved
+        self._cluster = cluster
+        self._seen: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        self.found = False
+        self.rating = 0.0
+        self.best: tuple[EstimatedSpace, Any] | None = None  # a space of the plan's own, and ranks
+        self._best_proposal: list[LightOption] = []
+        self.fresh: list[list[LightOption]] = []  # distinct proposals
+        self.feasible: list[bool] = []
+        self.repeats = 0
+        self.timed_out = False
+
+    def run(self, proposer: Any, search: Search, deadline: float) -> None:
+        """Lets the proposer propose until it has no more to say, or time.time() is `deadline`."""
+        begin = self._space.columns.table_option_begin
+        options = [
+            LightOption(self._space, table, number)
+            for table in range(self._space.columns.tables)
+            for number in range(begin[table], begin[table + 1])
+        ]
+        proposer.load(search_space=options, enumerator=_Estimator(self._space))
+        while proposal := proposer.propose():
+            if time.time() > deadline:
+                self.timed_out = True
+                return
+            key = tuple(option.key() for option in proposal)
+            if key in self._seen:
+                self.repeats += 1
+            else:
+                self._seen[key] = self._place(proposal, search)
+                self.fresh.append(proposal)
+                self.feasible.append(self._seen[key][0])
+            feasible, rating = self._seen[key]
+            proposer.feedback(
+                partitionable=feasible,
+                plan=proposal,
+                perf_rating=rating,
+                storage_constraint=self._reserved,
+            )
+
+    def report(self) -> ProposerReport:
+        plans = sum(self.feasible)
+        rating = self.rating if self.found else float("nan")
+        return ProposerReport(len(self.fresh), self.repeats, plans, self.timed_out, rating, 0.0, 0)
+
+    def record(self) -> PlanRecord:
+        """The best plan as plain data, with the cache sizes that differ from the request's."""
+        assert self.best is not None
+        space, ranks = self.best
+        record = PlanRecord.of(space.columns, range(space.columns.tables), ranks, self.rating)
+        factors = [self._load_factor(option) for option in self._best_proposal]
+        return replace(
+            record,
+            table=np.array([option.table for option in self._best_proposal], np.int32),
+            load_factor=np.array(factors),
+        )
+
+    def _load_factor(self, option: LightOption) -> float:
+        rule = self._space.origins[option.table].constraint
+        cache = rule.cache_params if rule is not None else None
+        factor = option.cache_load_factor
+        if cache is None or cache.load_factor == factor:
+            return AS_REQUESTED
+        return NO_LOAD_FACTOR if factor is None else factor
+
+    def space_of(self, proposal: list[LightOption]) -> EstimatedSpace:
+        """A search space that holds just this proposal, with its cache sizes."""
+        return self._space.narrowed(
+            Choice(option.table, option.sharding_type, option.compute_kernel, option.cache_params)
+            for option in proposal
+        )
+
+    def _place(self, proposal: list[LightOption], search: Search) -> tuple[bool, float | None]:
+        space = self.space_of(proposal)
+        problem = Problem(space.columns, self._cluster)
+        placed = placer(problem, search.partitioner, search.objective).place(
+            list(range(len(proposal)))
+        )
+        if placed is None:
+            return False, None
+        ranks, rating = placed
+        if not self.found or rating < self.rating:
+            self.found, self.rating = True, rating
+            self.best = (space, np.array(ranks, np.int32))
+            self._best_proposal = proposal
+        return True, rating

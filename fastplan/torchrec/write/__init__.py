@@ -1,0 +1,1 @@
+"""Results as TorchRec's objects: plans, options, statistics."""

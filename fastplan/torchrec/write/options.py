@@ -1,0 +1,131 @@
+"""Builds TorchRec's ShardingOption objects from a search space's columns."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from torchrec.distributed.planner.constants import POOLING_FACTOR
+from torchrec.distributed.planner.enumerators import get_partition_by_type
+from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Storage
+
+from fastplan.engine.problem import SearchSpace
+from fastplan.model.request import Table
+from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES
+from fastplan.torchrec import compat
+from fastplan.torchrec.read.extract import Extraction, Origin
+from fastplan.torchrec.write.plan import shard_offsets
+
+
+class OptionBuilder:
+    """Makes options as TorchRec's enumerator does, with the estimates that are stock."""
+
+    def __init__(
+        self,
+        enumerator: Any,
+        space: SearchSpace,
+        tables: tuple[Table, ...],
+        origins: tuple[Origin, ...],
+        extraction: Extraction,
+    ) -> None:
+        estimators = extraction.estimators
+        self._enumerator = enumerator
+        self._has_perf = estimators.has_perf
+        self._has_storage = estimators.has_storage
+        self._is_priced = estimators.pricing is not None
+        self._batch_size = extraction.batch_size
+        self._space = space
+        self._tables = tables
+        self._origins = origins
+
+    def all(self) -> list[ShardingOption]:
+        """Every option of the search space, in order."""
+        return [
+            option
+            for table in range(self._space.tables)
+            for option in self.of_table(
+                table,
+                range(
+                    int(self._space.table_option_begin[table]),
+                    int(self._space.table_option_begin[table + 1]),
+                ),
+            )
+        ]
+
+    def of_table(self, table: int, numbers: Any) -> list[ShardingOption]:
+        """Some options of one table. They share what TorchRec's share."""
+        shared = self._shared_arguments(table)
+        return [self._option(table, number, shared) for number in numbers]
+
+    def _shared_arguments(self, table: int) -> dict[str, Any]:
+        origin, facts = self._origins[table], self._tables[table]
+        rule = origin.constraint
+        arguments: dict[str, Any] = {
+            "name": origin.name,
+            "tensor": origin.parameter,
+            "module": (origin.path, origin.module),
+            "input_lengths": rule.pooling_factors if rule else [POOLING_FACTOR],
+            "batch_size": self._batch_size,
+            "dependency": facts.tower,
+            "is_pooled": facts.pooled,
+            **compat.extra_option_arguments(self._enumerator, origin.name, origin.module),
+        }
+        if rule:
+            arguments |= {
+                "cache_params": copy.deepcopy(rule.cache_params),
+                "enforce_hbm": rule.enforce_hbm,
+                "stochastic_rounding": rule.stochastic_rounding,
+                "bounds_check_mode": rule.bounds_check_mode,
+                "feature_names": rule.feature_names,
+                "output_dtype": rule.output_dtype,
+                "key_value_params": copy.deepcopy(rule.key_value_params),
+            }
+        return arguments
+
+    def _option(self, table: int, number: int, shared: dict[str, Any]) -> ShardingOption:
+        sharding_type = SHARDING_TYPES[self._space.option_type[number]]
+        option = ShardingOption(
+            sharding_type=sharding_type,
+            compute_kernel=KERNELS[self._space.option_kernel[number]],
+            partition_by=get_partition_by_type(sharding_type),
+            shards=self._shards(table, number, sharding_type),
+            **shared,
+        )
+        if self._has_perf:
+            # TorchRec's perf estimator leaves its verdict on the option.
+            option.is_weighted = self._tables[table].weighted
+        return option
+
+    def _shards(self, table: int, number: int, sharding_type: str) -> list[Shard]:
+        space = self._space
+        runs = range(int(space.option_run_begin[number]), int(space.option_run_begin[number + 1]))
+        sizes = [
+            (int(space.run_rows[run]), int(space.run_cols[run]))
+            for run in runs
+            for _ in range(space.run_count[run])
+        ]
+        offsets = iter(shard_offsets(sharding_type, sizes, self._tables[table].dim))
+        # TorchRec has a whole number here, and error messages show it.
+        no_comms = sharding_type == "data_parallel" and not self._is_priced
+        shards = []
+        for run in runs:
+            perf = (
+                float(space.run_fwd_compute[run]),
+                0 if no_comms else float(space.run_fwd_comms[run]),
+                float(space.run_bwd_compute[run]),
+                float(space.run_bwd_comms[run]),
+                float(space.run_input_dist_comms[run]),
+                float(space.run_prefetch_compute[run]),
+            )
+            storage = (int(space.run_hbm[run]), int(space.run_ddr[run]), int(space.run_ssd[run]))
+            size = (int(space.run_rows[run]), int(space.run_cols[run]))
+            for _ in range(space.run_count[run]):
+                shards.append(
+                    Shard(
+                        size=list(size),
+                        offset=next(offsets),
+                        storage=Storage(*storage) if self._has_storage else None,
+                        perf=Perf(*perf) if self._has_perf else None,
+                    )
+                )
+        return shards

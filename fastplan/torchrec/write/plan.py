@@ -1,0 +1,329 @@
+"""Builds the ShardingPlan from a solution."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any, SupportsIndex
+
+import numpy as np
+from torch.distributed import _remote_device
+from torchrec.distributed.planner import planners
+from torchrec.distributed.sharding_plan import placement
+from torchrec.distributed.types import (
+    EmbeddingModuleShardingPlan,
+    EnumerableShardingSpec,
+    ParameterSharding,
+    ShardingPlan,
+    ShardMetadata,
+)
+
+from fastplan.engine.problem import SearchSpace
+from fastplan.model.request import Table
+from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES, UNIFORM_TYPES
+from fastplan.torchrec import compat
+from fastplan.torchrec.read.extract import Origin
+
+
+def chosen_runs(space: SearchSpace, options: Any) -> tuple[Any, Any]:
+    """The runs of some options, one option after the other, and how many each of them has."""
+    end = space.option_run_begin[options + 1]
+    number = end - space.option_run_begin[options]
+    last = np.cumsum(number)
+    return np.arange(last[-1]) + np.repeat(end - last, number), number
+
+
+class PlanBuilder:
+    """Turns chosen options and ranks into ParameterShardings on one topology."""
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        tables: tuple[Table, ...],
+        origins: tuple[Origin, ...],
+        topology: Any,
+    ) -> None:
+        self._space = space
+        self._tables = tables
+        self._origins = origins
+        self._specs = SpecBuilder(topology.compute_device, topology.local_world_size)
+
+    def build(self, table_of_option: Any, options: Any, ranks: Any) -> ShardingPlan:
+        """The plan with its tables in the order of `options`."""
+        plan: dict[str, EmbeddingModuleShardingPlan] = {}
+        chosen = zip(
+            table_of_option[options].tolist(),
+            self._space.option_type[options].tolist(),
+            self._space.option_kernel[options].tolist(),
+            self._sizes(options),
+            strict=True,
+        )
+        waiting = ranks.tolist()
+        placed = 0
+        with compat.paused():
+            for table, kind, kernel, sizes in chosen:
+                sharding_type = SHARDING_TYPES[kind]
+                if sharding_type in UNIFORM_TYPES:
+                    own = list(range(len(sizes)))
+                else:
+                    own = waiting[placed : placed + len(sizes)]
+                    placed += len(sizes)
+                origin = self._origins[table]
+                module_plan = plan.get(origin.path)
+                if module_plan is None:
+                    module_plan = plan[origin.path] = EmbeddingModuleShardingPlan()
+                module_plan[origin.name] = self._sharding(
+                    table, sharding_type, KERNELS[kernel], sizes, own
+                )
+        return ShardingPlan(plan)
+
+    def _sizes(self, options: Any) -> Iterator[list[tuple[int, int]]]:
+        """The shards of each option, rows and columns."""
+        space = self._space
+        runs, number = chosen_runs(space, options)
+        count = space.run_count[runs]
+        rows, cols = (
+            np.repeat(sizes[runs], count).tolist() for sizes in (space.run_rows, space.run_cols)
+        )
+        shards = [*zip(rows, cols, strict=True)]
+        last = np.cumsum(number) - 1
+        return (shards[a:b] for a, b in pairwise([0, *np.cumsum(count)[last].tolist()]))
+
+    def _sharding(
+        self, table: int, kind: str, kernel: str, sizes: list[tuple[int, int]], ranks: list[int]
+    ) -> ParameterSharding:
+        rule = self._origins[table].constraint
+        spec = None
+        if kind != "data_parallel":
+            offsets = shard_offsets(kind, sizes, self._tables[table].dim)
+            spec = self._specs.spec(offsets, sizes, ranks)
+        sharding = ParameterSharding(
+            sharding_type=kind, compute_kernel=kernel, ranks=ranks, sharding_spec=spec
+        )
+        if rule:
+            # Most tables have neither, and a deep copy of nothing takes longer than to ask.
+            if rule.cache_params is not None:
+                sharding.cache_params = copy.deepcopy(rule.cache_params)
+            if rule.key_value_params is not None:
+                sharding.key_value_params = copy.deepcopy(rule.key_value_params)
+            sharding.enforce_hbm = rule.enforce_hbm
+            sharding.stochastic_rounding = rule.stochastic_rounding
+            sharding.bounds_check_mode = rule.bounds_check_mode
+            sharding.output_dtype = rule.output_dtype
+        return sharding
+
+
+class Shards(list[ShardMetadata]):
+    """A table's shards: a list whose deep copy is the same as any list's, made by hand.
+
+    It pickles as a plain list, so whoever reads the pickle needs no fastplan.
+    """
+
+    __slots__ = ()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Shards:
+        copies = memo[id(self)] = Shards()
+        known, add = memo.get, copies.append
+        with compat.paused():
+            for shard in self:
+                add(known(id(shard)) or _copied(shard, memo))
+        return copies
+
+    def __copy__(self) -> Shards:
+        return Shards(self)
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+        return list, (), None, iter(self)
+
+
+def _copied(shard: Any, memo: dict[int, Any]) -> Any:
+    """A deep copy that notes in `memo` what copy.deepcopy would, so that what is one stays one.
+
+    Offsets and sizes are numbers. A placement is copied too: TorchRec changes placements in place.
+    """
+    if type(shard) is not ShardMetadata:
+        return copy.deepcopy(shard, memo)
+    known = memo.get
+    copied = memo[id(shard)] = _new_shard(ShardMetadata)
+    offsets, sizes, place = shard.shard_offsets, shard.shard_sizes, shard.placement
+    copied.shard_offsets = known(id(offsets)) or _copied_numbers(offsets, memo)
+    copied.shard_sizes = known(id(sizes)) or _copied_numbers(sizes, memo)
+    copied.placement = known(id(place)) or _copied_placement(place, memo)
+    return copied
+
+
+def _copied_numbers(numbers: Any, memo: dict[int, Any]) -> Any:
+    if type(numbers) is not list:
+        return copy.deepcopy(numbers, memo)
+    copied = memo[id(numbers)] = numbers.copy()
+    return copied
+
+
+def _copied_placement(place: Any, memo: dict[int, Any]) -> Any:
+    if type(place) is not _remote_device:
+        return copy.deepcopy(place, memo)
+    copied = memo[id(place)] = _same_placement(place)
+    return copied
+
+
+def _same_placement(place: _remote_device) -> _remote_device:
+    """An equal placement, without parsing its text again."""
+    same = _new_placement(_remote_device)
+    same._worker_name = place._worker_name
+    same._rank = place._rank
+    same._device = place._device
+    return same
+
+
+_new_shard = ShardMetadata.__new__
+_new_placement = _remote_device.__new__
+
+
+class SpecBuilder:
+    """Makes specs on devices that follow TorchRec's rule: rank r is device r % ranks per host."""
+
+    def __init__(self, device: str, ranks_per_host: int) -> None:
+        self._device = device
+        self._ranks_per_host = ranks_per_host
+        self._placements: dict[int, _remote_device] = {}
+
+    def placement(self, rank: int) -> _remote_device:
+        """Where a rank is, to compare with; shards get copies, since TorchRec changes them."""
+        known = self._placements.get(rank)
+        if known is None:
+            text = placement(self._device, rank, self._ranks_per_host)
+            known = self._placements[rank] = _remote_device(text)
+        return known
+
+    def spec(
+        self, offsets: list[list[int]], sizes: list[tuple[int, int]], ranks: list[int]
+    ) -> EnumerableShardingSpec:
+        """A spec that owns `offsets`.
+
+        Constructors would check again, shard by shard and pair by pair, what is true of every
+        cut: no shard is negative and none overlaps another.
+        """
+        shards = Shards()
+        known = self._placements
+        for offset, size, rank in zip(offsets, sizes, ranks, strict=True):
+            shard = _new_shard(ShardMetadata)
+            shard.shard_offsets = offset
+            shard.shard_sizes = [*size]
+            shard.placement = _same_placement(known.get(rank) or self.placement(rank))
+            shards.append(shard)
+        spec = EnumerableShardingSpec.__new__(EnumerableShardingSpec)
+        spec.shards = shards
+        return spec
+
+
+class LazyList(list[Any]):
+    """A real list for every user and every `isinstance`, whose items cost nothing until read."""
+
+    def __init__(self, build: Callable[[], list[Any]], source: Any = None) -> None:
+        super().__init__()
+        self._build: Callable[[], list[Any]] | None = build
+        self.source = source
+
+    @property
+    def is_built(self) -> bool:
+        return self._build is None
+
+    def _fill(self) -> None:
+        if self._build is not None:
+            items = self._build()
+            self._build = None
+            super().extend(items)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> list[Any]:
+        self._fill()
+        return [copy.deepcopy(item, memo) for item in list.__iter__(self)]
+
+    def __copy__(self) -> list[Any]:
+        self._fill()
+        return list(list.__iter__(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self._fill()
+        return list, (list(list.__iter__(self)),)
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return self.__reduce__()
+
+    def __iter__(self) -> Iterator[Any]:
+        self._fill()
+        return super().__iter__()
+
+
+def _filled_first(name: str) -> Callable[..., Any]:
+    method = getattr(list, name)
+
+    def call(self: LazyList, *args: Any, **kwargs: Any) -> Any:
+        self._fill()
+        return method(self, *args, **kwargs)
+
+    call.__name__ = name
+    return call
+
+
+_READS_AND_WRITES = """
+    __add__ __bool__ __contains__ __delitem__ __eq__ __ge__ __getitem__ __gt__ __iadd__ __imul__
+    __le__ __len__ __lt__ __mul__ __ne__ __repr__ __reversed__ __rmul__ __setitem__
+    append clear copy count extend index insert pop remove reverse sort
+"""
+for _name in _READS_AND_WRITES.split():
+    if hasattr(list, _name):
+        setattr(LazyList, _name, _filled_first(_name))
+
+
+def _right_add(self: LazyList, other: list[Any]) -> list[Any]:
+    return other + list(self)
+
+
+# `[] + lazy` would otherwise read the list's storage before it is filled.
+LazyList.__radd__ = _right_add  # type: ignore[attr-defined]
+
+
+def validate(planner: Any, plan: Any, module: Any, sharders: list[Any], *, trusted: bool) -> None:
+    """Raises the PlannerError of the first validator that objects.
+
+    `trusted` plans come from the core as they are, for a cluster of the planner's own size.
+    """
+    planners.validate_modules_inclusion_in_sharding_plan(plan, module, sharders)
+    if not trusted:
+        planners.validate_rank_assignment(plan, planner._topology)
+    if not trusted or _kernels_in_doubt(plan):
+        planners.validate_compute_kernels(planner._best_plan)
+
+
+def _kernels_in_doubt(plan: Any) -> bool:
+    for tables in plan.plan.values():
+        for sharding in tables.values():
+            kernel = sharding.compute_kernel
+            if kernel not in planners._VALID_COMPUTE_KERNELS:
+                return True
+            if kernel == "dense" and sharding.sharding_type != "data_parallel":
+                return True
+            cache = sharding.cache_params
+            factor = cache.load_factor if cache is not None else None
+            if kernel in planners._CACHING_KERNELS and factor is not None and not 0 < factor < 1:
+                return True
+    return False
+
+
+def shard_offsets(sharding_type: str, sizes: list[tuple[int, int]], dim: int) -> list[list[int]]:
+    """Where each shard starts, given their sizes in order."""
+    if sharding_type in ("data_parallel", "table_wise"):
+        return [[0, 0] for _ in sizes]
+    if sharding_type in ("column_wise", "table_column_wise"):
+        return [[0, i * cols] for i, (_, cols) in enumerate(sizes)]
+    columns = dim // sizes[0][1] if sharding_type == "grid_shard" else 1
+    per_column = len(sizes) // columns
+    offsets = []
+    row = 0
+    for i, (rows, cols) in enumerate(sizes):
+        if i % per_column == 0:
+            row = 0
+        offsets.append([row, i // per_column * cols])
+        row += rows
+    return offsets

@@ -1,0 +1,179 @@
+"""Lets TorchRec itself say why there is no plan.
+
+Its message counts all proposals and quotes the storage of the smallest and the error of the last:
+when its own planner is shown just those two, it says the same, in its version's own words. Nobody
+else notices: parts that have done their work stand by, and hooks hear of the search that was.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable
+from types import FunctionType, SimpleNamespace
+from typing import Any, NoReturn
+
+import numpy as np
+from torchrec.distributed.planner import planners
+from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
+from torchrec.distributed.planner.types import PlannerError, ShardingOption
+
+from fastplan.torchrec.read.costs import stock_estimator
+from fastplan.torchrec.search.native import PlannerSearched
+from fastplan.torchrec.write import hooks
+
+
+class _Two:
+    """Proposes what it is given, then sets the counts to those of the whole search."""
+
+    def __init__(self, planner: Any, proposals: list[Any], counts: tuple[int, int]) -> None:
+        self._planner = planner
+        self._waiting = list(proposals)
+        self._counts = counts
+
+    def load(self, search_space: Any, enumerator: Any = None) -> None:
+        pass
+
+    def propose(self) -> Any:
+        if self._waiting:
+            return self._waiting[0]
+        self._planner._num_proposals, self._planner._num_plans = self._counts
+        return None
+
+    def feedback(self, *args: Any, **kwargs: Any) -> None:
+        self._waiting.pop(0)
+
+
+class _Sized:
+    """In place of an option: all that is known of a proposal is how much it stores."""
+
+    def __init__(self, storage: Any) -> None:
+        self.shards = [SimpleNamespace(storage=storage, rank=None)]
+
+
+class _Partitioner:
+    """Fails as the search has failed; asks the planner's own where its words are not known."""
+
+    def __init__(self, own: Any, error: PlannerError | None) -> None:
+        self._own = own
+        self._error = error
+
+    def partition(self, proposal: Any, storage_constraint: Any) -> Any:
+        if isinstance(proposal[0], _Sized):
+            raise PlannerError("too large")
+        if self._error is not None:
+            raise self._error
+        return self._own.partition(proposal=proposal, storage_constraint=storage_constraint)
+
+
+class _StandIn:
+    """Another object in all but a few attributes, whatever that object allows."""
+
+    def __init__(self, real: Any, **attributes: Any) -> None:
+        self.__dict__.update(attributes, _real=real)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return type(self.__dict__["_real"])
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_real"], name)
+
+
+def _stand_in(real: Any, **attributes: Any) -> Any:
+    """Messages name the class of some parts."""
+    return type(type(real).__name__, (_StandIn,), {})(real, **attributes)
+
+
+class _Stats:
+    """Statistics that are told of the planner's own parts."""
+
+    def __init__(self, own: Any, **parts: Any) -> None:
+        self._own = own
+        self._parts = parts
+
+    def log(self, **arguments: Any) -> None:
+        self._own.log(**{**arguments, **self._parts})
+
+
+def raise_no_plan(
+    planner: Any,
+    module: Any,
+    sharders: Any,
+    searched: PlannerSearched,
+    facts: dict[str, str],
+    some_option: list[ShardingOption],
+) -> NoReturn:
+    """Raises the PlannerError that TorchRec raises when none of its proposals can be placed.
+
+    There may be no proposal at all; `some_option` then shows TorchRec that there are tables.
+    `facts` are those about the search, for TorchRec's hooks.
+    """
+    hooks.after_proposing(planner, searched)
+    proposals: list[Any] = searched.failed()
+    options = [option for proposal in proposals for option in proposal] or some_option
+    _make_numpys(planner, options)
+    if searched.lowest is not None:
+        proposals = [[_Sized(searched.lowest)], *proposals]
+    double = object.__new__(type(planner))
+    double.__dict__.update(planner.__dict__)
+    double._fastplan = copy.copy(planner._fastplan)
+    enumerator, reservation = planner._enumerator, planner._storage_reservation
+    double._enumerator = _stand_in(enumerator, enumerate=lambda module, sharders: options)
+    double._storage_reservation = _stand_in(reservation, reserve=lambda **_: searched.reserved)
+    double._stats = [
+        _Stats(stats, enumerator=enumerator, storage_reservation=reservation)
+        for stats in planner._stats or ()
+    ]
+    counts = (searched.proposals, planner._num_plans)
+    double._proposers = [_Two(double, proposals, counts)]
+    double._partitioner = _Partitioner(planner._partitioner, searched.error)
+    double.plan_loader = None
+    double._timeout_seconds = None
+    _plan_telling(lambda **theirs: hooks.without_plan(theirs, facts))(double, module, sharders)
+    raise AssertionError("a proposal that could not be placed was placed by TorchRec")
+
+
+def _make_numpys(planner: Any, options: list[ShardingOption]) -> None:
+    """Lets costs be numpy's floats where TorchRec's are, which the message shows.
+
+    They are where a factor of theirs is: the first shard of an option is estimated once more, by
+    TorchRec, to learn which.
+    """
+    estimators = getattr(planner._enumerator, "_estimators", ())
+    if not estimators or not all(map(stock_estimator, estimators)):
+        return
+    data = planner._enumerator._sharder_data_map
+    for option in options:
+        if not _counts_in_numpy(option, planner._enumerator._constraints):
+            continue
+        first = copy.deepcopy(option)
+        first.shards = first.shards[:1]
+        for estimator in estimators:
+            estimator.estimate([first], sharder_data_map=data)
+        for name, part in vars(first.shards[0].perf).items():
+            for shard in option.shards if isinstance(part, np.generic) else ():
+                setattr(shard.perf, name, type(part)(getattr(shard.perf, name)))
+
+
+def _counts_in_numpy(option: ShardingOption, constraints: Any) -> bool:
+    rule = (constraints or {}).get(option.name)
+    numbers = [*option.input_lengths, option.batch_size]
+    if rule is not None:
+        numbers += [*(rule.num_poolings or ()), *(rule.batch_sizes or ())]
+    return any(isinstance(number, np.generic) for number in numbers)
+
+
+def _plan_telling(log_planning_result: Callable[..., None]) -> Callable[..., Any]:
+    """TorchRec's method without its loggers, whose hooks are silent but for one of ours."""
+    plan = inspect.unwrap(EmbeddingShardingPlanner.plan)
+    if getattr(plan, "__globals__", None) is not vars(planners) or plan.__closure__:
+        # Somebody has replaced it.
+        return EmbeddingShardingPlanner.plan  # type: ignore[no-any-return]
+    silent = {name: _say_nothing for name in vars(planners) if name.startswith("log_")}
+    names = {**vars(planners), **silent, "log_planning_result": log_planning_result}
+    return FunctionType(plan.__code__, names, plan.__name__, plan.__defaults__)
+
+
+def _say_nothing(*args: Any, **kwargs: Any) -> None:
+    pass

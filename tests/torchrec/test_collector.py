@@ -1,0 +1,93 @@
+"""The garbage collector waits for a plan, and then looks at no more than the plan."""
+
+import gc
+
+import pytest
+
+from fastplan.torchrec import compat
+
+YOUNG = 10_000
+
+
+@pytest.fixture
+def collected():
+    """The generations that are collected; all of them are due before the test begins."""
+    thresholds = gc.get_threshold()
+    seen = []
+
+    def note(phase, info):
+        if phase == "start":
+            seen.append(info["generation"])
+
+    gc.set_threshold(10**9, 5, 5)
+    gc.collect()
+    for generation in (1, 0):
+        for _ in range(6):
+            gc.collect(generation)
+    gc.set_threshold(YOUNG, 5, 5)
+    gc.callbacks.append(note)
+    yield seen
+    gc.callbacks.remove(note)
+    gc.set_threshold(*thresholds)
+
+
+def objects():
+    return [[] for _ in range(2 * YOUNG)]
+
+
+def test_an_end_collects_what_the_block_made_and_not_the_process(collected):
+    with compat.paused():
+        kept = objects()
+        assert collected == []
+    assert collected == [0]
+    assert len(kept) == 2 * YOUNG
+
+
+def test_other_peoples_code_inside_a_pause_does_not_pay_for_what_was_made_before(collected):
+    with compat.paused():
+        kept = objects()
+        with compat.resumed():
+            assert gc.isenabled()
+            assert [[]] and collected == [0]
+    assert collected == [0]
+    assert len(kept) == 2 * YOUNG
+
+
+def test_plans_alone_do_not_put_off_a_full_collection_for_good(collected):
+    kept = []
+    for _ in range(20):
+        with compat.paused():
+            kept.append(objects())
+    assert max(collected) > 0
+
+
+def test_a_block_that_makes_little_collects_nothing(collected):
+    with compat.paused():
+        pass
+    assert collected == []
+
+
+def test_who_has_turned_the_collector_off_finds_it_off(collected):
+    gc.disable()
+    try:
+        with compat.paused():
+            objects()
+        assert not gc.isenabled() and collected == []
+    finally:
+        gc.enable()
+
+
+def test_the_collection_is_timed_by_whoever_asks(collected):
+    entered = []
+
+    class Timer:
+        def __enter__(self):
+            entered.append(list(collected))
+
+        def __exit__(self, *error):
+            entered.append(list(collected))
+
+    with compat.paused(ending=Timer()):
+        kept = objects()
+    assert entered == [[], [0]]
+    assert len(kept) == 2 * YOUNG
