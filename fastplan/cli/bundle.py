@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from typing import TYPE_CHECKING
 
 from fastplan.cli.errors import NO, OK, CommandError
-from fastplan.cli.outputs import check_outputs
-from fastplan.cli.parser import add_actions, cache_place
+from fastplan.cli.options import json_option, usual_cache
+from fastplan.cli.output import check_outputs, print_json
+from fastplan.cli.parser import Args, Group, argument, option
+from fastplan.cli.values import cache_place, count
 
 if TYPE_CHECKING:
     from fastplan.bundle.bundle import Bundle
@@ -27,67 +27,28 @@ fastplan bundle load start.bundle --cache /shared/plans
 """
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    add = add_actions(parser)
-    told = "put plans, and compiled code if there is some, into a bundle"
-    example = "fastplan bundle save -o start.bundle --plans plan.json --artifacts artifacts.bin"
-    save = add("save", _save, told, example)
-    save.add_argument("-o", "--output", metavar="FILE", required=True, help="the bundle to write")
-    save.add_argument(
-        "--plans",
-        metavar="WHERE",
-        nargs="+",
-        required=True,
-        help="plan files, plan caches (directories or URLs), other bundles",
-    )
-    save.add_argument(
-        "--key", metavar="KEY", action="append", default=[], help="take only these from caches"
-    )
-    save.add_argument(
-        "--artifacts",
-        metavar="FILE",
-        nargs="+",
-        default=[],
-        help="bytes of torch.compiler.save_cache_artifacts() on this installation; a file per "
-        "local rank where they differ, as on GPUs",
-    )
-    save.add_argument(
-        "--model", metavar="NAME", help="the model's name; default: that of the bundles in --plans"
-    )
-
-    told = "show what is in a bundle; exit code 2 if it is damaged, or its code is not for here"
-    show = add("show", _show, told, "fastplan bundle show start.bundle --json")
-    show.add_argument("bundle", metavar="FILE", help="a bundle")
-    show.add_argument("--json", action="store_true", help="print it as JSON")
-
-    told = "put a bundle's plans into a cache; exit code 2 if its code is not for here"
-    load = add("load", _load, told, "fastplan bundle load start.bundle --cache /shared/plans")
-    load.add_argument("bundle", metavar="FILE", help="a bundle")
-    load.add_argument(
-        "--cache", type=cache_place, metavar="WHERE", help="directory or URL of the plan cache"
-    )
-    load.add_argument(
-        "--trust-code",
-        action="store_true",
-        help="also put compiled code where torch finds it: it can do anything to your jobs",
-    )
-    load.add_argument(
-        "--local-rank", metavar="N", type=_local_rank, default=0, help="whose code (default 0)"
-    )
+bundle = Group("bundle", help=HELP, examples=EXAMPLES)
 
 
-def _local_rank(text: str) -> int:
-    if not text.isdecimal():
-        raise ArgumentTypeError(f"{text!r} must be a local rank, a whole number of at least 0")
-    return int(text)
-
-
-def run(args: Namespace) -> int:
-    code: int = args.act(args)
-    return code
-
-
-def _save(args: Namespace) -> int:
+@bundle.action(
+    "save",
+    "put plans, and compiled code if there is some, into a bundle",
+    "fastplan bundle save -o start.bundle --plans plan.json --artifacts artifacts.bin",
+)
+@option("-o, --output FILE", "the bundle to write", required=True)
+@option(
+    "--plans WHERE...",
+    "plan files, plan caches (directories or URLs), other bundles",
+    required=True,
+)
+@option("--key KEY", "take only these from caches", multiple=True)
+@option(
+    "--artifacts FILE...",
+    "bytes of torch.compiler.save_cache_artifacts() on this installation; a file per local rank "
+    "where they differ, as on GPUs",
+)
+@option("--model NAME", "the model's name; default: that of the bundles in --plans")
+def _save(args: Args) -> int:
     from fastplan.bundle.content import Artifacts, Blob, Content, write_content
     from fastplan.bundle.facts import driver_device, installed_facts
     from fastplan.bundle.format import MAX_PLANS
@@ -137,26 +98,44 @@ def _bytes(path: str) -> bytes:
     return data
 
 
-def _show(args: Namespace) -> int:
+@bundle.action(
+    "show",
+    "show what is in a bundle; exit code 2 if it is damaged, or its code is not for here",
+    "fastplan bundle show start.bundle --json",
+)
+@argument("FILE", "a bundle", name="bundle")
+@json_option()
+def _show(args: Args) -> int:
     from fastplan.bundle.facts import driver_device, installed_facts
     from fastplan.cli.bundle_views import bundle_json, lines, look
 
     seen = look(_open(args.bundle), installed_facts(driver_device()))
     if args.json:
-        print(json.dumps(bundle_json(seen), indent=2))
+        print_json(bundle_json(seen))
     else:
         print("\n".join(lines(seen)))
     return NO if seen.damage or seen.code_mismatches else OK
 
 
-def _load(args: Namespace) -> int:
+@bundle.action(
+    "load",
+    "put a bundle's plans into a cache; exit code 2 if its code is not for here",
+    "fastplan bundle load start.bundle --cache /shared/plans",
+)
+@argument("FILE", "a bundle", name="bundle")
+@option("--cache WHERE", "directory or URL of the plan cache", read=cache_place)
+@option(
+    "--trust-code",
+    "also put compiled code where torch finds it: it can do anything to your jobs",
+)
+@option("--local-rank N", "whose code (default 0)", read=count, default=0)
+def _load(args: Args) -> int:
     from fastplan.bundle.format import BadBundle
-    from fastplan.cache.stores import default_directory
     from fastplan.report.names import visible
     from fastplan.report.units import of_count
 
     bundle = _open(args.bundle)
-    where = args.cache or os.environ.get("FASTPLAN_CACHE") or default_directory()
+    where = usual_cache(args)
     try:
         count = bundle.fill(os.fspath(where))
     except BadBundle as problem:

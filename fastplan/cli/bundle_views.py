@@ -10,7 +10,7 @@ from fastplan.bundle.bundle import Bundle, StoredPlan
 from fastplan.bundle.facts import CODE
 from fastplan.bundle.format import ArtifactPart, BadBundle
 from fastplan.cli.cache_views import KEY_DIGITS
-from fastplan.cli.terminal import table
+from fastplan.cli.output import table
 from fastplan.report.names import visible
 from fastplan.report.units import of_bytes, of_count, of_milliseconds, of_ranks
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import time
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from typing import Any
 
-from fastplan.cli.amounts import age
 from fastplan.cli.errors import NO, OK, CommandError, UsageError
-from fastplan.cli.parser import add_actions, cache_place
+from fastplan.cli.options import json_option, usual_cache
+from fastplan.cli.output import Progress, print_json
+from fastplan.cli.parser import Args, Group, argument, option
+from fastplan.cli.values import cache_place, count
 
 HELP = """
 Lists, shows, checks and prunes the plans in a cache: a directory, or a URL that fsspec knows.
@@ -27,54 +27,17 @@ fastplan cache why-miss 3f2a
 _MOST_BYTES = 64 << 20  # of a file that holds a request
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    add = add_actions(parser, _add_cache)
-    ls = add("ls", _ls, "list the entries, last used first", "fastplan cache ls --json")
-    ls.add_argument("--json", action="store_true", help="entries as JSON")
-
-    show = add("show", _show, "show all about a key's entries", "fastplan cache show 3f2a")
-    show.add_argument("key", metavar="KEY", help="a key, or how it begins")
-    show.add_argument("--request", action="store_true", help="print the request it is a plan for")
-    show.add_argument("--json", action="store_true", help="entries as JSON")
-
-    told = "compute every plan's costs again and check it; exit code 2 if an entry is bad"
-    verify = add("verify", _verify, told, "fastplan cache verify\nfastplan cache verify 3f2a b81")
-    verify.add_argument("keys", metavar="KEY", nargs="*", help="keys, or how they begin")
-    verify.add_argument("--remove", action="store_true", help="delete bad entries")
-    verify.add_argument("--json", action="store_true", help="verdicts as JSON")
-
-    told = "delete entries, the least recently used first"
-    prune = add("prune", _prune, told, "fastplan cache prune --max-age 30d --dry-run")
-    prune.add_argument("--max-age", type=age, metavar="AGE", help="unused for so long: 30d")
-    prune.add_argument("--max-size", type=_size, metavar="SIZE", help="of all that stays: 1GiB")
-    prune.add_argument("--max-entries", type=_count, metavar="N", help="that stay")
-    prune.add_argument("--all", action="store_true", help="delete everything")
-    prune.add_argument("--dry-run", action="store_true", help="only say what would go")
-
-    told = "name what differs between a request and the nearest one in the cache"
-    why = add("why-miss", _why_miss, told, "fastplan cache why-miss request.json")
-    why.add_argument("request", metavar="FILE", help="a key, a canonical request or a plan file")
-    why.add_argument("--json", action="store_true", help="differences as JSON")
+cache = Group("cache", help=HELP, examples=EXAMPLES)
+_cache_option = option("--cache WHERE", "directory or URL of the cache", read=cache_place)
 
 
-def _add_cache(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--cache", type=cache_place, metavar="WHERE", help="directory or URL of the cache"
-    )
-
-
-def run(args: Namespace) -> int:
-    code: int = args.act(args)
-    return code
-
-
-def _store(args: Namespace) -> Any:
+def _store(args: Args) -> Any:
     """The store that is meant. Unguarded: here people wait, and can interrupt."""
     from fastplan.cache.stores import DirectoryStore, open_store
     from fastplan.report.names import visible
 
     try:
-        store = open_store(_where(args))
+        store = open_store(usual_cache(args))
     except ValueError as error:
         raise CommandError(f"--cache: {error}") from error
     # The default one, or the environment's, may be for plans to come; this one is a mistake.
@@ -83,16 +46,12 @@ def _store(args: Namespace) -> Any:
     return store
 
 
-def _where(args: Namespace) -> str | os.PathLike[str]:
-    from fastplan.cache.stores import default_directory
-
-    return args.cache or os.environ.get("FASTPLAN_CACHE") or default_directory()
-
-
-def _ls(args: Namespace) -> int:
+@cache.action("ls", "list the entries, last used first", "fastplan cache ls --json")
+@json_option("entries as JSON")
+@_cache_option
+def _ls(args: Args) -> int:
     from fastplan.cache.inventory import read_items
     from fastplan.cli.cache_views import item_json, list_lines
-    from fastplan.cli.terminal import Progress
     from fastplan.report.units import of_bytes, of_count
 
     store = _store(args)
@@ -104,17 +63,22 @@ def _ls(args: Namespace) -> int:
             progress.advance()
     items.sort(key=lambda item: (-(item.stored.used or 0.0), item.stored))
     if args.json:
-        _print_json({"cache": store.describe(), "entries": [item_json(item) for item in items]})
+        print_json({"cache": store.describe(), "entries": [item_json(item) for item in items]})
     elif not items:
         print(f"no plans in {store.describe()}")
     else:
         print("\n".join(list_lines(items, time.time())))
-        size = of_bytes(sum(item.stored.size for item in items))
-        print(f"\n{of_count(len(items), 'entry', 'entries')}, {size} in {store.describe()}")
+        total = of_bytes(sum(item.stored.size for item in items))
+        print(f"\n{of_count(len(items), 'entry', 'entries')}, {total} in {store.describe()}")
     return OK
 
 
-def _show(args: Namespace) -> int:
+@cache.action("show", "show all about a key's entries", "fastplan cache show 3f2a")
+@argument("KEY", "a key, or how it begins", name="key")
+@option("--request", "print the request it is a plan for")
+@json_option("entries as JSON")
+@_cache_option
+def _show(args: Args) -> int:
     from fastplan.cache.entry import BadEntry
     from fastplan.cache.inventory import read_items, with_key
     from fastplan.cli.cache_views import item_json, request_text, show_lines
@@ -132,17 +96,25 @@ def _show(args: Namespace) -> int:
                 return OK
         raise CommandError(f"no entry of {args.key} keeps its request")
     if args.json:
-        _print_json([item_json(item) for item in items])
+        print_json([item_json(item) for item in items])
         return OK
     print("\n\n".join("\n".join(show_lines(item, time.time())) for item in items))
     return OK
 
 
-def _verify(args: Namespace) -> int:
+@cache.action(
+    "verify",
+    "compute every plan's costs again and check it; exit code 2 if an entry is bad",
+    "fastplan cache verify\nfastplan cache verify 3f2a b81",
+)
+@argument("[KEY...]", "keys, or how they begin", name="keys")
+@option("--remove", "delete bad entries")
+@json_option("verdicts as JSON")
+@_cache_option
+def _verify(args: Args) -> int:
     from fastplan.cache.audit import BAD, GOOD, PARTLY, Verdict, audit
     from fastplan.cache.inventory import read_items, with_key
     from fastplan.cli.cache_views import KEY_DIGITS
-    from fastplan.cli.terminal import Progress
     from fastplan.report.names import visible
     from fastplan.report.units import of_count
 
@@ -166,7 +138,7 @@ def _verify(args: Namespace) -> int:
             {"key": stored.key, "name": stored.name, **verdict._asdict()}
             for stored, verdict in found
         ]
-        _print_json({**counts, "removed": len(removed), "entries": entries})
+        print_json({**counts, "removed": len(removed), "entries": entries})
     else:
         for stored, verdict in found:
             if verdict.status != GOOD:
@@ -178,7 +150,18 @@ def _verify(args: Namespace) -> int:
     return NO if counts[BAD] else OK
 
 
-def _prune(args: Namespace) -> int:
+@cache.action(
+    "prune",
+    "delete entries, the least recently used first",
+    "fastplan cache prune --max-age 30d --dry-run",
+)
+@option("--max-age AGE", "unused for so long: 30d")
+@option("--max-size SIZE", "of all that stays: 1GiB")
+@option("--max-entries N", "that stay", read=count)
+@option("--all", "delete everything")
+@option("--dry-run", "only say what would go")
+@_cache_option
+def _prune(args: Args) -> int:
     from fastplan.cache.inventory import Limits, to_prune
     from fastplan.report.units import of_bytes, of_count
 
@@ -193,14 +176,22 @@ def _prune(args: Namespace) -> int:
             print(f"{stored.key} {stored.name} {of_bytes(stored.size)}")
         else:
             store.delete(stored.key, stored.name)
-    size = of_bytes(sum(stored.size for stored in chosen))
+    total = of_bytes(sum(stored.size for stored in chosen))
     verb = "would be deleted from" if args.dry_run else "deleted from"
-    told = f"{of_count(len(chosen), 'entry', 'entries')} of {len(listed)}, {size}"
+    told = f"{of_count(len(chosen), 'entry', 'entries')} of {len(listed)}, {total}"
     print(f"{told}, {verb} {store.describe()}")
     return OK
 
 
-def _why_miss(args: Namespace) -> int:
+@cache.action(
+    "why-miss",
+    "name what differs between a request and the nearest one in the cache",
+    "fastplan cache why-miss request.json",
+)
+@argument("FILE", "a key, a canonical request or a plan file", name="request")
+@json_option("differences as JSON")
+@_cache_option
+def _why_miss(args: Args) -> int:
     from fastplan.cache.plan_cache import PlanCache
     from fastplan.cache.why_miss import explain_miss
     from fastplan.report.names import visible
@@ -213,7 +204,7 @@ def _why_miss(args: Namespace) -> int:
     except ValueError as error:
         raise CommandError(str(error)) from error
     if args.json:
-        _print_json(
+        print_json(
             {
                 "key": told.key,
                 "same_key": told.same_key,
@@ -237,6 +228,8 @@ def _why_miss(args: Namespace) -> int:
 
 def _request(text: str, store: Any) -> str | bytes:
     """A request in a file, or the key of an entry."""
+    import json
+
     from fastplan.cache.inventory import with_key
 
     if not os.path.isfile(text):
@@ -268,22 +261,3 @@ def _canonical(content: Any, path: str) -> bytes:
     except (ValueError, RecursionError) as error:
         raise CommandError(f"{path}: is no canonical request: {error}") from error
     return canonical
-
-
-def _print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2))
-
-
-def _size(text: str) -> int:
-    from fastplan.spec.units import parse_size
-
-    try:
-        return parse_size(text)
-    except ValueError as error:
-        raise ArgumentTypeError(str(error)) from error
-
-
-def _count(text: str) -> int:
-    if not text.isascii() or not text.isdigit():
-        raise ArgumentTypeError(f"must be a whole number, not {text!r}")
-    return int(text)

@@ -10,7 +10,7 @@ from typing import Any
 
 from fastplan.cache.entry import BadEntry, Entry, request_bytes
 from fastplan.cache.inventory import Item
-from fastplan.cli.terminal import table
+from fastplan.cli.output import table
 from fastplan.report.names import visible
 from fastplan.report.units import of_bytes, of_count, of_milliseconds
 

@@ -1,116 +1,113 @@
 """The commands there are, known without importing any of them.
 
-A command is the module `fastplan.cli.<name>` (see CommandModule) and a line in COMMANDS. Importing
-it must load neither torch nor numpy: completion imports all of them.
+A command is a click command of the same name in a module of `fastplan.cli`, and a line in COMMANDS.
+Importing the module must load neither torch nor numpy: help and completion import it.
 """
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
-from importlib import import_module
-from typing import NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING
 
-GROUPS = ("Plan", "Look", "Measure", "Cache", "Help")
+if TYPE_CHECKING:
+    import click
+    from click.shell_completion import CompletionItem
 
-
-class Command(NamedTuple):
-    """A line of the map that `fastplan --help` shows."""
-
-    name: str
-    group: str  # one of GROUPS
-    help: str  # one line
-    example: str  # a typical use
-
-
-COMMANDS = (
-    Command(
-        "plan",
-        "Plan",
-        "plan a spec file or a real model on a cluster",
-        "fastplan plan model.yaml --sku h100 --world-size 64",
-    ),
-    Command(
-        "export",
-        "Plan",
-        "write a real model down as a spec file",
-        "fastplan export mypkg.models:build -o model.yaml",
-    ),
-    Command(
-        "precompute",
-        "Plan",
-        "plan models x hardware x sizes into a cache, and ask which fits",
-        "fastplan precompute sweep.yaml --cache /shared/plans",
-    ),
-    Command(
-        "inspect",
-        "Look",
-        "show what a plan costs and what limits it",
-        "fastplan inspect plan.json",
-    ),
-    Command(
-        "compare",
-        "Look",
-        "show what changes from one plan to another",
-        "fastplan compare before.json after.json",
-    ),
-    Command(
-        "measure",
-        "Measure",
-        "run plans on the devices at hand and time their steps",
-        "fastplan measure model.yaml plan.json --nproc 8 -o runs/",
-    ),
-    Command(
-        "convert",
-        "Look",
-        "write a plan in another format",
-        "fastplan convert plan.json -o plan --to torcheasyrec",
-    ),
-    Command("skus", "Look", "list the hardware that has a name", "fastplan skus"),
-    Command(
-        "calibrate",
-        "Measure",
-        "measure the constants that estimates should use",
-        "fastplan calibrate --nproc 8 --model model.yaml -o my-cluster.yaml",
-    ),
-    Command(
-        "ett",
-        "Measure",
-        "show where a job's time went, and what faster planning would gain",
-        "fastplan ett report runs/",
-    ),
-    Command("cache", "Cache", "list, show, check and prune cached plans", "fastplan cache ls"),
-    Command(
-        "bundle",
-        "Cache",
-        "put plans and compiled code into one file for restarts",
-        "fastplan bundle save -o start.bundle --plans /shared/plans",
-    ),
-    Command("doctor", "Help", "find out what is wrong with this installation", "fastplan doctor"),
-    Command(
-        "completion",
-        "Help",
-        "let a shell complete fastplan's commands and options",
-        "source <(fastplan completion bash)",
-    ),
-)
+# What `fastplan --help` shows: a line about each command, by group.
+GROUPS = {
+    "Plan": {
+        "plan": "plan a spec file or a real model on a cluster",
+        "export": "write a real model down as a spec file",
+        "precompute": "plan models x hardware x sizes into a cache, and ask which fits",
+    },
+    "Look": {
+        "inspect": "show what a plan costs and what limits it",
+        "compare": "show what changes from one plan to another",
+        "convert": "write a plan in another format",
+        "skus": "list the hardware that has a name",
+    },
+    "Measure": {
+        "measure": "run plans on the devices at hand and time their steps",
+        "calibrate": "measure the constants that estimates should use",
+        "ett": "show where a job's time went, and what faster planning would gain",
+    },
+    "Cache": {
+        "cache": "list, show, check and prune cached plans",
+        "bundle": "put plans and compiled code into one file for restarts",
+    },
+    "Help": {
+        "doctor": "find out what is wrong with this installation",
+        "completion": "let a shell complete fastplan's commands and options",
+    },
+}
+COMMANDS = {name: help for group in GROUPS.values() for name, help in group.items()}
+# The module of fastplan.cli that a command is in, if it has another name.
+_MODULES = {
+    "calibrate": "measure",
+    "compare": "plans",
+    "completion": "help",
+    "convert": "plans",
+    "doctor": "help",
+    "export": "plan",
+    "inspect": "plans",
+}
+# A typical use of each.
+EXAMPLES = """
+fastplan plan model.yaml --sku h100 --world-size 64
+fastplan export mypkg.models:build -o model.yaml
+fastplan precompute sweep.yaml --cache /shared/plans
+fastplan inspect plan.json
+fastplan compare before.json after.json
+fastplan convert plan.json -o plan --to torcheasyrec
+fastplan skus
+fastplan measure model.yaml plan.json --nproc 8 -o runs/
+fastplan calibrate --nproc 8 --model model.yaml -o my-cluster.yaml
+fastplan ett report runs/
+fastplan cache ls
+fastplan bundle save -o start.bundle --plans /shared/plans
+fastplan doctor
+source <(fastplan completion bash)
+"""
+# What may stand before the command.
+OPTIONS = {
+    "--help": "what the command does and takes, with examples",
+    "--debug": "show where an error comes from",
+    "--no-color": "no colours, as NO_COLOR=1 does",
+    "--version": "the version, in place of a command",
+}
 
 
-class CommandModule(Protocol):
-    """What a command's module has.
+def load(name: str) -> click.Command:
+    """Imports a command."""
+    from importlib import import_module
 
-    An argument whose metavar is FILE, DIR or WHERE is completed as a path.
-    """
-
-    HELP: str  # what it does, in a sentence or two
-    EXAMPLES: str  # a command line per line
-
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        """Adds everything but the options that all commands have."""
-
-    def run(self, args: Namespace) -> int:
-        """Does it and returns the exit code; raises for errors, prints results only."""
+    module = import_module(f"fastplan.cli.{_MODULES.get(name, name)}")
+    found: click.Command = getattr(module, name)
+    return found
 
 
-def load(command: Command) -> CommandModule:
-    """The command's module."""
-    return cast(CommandModule, import_module(f"fastplan.cli.{command.name}"))
+def top() -> click.Group:
+    """All commands as one click group, which imports the one that is called."""
+    from fastplan.cli.parser import Group, Option
+
+    class Top(Group):
+        kind = "command"
+
+        def list_commands(self, ctx: click.Context) -> list[str]:
+            return list(COMMANDS)
+
+        def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+            return load(cmd_name) if cmd_name in COMMANDS else None
+
+        def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+            from click.shell_completion import CompletionItem
+
+            words = OPTIONS if incomplete.startswith("-") else COMMANDS
+            return [
+                CompletionItem(word, help=help)
+                for word, help in words.items()
+                if word.startswith(incomplete)
+            ]
+
+    # `main` answers to it, without click; here it can be the nearest word to a misspelt one.
+    version = Option("--version", OPTIONS["--version"], expose_value=False)
+    return Top("fastplan", params=[version], examples=EXAMPLES)

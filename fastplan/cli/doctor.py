@@ -1,50 +1,35 @@
-"""`fastplan doctor`: what is wrong with this installation, and what helps."""
+"""What `fastplan doctor` does. Imports nothing that has to be installed, not even click."""
 
 from __future__ import annotations
 
-import json
-import sys
-from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 
 from fastplan.cli.errors import NO, OK
+from fastplan.cli.output import print_json, style
 from fastplan.doctor import findings
 from fastplan.doctor.findings import Finding
 from fastplan.report.names import visible
 from fastplan.report.terminal import Style
 from fastplan.report.units import of_count
 
-HELP = """
-Looks at Python, numpy, the native core, torch, FBGEMM and TorchRec, the plan cache and the
-environment. Imports what is installed in another process, so nothing broken can stop it. Problems
-come with the command that fixes them where there is one; what it has in capitals, such as DIR, is
-for you to fill in. The exit code is 2 if there is a problem.
-"""
-EXAMPLES = """
-fastplan doctor
-fastplan doctor --json
-"""
 _COLOURS = {findings.OK: "green", findings.NOTE: "yellow", findings.PROBLEM: "red"}
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="findings as JSON")
-
-
-def run(args: Namespace) -> int:
+def diagnose(as_json: bool) -> int:
+    """Prints what is wrong with this installation, and what helps, and returns the exit code."""
     from fastplan.doctor.checks import examine
 
-    style = Style.of(sys.stdout)
+    shown = style()
     found: list[Finding] = []
     for finding in examine():
         found.append(finding)
-        if not args.json:
-            _show(finding, style)
+        if not as_json:
+            _show(finding, shown)
     problems = sum(finding.level == findings.PROBLEM for finding in found)
     notes = sum(finding.level == findings.NOTE for finding in found)
-    if args.json:
+    if as_json:
         listed = [asdict(finding) for finding in found]
-        print(json.dumps({"healthy": problems == 0, "findings": listed}, indent=2))
+        print_json({"healthy": problems == 0, "findings": listed})
     else:
         summary = f"{of_count(problems, 'problem')}, {of_count(notes, 'note')}"
         print(f"\n{summary if problems or notes else 'everything is fine'}")

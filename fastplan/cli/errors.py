@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from fastplan.report.names import visible
@@ -23,6 +23,16 @@ class CommandError(Exception):
 
 class UsageError(CommandError):
     """The command line is not one that can be run."""
+
+
+def unknown(what: str, word: str, known: Iterable[str]) -> str:
+    """Says that the word is not one of the known ones, and which one may have been meant."""
+    from difflib import get_close_matches
+
+    names = list(known)
+    near = get_close_matches(word, names, n=1, cutoff=0.5)
+    way_out = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(names)}"
+    return f"unknown {what.lower()} `{visible(word)}`: {way_out}"
 
 
 @contextmanager

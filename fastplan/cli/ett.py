@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from fastplan.cli.amounts import seconds
 from fastplan.cli.errors import OK, CommandError, naming_options
-from fastplan.cli.outputs import check_outputs
-from fastplan.cli.parser import add_actions
+from fastplan.cli.options import json_option
+from fastplan.cli.output import check_outputs, print_json, style
+from fastplan.cli.parser import Args, Group, argument, option
+from fastplan.cli.values import number
 
 HELP = """
 Effective Training Time: the share of a job's time in which it trained on new data, and where the
@@ -22,47 +22,16 @@ fastplan ett project --work 3d --failures 12 --start 5m --lost 15m --plan 95s --
 """
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    add = add_actions(parser, _add_json)
-    report = add("report", _report, "show where a job's time went", "fastplan ett report runs/")
-    report.add_argument("runs", metavar="DIR", help="what FASTPLAN_ETT was")
-    report.add_argument("--html", metavar="FILE", help="write a page to look at in a browser")
-    report.add_argument("--trace", metavar="FILE", help="write a Chrome trace for ui.perfetto.dev")
-    report.add_argument("--tensorboard", metavar="DIR", help="write TensorBoard scalars")
-
-    told = "show what changed from one job to another"
-    diff = add("diff", _diff, told, "fastplan ett diff before/ after/")
-    diff.add_argument("before", metavar="DIR", help="a recorded job")
-    diff.add_argument("after", metavar="DIR", help="another")
-
-    told = "work out what faster planning would gain a job"
-    example = "fastplan ett project --from runs/ --loader 21s --fastplan 400ms --cached 10ms"
-    project = add("project", _project, told, f"{EXAMPLES.strip().splitlines()[-1]}\n{example}")
-    project.add_argument("--from", dest="runs", metavar="DIR", help="take them from a recorded job")
-    project.add_argument("--work", type=seconds, metavar="TIME", help="W: training, all of it")
-    project.add_argument("--failures", type=float, metavar="N", help="F")
-    project.add_argument(
-        "--start", type=seconds, metavar="TIME", help="B: a start but its planning"
-    )
-    project.add_argument(
-        "--lost", type=seconds, metavar="TIME", help="L: work that a failure loses"
-    )
-    project.add_argument("--plan", type=seconds, metavar="TIME", help="P: TorchRec's planning")
-    project.add_argument("--loader", type=seconds, metavar="TIME", help="P with a PlanLoader hit")
-    project.add_argument("--fastplan", type=seconds, metavar="TIME", help="P of fastplan, no cache")
-    project.add_argument("--cached", type=seconds, metavar="TIME", help="P of fastplan's cache hit")
+ett = Group("ett", help=HELP, examples=EXAMPLES)
 
 
-def _add_json(parser: ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print it as JSON")
-
-
-def run(args: Namespace) -> int:
-    code: int = args.act(args)
-    return code
-
-
-def _report(args: Namespace) -> int:
+@ett.action("report", "show where a job's time went", "fastplan ett report runs/")
+@argument("DIR", "what FASTPLAN_ETT was", name="runs")
+@option("--html FILE", "write a page to look at in a browser")
+@option("--trace FILE", "write a Chrome trace for ui.perfetto.dev")
+@option("--tensorboard DIR", "write TensorBoard scalars")
+@json_option()
+def _report(args: Args) -> int:
     from fastplan.ett.arithmetic import account
     from fastplan.ett.building import load
     from fastplan.ett.reading import jobs_in
@@ -81,9 +50,9 @@ def _report(args: Namespace) -> int:
             print(f"written: {written}")
     if args.json:
         found = [report_json(report) for report in reports]
-        _print_json(found[0] if len(found) == 1 else found)
+        print_json(found[0] if len(found) == 1 else found)
     elif not writes:
-        print("\n".join(report_text(report, _style()) for report in reports), end="")
+        print("\n".join(report_text(report, style()) for report in reports), end="")
     return OK
 
 
@@ -115,45 +84,62 @@ def _write_scalars(job: Any, report: Any, directory: str) -> str:
 _WRITERS = {"html": _write_html, "trace": _write_trace, "tensorboard": _write_scalars}
 
 
-def _diff(args: Namespace) -> int:
+@ett.action("diff", "show what changed from one job to another", "fastplan ett diff before/ after/")
+@argument("DIR", "a recorded job", name="before")
+@argument("DIR", "another", name="after")
+@json_option()
+def _diff(args: Args) -> int:
     from fastplan.ett.arithmetic import report_on
     from fastplan.ett.diff_text import diff_json, diff_text
 
     before, after = report_on(args.before), report_on(args.after)
     if args.json:
-        _print_json(diff_json(before, after))
+        print_json(diff_json(before, after))
     else:
-        print(diff_text(before, after, _style()), end="")
+        print(diff_text(before, after, style()), end="")
     return OK
 
 
-def _project(args: Namespace) -> int:
+@ett.action(
+    "project",
+    "work out what faster planning would gain a job",
+    f"{EXAMPLES.strip().splitlines()[-1]}\n"
+    "fastplan ett project --from runs/ --loader 21s --fastplan 400ms --cached 10ms",
+)
+@option("--from DIR", "take them from a recorded job", name="runs")
+@option("--work TIME", "W: training, all of it")
+@option("--failures N", "F", read=number)
+@option("--start TIME", "B: a start but its planning")
+@option("--lost TIME", "L: work that a failure loses")
+@option("--plan TIME", "P: TorchRec's planning")
+@option("--loader TIME", "P with a PlanLoader hit")
+@option("--fastplan TIME", "P of fastplan, no cache")
+@option("--cached TIME", "P of fastplan's cache hit")
+@json_option()
+def _project(args: Args) -> int:
     from fastplan.ett.formula import Costs, Plans
     from fastplan.ett.project_text import project_json, project_text
 
-    given = {
-        name: getattr(args, name)
-        for name in ("work", "failures", "start", "lost", "plan")
-        if getattr(args, name) is not None
-    }
-    values = {**_measured(args.runs), **given}
+    needed = ("work", "failures", "start", "lost", "plan")
+    told = {name: getattr(args, name) for name in needed if getattr(args, name) is not None}
+    values = {**_measured(args.runs), **told}
     taken: dict[str, float] = {
         name: values.pop(name) for name in ("cold", "cached") if name in values
     }
-    missing = [name for name in ("work", "failures", "start", "lost", "plan") if name not in values]
+    missing = [name for name in needed if name not in values]
     if missing:
         raise CommandError(_missing(missing, args.runs, taken))
-    for name, option in (("cold", args.fastplan), ("cached", args.cached)):
-        if option is not None:
-            taken[name] = option
+    for name, given in (("cold", args.fastplan), ("cached", args.cached)):
+        if given is not None:
+            taken[name] = given
     with naming_options(ValueError):
         full = values.pop("plan")
         costs = Costs(**values)
         plans = Plans(full=full, loader=args.loader, **taken)
     if args.json:
-        _print_json(project_json(costs, plans))
+        print_json(project_json(costs, plans))
     else:
-        print(project_text(costs, plans, _style()), end="")
+        print(project_text(costs, plans, style()), end="")
     return OK
 
 
@@ -189,17 +175,3 @@ def _missing(names: list[str], runs: str | None, taken: dict[str, float]) -> str
     )
     seen = f"its planning is fastplan's, {told}" if taken else "no planning was recorded"
     return f"{runs}: {seen}; give what TorchRec's planning takes with --plan"
-
-
-def _style() -> Any:
-    from sys import stdout
-
-    from fastplan.report.terminal import Style
-
-    return Style.of(stdout)
-
-
-def _print_json(document: Any) -> None:
-    import json
-
-    print(json.dumps(document, indent=2))

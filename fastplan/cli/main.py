@@ -1,26 +1,36 @@
-"""The command's way in: finds the command, runs it, and turns what happens into an exit code."""
+"""The way into the command line: runs the command, and turns what happens into an exit code."""
 
 from __future__ import annotations
 
 import io
 import os
 import sys
-from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import suppress
 
 from fastplan import __version__
-from fastplan.cli.commands import COMMANDS, GROUPS
-from fastplan.cli.errors import FAILED, INTERRUPTED, OK, PIPE_CLOSED, UsageError, message
-from fastplan.cli.parser import Parser, add_common, command_parser, examples, unknown
+from fastplan.cli.commands import COMMANDS, EXAMPLES, GROUPS, OPTIONS
+from fastplan.cli.errors import FAILED, INTERRUPTED, OK, PIPE_CLOSED, message
 from fastplan.report.names import visible
+from fastplan.report.terminal import Style
+
+COMPLETE = "_FASTPLAN_COMPLETE"  # set by the scripts of `fastplan completion`
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns its exit code: 0 done or yes, 2 the answer is no,
-    1 an error, which stderr tells in one line."""
+    """Runs the command line.
+
+    Args:
+        argv: The words after `fastplan`; by default those of this process.
+
+    Returns:
+        The exit code: 0 done or yes, 2 the answer is no, 1 an error, which stderr tells in one
+        line.
+    """
     words = list(sys.argv[1:] if argv is None else argv)
     _take_any_text()
+    if "--no-color" in words:
+        os.environ["NO_COLOR"] = "1"  # whoever writes to a stream looks there
     try:
         code = _run(words)
         _flush()
@@ -42,66 +52,65 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str]) -> int:
-    options, rest = _split(words)
-    top = Parser(prog="fastplan", add_help=False)
-    add_common(top)
-    top.add_argument("--version", action="store_true")
-    top.add_argument("-h", "--help", action="store_true")
-    args = top.parse_args(options, Namespace(debug=False, no_color=False))
-    if args.version:
-        print(f"fastplan {__version__}")
-        return OK
-    if args.help or not rest:
-        print(overview())
-        return OK
-    return _run_command(rest, args)
+    if COMPLETE in os.environ:
+        from fastplan.cli.help import complete
 
-
-def _run_command(words: list[str], args: Namespace) -> int:
-    by_name = {command.name: command for command in COMMANDS}
-    if words[0] not in by_name:
-        raise UsageError(f"{unknown('command', words[0], by_name)} (see `fastplan --help`)")
-    parser, module = command_parser(by_name[words[0]])
+        return complete(os.environ[COMPLETE])
+    answer = _answer(words)  # without click: importing it would take as long as all the rest
+    if answer is not None:
+        print(answer)
+        return OK
     try:
-        parser.parse_args(words[1:], args)
-    except SystemExit:  # after --help
+        from click.exceptions import Exit
+    except ImportError:
+        if words[0] != "doctor":
+            raise
+        from fastplan.cli.doctor import diagnose
+
+        return diagnose("--json" in words)
+    from fastplan.cli.commands import top
+
+    commands = top()
+    try:
+        with commands.make_context("fastplan", words) as context:
+            code: int = commands.invoke(context)
+            return code
+    except Exit:  # after --help
         return OK
-    if args.no_color:
-        os.environ["NO_COLOR"] = "1"  # whoever writes to a stream looks there
-    code: int = module.run(args)
-    return code
 
 
-def _split(words: list[str]) -> tuple[list[str], list[str]]:
-    """Options before the command, none of which takes a value; and the command with its own."""
-    for i, word in enumerate(words):
+def _answer(words: list[str]) -> str | None:
+    """What options before the command ask for, if they do and are known."""
+    given = []
+    for word in words:
         if not word.startswith("-"):
-            return words[:i], words[i:]
-    return words, []
+            break
+        given.append("--help" if word == "-h" else word)
+    if not OPTIONS.keys() >= set(given):
+        return None
+    if "--version" in given:
+        return f"fastplan {__version__}"
+    if "--help" in given or len(given) == len(words):
+        return overview(Style.of(sys.stdout))
+    return None
 
 
-def overview() -> str:
+def overview(style: Style) -> str:
     """What `fastplan --help` shows."""
-    wide = max(len(command.name) for command in COMMANDS)
+    wide = max(map(len, COMMANDS))
     lines = [
         f"fastplan {__version__}: sharding plans for TorchRec, the same ones much sooner",
         "",
         "usage: fastplan COMMAND ...",
     ]
-    for group in GROUPS:
-        found = [command for command in COMMANDS if command.group == group]
-        if found:
-            lines += ["", group]
-            lines += [f"  {command.name:<{wide}}  {command.help}" for command in found]
+    for group, commands in GROUPS.items():
+        lines += ["", style.paint(group, "bold")]
+        lines += [f"  {name:<{wide}}  {help}" for name, help in commands.items()]
+    lines += ["", f"{style.paint('options', 'bold')}:"]
+    lines += [f"  {name:<10}  {help}" for name, help in OPTIONS.items()]
+    lines += ["", f"{style.paint('examples', 'bold')}:"]
+    lines += [f"  {line}" for line in EXAMPLES.strip().splitlines()]
     lines += [
-        "",
-        "options:",
-        "  --help      what the command does and takes, with examples",
-        "  --debug     show where an error comes from",
-        "  --no-color  no colours, as NO_COLOR=1 does",
-        "  --version   the version, in place of a command",
-        "",
-        examples("\n".join(command.example for command in COMMANDS)),
         "",
         "exit codes: 0 done or yes, 1 error, 2 the answer is no, 130 interrupted (Ctrl-C)",
     ]

@@ -1,78 +1,100 @@
-"""`fastplan measure`: runs plans on the devices at hand."""
+"""`fastplan measure` and `fastplan calibrate`: run plans and benchmarks on the devices at hand."""
 
 from __future__ import annotations
 
 import os
-import sys
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastplan.cli.errors import INTERRUPTED, OK, CommandError, naming_options
-from fastplan.cli.launching import add_group_arguments, check_installed, group_of, room_of
-from fastplan.cli.plan_files import add_reading_arguments, read
-from fastplan.cli.targets import check_sizes, is_function
+from fastplan.cli.options import (
+    check_sizes,
+    is_function,
+    json_option,
+    read_plan,
+    reading_options,
+    sku_names,
+)
+from fastplan.cli.output import (
+    Progress,
+    check_outputs,
+    print_json,
+    print_written,
+    style,
+    tell_interrupt,
+)
+from fastplan.cli.parser import Args, argument, command, option, options
+from fastplan.cli.values import scale
 
 if TYPE_CHECKING:
+    from fastplan.measure.calibrate import Calibrated
     from fastplan.measure.failures import Failure
     from fastplan.measure.prepare import Subject
+    from fastplan.measure.scaling import Room
     from fastplan.measure.settings import Group, Settings
+    from fastplan.measure.sku_file import CalibratedSku
 
-HELP = (
-    "Runs plans on the devices at hand and times a step of each: the model's embedding modules are "
-    "sharded by TorchRec, fed batches by the spec's pooling factors, and trained. Plans take turns "
-    "so that a machine that gets slower is no plan's fault. `fastplan compare --measured` puts the "
-    "results beside the estimates."
-)
-EXAMPLES = """
+MEASURE_EXAMPLES = """
 fastplan measure model.yaml plan_a.json plan_b.json --nproc 8 -o runs/
 fastplan measure mypkg.models:build plan.json --nproc 8 --zipf 1.1 -o runs/
 fastplan measure model.yaml plan.json --nproc 4 --device cpu --scale-rows auto -o runs/
 fastplan measure model.yaml plan.json --nproc 8 --nnodes 2 --rdzv-endpoint host0:29400 -o runs/
 """
+CALIBRATE_EXAMPLES = """
+fastplan calibrate --nproc 8 --model model.yaml -o my-cluster.yaml
+fastplan calibrate --nproc 4 --device cpu --like cpu -o my-cluster.yaml
+"""
+# torchrun's, handed on as they are.
+_TORCHRUN = ("node-rank", "rdzv-backend", "rdzv-endpoint", "rdzv-id", "master-addr", "master-port")
+_rank_options = options(
+    option("--nproc N", "ranks of this host", required=True),
+    option("--device {auto,cuda,cpu}", "auto: GPUs if there are", default="auto"),
+    option("--threads N", "of each rank; default: its share of the cores"),
+    option("--timeout SECONDS", "give up after so many without any progress (300)", default=300.0),
+    option("--nnodes N", "hosts (1)", default=1),
+    *(option(f"--{name} X", "as torchrun has it, on several hosts") for name in _TORCHRUN),
+    section="ranks",
+)
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("model", metavar="FILE", help="a spec file, or package.module:function")
-    parser.add_argument("plans", metavar="FILE", nargs="+", help="plan files")
-    parser.add_argument(
-        "-o", "--output", metavar="DIR", required=True, help="folder for the results, a new one"
-    )
-    add_group_arguments(parser)
-    steps = parser.add_argument_group("batches and steps")
-    steps.add_argument("--batch-size", type=int, metavar="N", help="batch of one rank")
-    steps.add_argument("--rounds", type=int, default=5, metavar="N", help="turns of each plan (5)")
-    steps.add_argument("--steps", type=int, default=10, metavar="N", help="timed in a turn (10)")
-    steps.add_argument("--warmup", type=int, default=3, metavar="N", help="before them (3)")
-    steps.add_argument(
-        "--lengths", choices=("fixed", "poisson"), default="fixed", help="of bags around the mean"
-    )
-    steps.add_argument(
-        "--zipf", type=float, default=0.0, metavar="S", help="skew of ids; 0, the default, is none"
-    )
-    steps.add_argument("--seed", type=int, default=0, metavar="N", help="of all that is drawn")
-    steps.add_argument(
-        "--dataset",
-        metavar="NAME",
-        help="package.module:function(rank, ranks) that yields KeyedJaggedTensors",
-    )
-    steps.add_argument(
-        "--scale-rows",
-        type=_scale,
+@command("measure", MEASURE_EXAMPLES)
+@argument("FILE", "a spec file, or package.module:function", name="model")
+@argument("FILE...", "plan files", name="plans")
+@option("-o, --output DIR", "folder for the results, a new one", required=True)
+@json_option("print the results as JSON")
+@reading_options
+@_rank_options
+@options(
+    option("--batch-size N", "batch of one rank"),
+    option("--rounds N", "turns of each plan (5)", default=5),
+    option("--steps N", "timed in a turn (10)", default=10),
+    option("--warmup N", "before them (3)", default=3),
+    option("--lengths {fixed,poisson}", "of bags around the mean", default="fixed"),
+    option("--zipf S", "skew of ids; 0, the default, is none", default=0.0),
+    option("--seed N", "of all that is drawn", default=0),
+    option(
+        "--dataset NAME",
+        "package.module:function(rank, ranks) that yields KeyedJaggedTensors",
+    ),
+    option(
+        "--scale-rows N",
+        "divide tables' rows by N, or by what it takes to fit (`auto`)",
+        read=scale,
         default=1,
-        metavar="N",
-        help="divide tables' rows by N, or by what it takes to fit (`auto`)",
-    )
-    parser.add_argument("--json", action="store_true", help="print the results as JSON")
-    add_reading_arguments(parser)
-
-
-def run(args: Namespace) -> int:
+    ),
+    section="batches and steps",
+)
+def measure(args: Args) -> int:
+    """Runs plans on the devices at hand and times a step of each: the model's embedding modules are
+    sharded by TorchRec, fed batches by the spec's pooling factors, and trained. Plans take turns so
+    that a machine that gets slower is no plan's fault. `fastplan compare --measured` puts the
+    results beside the estimates.
+    """
     from fastplan.measure.settings import MeasureError, Settings
 
     check_sizes(args, "batch_size")
-    check_installed("torch", "fbgemm_gpu", "torchrec")
-    group = group_of(args)
+    _check_installed("torch", "fbgemm_gpu", "torchrec")
+    group = _group(args)
     with naming_options(MeasureError):
         settings = Settings(
             rounds=args.rounds,
@@ -89,9 +111,9 @@ def run(args: Namespace) -> int:
         failures = _measure(args, folder, subject, group, settings)
     except KeyboardInterrupt:
         kept = f"finished rounds are in {folder}" if _is_first(folder) else "no round was finished"
-        print(f"\nfastplan: interrupted; {kept}", file=sys.stderr)
+        tell_interrupt(f"; {kept}")
         return INTERRUPTED
-    _print(args, folder, has_results=group.hosts == 1 or _is_first(folder))
+    _print_runs(args, folder, has_results=group.hosts == 1 or _is_first(folder))
     if failures:
         count = f"{len(failures)} of {len(subject.plans)} plans failed"
         told = "; ".join(failure.text(subject.labels) for failure in failures)
@@ -100,31 +122,23 @@ def run(args: Namespace) -> int:
 
 
 def _measure(
-    args: Namespace, folder: Path, subject: Subject, group: Group, settings: Settings
+    args: Args, folder: Path, subject: Subject, group: Group, settings: Settings
 ) -> list[Failure]:
-    from fastplan.cli.terminal import Progress
     from fastplan.measure.run import measure
 
-    done = 0
     with Progress("measuring", len(subject.plans) * settings.rounds) as bar:
-
-        def progress(count: int) -> None:
-            nonlocal done
-            bar.advance(count - done)
-            done = count
-
         return measure(
             folder,
             subject,
             group,
             settings,
-            room=room_of(group),
+            room=_room(group),
             scale=args.scale_rows,
-            progress=progress,
+            progress=bar.reach,
         )
 
 
-def _subject(args: Namespace, group: Group) -> Subject:
+def _subject(args: Args, group: Group) -> Subject:
     from dataclasses import replace
 
     from fastplan.measure.prepare import Subject
@@ -139,7 +153,7 @@ def _subject(args: Namespace, group: Group) -> Subject:
         spec = read_spec(args.model)
         if args.batch_size is not None:
             spec = replace(spec, batch_size=args.batch_size)
-    plans = tuple(read(path, args) for path in args.plans)
+    plans = tuple(read_plan(path, args) for path in args.plans)
     labels = [
         path if args.plans.count(path) == 1 else f"{path} #{1 + args.plans[:i].count(path)}"
         for i, path in enumerate(args.plans)
@@ -153,30 +167,182 @@ def _is_first(folder: Path) -> bool:
     return file.exists() and os.path.getsize(file) > 0
 
 
-def _print(args: Namespace, folder: Path, *, has_results: bool) -> None:
+def _print_runs(args: Args, folder: Path, *, has_results: bool) -> None:
     from fastplan.measure.results import read_runs
+    from fastplan.measure.runs_text import runs_json, runs_text
 
     if not has_results:
         print("done; the results are on the host of rank 0")
         return
     runs = read_runs(folder)
     if args.json:
-        from json import dumps
-
-        from fastplan.measure.runs_text import runs_json
-
-        print(dumps(runs_json(runs), indent=2))
-        return
-    from fastplan.measure.runs_text import runs_text
-    from fastplan.report.terminal import Style
-
-    print(runs_text(runs, Style.of(sys.stdout)), end="")
-    print(f"\nwritten: {folder}")
+        print_json(runs_json(runs))
+    else:
+        print(runs_text(runs, style()), end="")
+        print_written(str(folder))
 
 
-def _scale(text: str) -> int | None:
-    if text == "auto":
-        return None
-    if not text.isdecimal() or not 1 <= int(text) <= 1 << 24:
-        raise ArgumentTypeError("must be `auto`, or a whole number of at least 1")
-    return int(text)
+@command("calibrate", CALIBRATE_EXAMPLES)
+@option("-o, --output FILE", "the SKU file, YAML", required=True)
+@option("--model FILE", "a spec file, to measure at its sizes")
+@option("--like SKU", "where figures come from that can't be measured", complete=sku_names)
+@option("--name NAME", "of the SKU; default: the file's")
+@option("--repetitions N", "of each benchmark (7)", default=7)
+@option("--points FILE", "write what was measured, as JSON lines")
+@json_option("print the result as JSON")
+@_rank_options
+def calibrate(args: Args) -> int:
+    """Runs FBGEMM's lookups, copies and collectives on the devices at hand, fits the bandwidths and
+    factors that TorchRec's cost model has, and writes them as a SKU file for --sku. Constants that
+    the data do not determine are left out, with the reason. TorchRec's model has no latencies, so
+    constants depend on sizes: give the model that they are for.
+    """
+    from fastplan.files import replace_file
+    from fastplan.measure.scaling import host_memory
+    from fastplan.measure.sku_file import CalibratedSku, sku_yaml
+    from fastplan.spec.document import document_of
+    from fastplan.spec.hardware import find_hardware, read_hardware
+
+    output = Path(args.output)
+    if output.suffix not in (".yaml", ".yml"):
+        raise CommandError(f"{args.output} must end in .yaml, so that --sku can read it")
+    if args.repetitions < 1:
+        raise CommandError("--repetitions must be at least 1")
+    check_outputs(args.output, args.points, inputs=[args.model, args.like])
+    name = args.name or output.stem
+    _check_installed("torch", "fbgemm_gpu")
+    group = _group(args)
+    like = args.like or ("torchrec" if group.device == "cuda" else "torchrec-cpu")
+    if find_hardware(like).device != group.device:
+        raise CommandError(f"--like {like} is no {group.device} hardware")
+    read_hardware(document_of({"name": name, "like": like}, args.output))  # a name it can have?
+    calibrated = _calibrate(args, group)
+    if calibrated is None:
+        print("done; the file is on the host of rank 0")
+        return OK
+    sku = CalibratedSku(
+        name=name,
+        like=like,
+        group=group,
+        calibrated=calibrated,
+        host_memory=host_memory(),
+        device_memory=_device_memory(group),
+    )
+    _print_sku(args, sku)  # first, so that a disk that is full costs the files only
+    replace_file(output, [sku_yaml(sku).encode()])
+    if args.points:
+        replace_file(args.points, [_points(calibrated).encode()])
+    if not args.json:
+        print_written(args.output)
+    return OK
+
+
+def _print_sku(args: Args, sku: CalibratedSku) -> None:
+    from fastplan.measure.calibration_text import calibration_json, calibration_text
+
+    if args.json:
+        print_json(calibration_json(sku))
+    else:
+        print(calibration_text(sku, style()), end="")
+
+
+def _calibrate(args: Args, group: Group) -> Calibrated | None:
+    from fastplan.measure.calibrate import calibrate
+    from fastplan.measure.cases import DEFAULT_SIZES, cases, sizes_of
+    from fastplan.spec.read import read_spec
+
+    sizes = DEFAULT_SIZES[group.device]
+    if args.model:
+        sizes = sizes_of(read_spec(args.model), group.ranks)
+    total = len(cases(group.device, group.ranks, group.ranks_per_host, sizes))
+    with Progress("calibrating", total) as bar:
+        return calibrate(group, sizes, repetitions=args.repetitions, progress=bar.reach)
+
+
+def _device_memory(group: Group) -> int | None:
+    """That of the smallest GPU; None on CPUs."""
+    from fastplan.measure.probe import gpus
+
+    devices = gpus()[: group.ranks_per_host] if group.device == "cuda" else []
+    return min((gpu.total for gpu in devices), default=None)
+
+
+def _points(calibrated: Calibrated) -> str:
+    from json import dumps
+
+    lines = [
+        dumps({"case": point.case.json(), "seconds": point.seconds}) for point in calibrated.points
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _check_installed(*modules: str) -> None:
+    """Raises CommandError for the first that is not there: ranks could only die of it."""
+    for module in modules:
+        if not _is_there(module):
+            raise CommandError(
+                f"ranks need {module}, which is not installed; `fastplan doctor` tells how to"
+            )
+
+
+def _is_there(module: str) -> bool:
+    from importlib.util import find_spec
+
+    try:
+        return find_spec(module) is not None
+    except ImportError:
+        return False
+
+
+def _group(args: Args) -> Group:
+    """The processes that the arguments mean."""
+    from fastplan.measure.probe import gpus
+    from fastplan.measure.settings import Group
+
+    _check_group(args)
+    device = args.device
+    if device != "cpu":
+        found = len(gpus())
+        if device == "cuda" and not found:
+            raise CommandError("torch finds no GPU here; `--device cpu` measures on the CPU")
+        device = "cuda" if found else "cpu"
+        if device == "cuda" and found < args.nproc:
+            raise CommandError(
+                f"{args.nproc} ranks need a GPU each, and torch finds {found}: give --nproc "
+                f"{found}, or --device cpu"
+            )
+    given = [(name, getattr(args, name.replace("-", "_"))) for name in _TORCHRUN]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return Group(
+        device=device,
+        ranks_per_host=args.nproc,
+        hosts=args.nnodes,
+        threads=args.threads or max(1, (cores or 1) // args.nproc),
+        timeout=args.timeout,
+        torchrun=tuple(
+            word for name, value in given if value is not None for word in (f"--{name}", value)
+        ),
+    )
+
+
+def _check_group(args: Args) -> None:
+    for name in ("nproc", "nnodes", "threads", "timeout"):
+        value = getattr(args, name)
+        if value is not None and not value > 0:
+            raise CommandError(f"--{name} must be more than 0, not {value:g}")
+    if args.nnodes == 1 and (
+        given := [name for name in _TORCHRUN if getattr(args, name.replace("-", "_")) is not None]
+    ):
+        raise CommandError(f"--{given[0]} is for several hosts: give --nnodes, too")
+    if args.nnodes > 1 and args.rdzv_endpoint is None and args.master_addr is None:
+        raise CommandError("several hosts must know where to meet: give --rdzv-endpoint HOST:PORT")
+
+
+def _room(group: Group) -> Room:
+    """The memory that plans may take here."""
+    from fastplan.measure.probe import gpus
+    from fastplan.measure.scaling import Room, free_host_memory
+
+    devices = gpus() if group.device == "cuda" else []
+    smallest = min((gpu.free for gpu in devices[: group.ranks_per_host]), default=None)
+    return Room(free_host_memory(), smallest)

@@ -1,127 +1,389 @@
-"""Parsers that fail and help alike, on every Python."""
+"""The parts that commands are declared with, on top of click.
+
+click finds options and arguments among the words, converts them and completes them for shells.
+Added here: declarations as help shows them (`option("-o, --output FILE", "the file to write")`),
+help by sections with examples, errors that name the nearest word, options with several values
+(`--plans a b`), and commands that are called with one `Args`.
+"""
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Iterable
-from difflib import get_close_matches
-from functools import partial
-from textwrap import fill
-from typing import Any, NoReturn
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
-from fastplan.cli.commands import Command, load
-from fastplan.cli.errors import UsageError
+import click
+from click.core import ParameterSource
+
+from fastplan.cli.errors import UsageError, unknown
+from fastplan.cli.values import READERS
 from fastplan.report.names import visible
+from fastplan.report.terminal import Style
 
-Act = Callable[[argparse.Namespace], int]
-AddAction = Callable[[str, Act, str, str], argparse.ArgumentParser]
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    _ParamType = click.ParamType[Any, Any]
+else:
+    _ParamType = click.ParamType
+
+Decorator = Callable[[Any], Any]
 
 _WIDTH = 98  # of help, wherever it is read: a line for each option
+_PATHS = {"FILE": "file", "WHERE": "file", "DIR": "dir"}
+_NEGATIVE = re.compile(r"-\d+|-\d*\.\d+")
 
 
-class Parser(argparse.ArgumentParser):
-    """A parser whose errors are UsageError, and which takes options in full only."""
+class Args(SimpleNamespace):
+    """What was given of a command's options and arguments, by name."""
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(
-            formatter_class=partial(
-                argparse.RawDescriptionHelpFormatter, width=_WIDTH, max_help_position=34
-            ),
-            allow_abbrev=False,
-            **settings,
-        )
-        self.color = False  # of Python's own help, which knows no --no-color
 
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message} (see `{self.prog} --help`)")
+class Value(_ParamType):
+    """What an option or argument takes.
 
-    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        found, rest = self.parse_known_args(args, namespace)
-        for word in rest:
-            near = get_close_matches(word.partition("=")[0], self._option_string_actions, n=1)
-            hint = f"; did you mean `{near[0]}`?" if near and word.startswith("-") else ""
-            self.error(f"unknown argument `{visible(word)}`{hint}")
+    Args:
+        metavar: What help calls it. It decides how the value is read (see READERS), and a FILE, DIR
+            or WHERE is completed as a path.
+        read: Reads it otherwise; its ValueErrors tell what is wrong with it.
+        choices: The words that are allowed, if not all are.
+        complete: Returns further words for completion.
+    """
+
+    def __init__(
+        self,
+        metavar: str,
+        read: Callable[[str], Any] | None = None,
+        choices: Sequence[str] = (),
+        complete: Callable[[], Iterable[str]] | None = None,
+    ) -> None:
+        self.name = metavar
+        self.read = read or READERS.get(metavar, str)
+        self.choices = choices
+        self._complete = complete
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value  # a default
+        if self.choices and value not in self.choices:
+            assert param is not None
+            raise _UnknownWord(unknown(_called(param)[0], value, self.choices), ctx, param)
+        try:
+            return self.read(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        words = [*self.choices, *(self._complete() if self._complete else ())]
+        found = [CompletionItem(word) for word in words if word.startswith(incomplete)]
+        if not found and (self.name in _PATHS or self._complete):  # a file may stand for a name
+            found = [CompletionItem(incomplete, type=_PATHS.get(self.name, "file"))]
         return found
 
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        if action.choices is not None and value not in action.choices:
-            what = action.metavar if isinstance(action.metavar, str) else action.dest
-            what = next(iter(action.option_strings), what)
-            raise argparse.ArgumentError(None, unknown(what, value, map(str, action.choices)))
+
+class _UnknownWord(click.BadParameter):
+    """A word that is none of the choices."""
 
 
-def unknown(what: str, word: str, known: Iterable[str]) -> str:
-    """Says that the word is not one of the known ones, and which it may have been meant to be."""
-    names = list(known)
-    near = get_close_matches(word, names, n=1, cutoff=0.5)
-    way_out = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(names)}"
-    return f"unknown {what.lower()} `{visible(word)}`: {way_out}"
+class Option(click.Option):
+    """An option as help shows it.
 
-
-def cache_place(text: str) -> str:
-    """The argument of --cache. An empty one is a variable that is not set, and must not become the
-    cache that is used without the option."""
-    if not text.strip():
-        raise argparse.ArgumentTypeError(
-            "is empty; give a directory or URL, or leave the option out for the usual cache"
-        )
-    return text
-
-
-def add_common(parser: argparse.ArgumentParser) -> None:
-    """The options that all commands have, and their actions: what is not given there may have been
-    given further left."""
-    for name, told in (
-        ("--debug", "show where an error comes from"),
-        ("--no-color", "no colours, as NO_COLOR=1 does"),
-    ):
-        parser.add_argument(name, action="store_true", default=argparse.SUPPRESS, help=told)
-
-
-def add_cache_choice(parser: argparse._ActionsContainer) -> None:
-    """The options that name a plan cache, or none."""
-    choice = parser.add_mutually_exclusive_group()
-    choice.add_argument(
-        "--cache",
-        type=cache_place,
-        metavar="WHERE",
-        help="directory or URL of a plan cache; default: FASTPLAN_CACHE",
-    )
-    choice.add_argument("--no-cache", action="store_true", help="use no cache")
-
-
-def add_actions(
-    parser: argparse.ArgumentParser, *shared: Callable[[argparse.ArgumentParser], object]
-) -> AddAction:
-    """What adds an action to a command, whose `args.act` it then is.
-
-    `shared` add the options that all of the command's actions have.
+    Args:
+        usage: `--json` for a flag, `-o, --output FILE` for an option with a value,
+            `--plans FILE...` for one with several, `--to {a,b}` for one of these words.
+        help: A line about it.
+        name: Its name in Args, if not that of its last flag.
+        section: The heading of help that it stands below.
+        excludes: The flag of an option that can't be given with it.
+        read, choices, complete: See Value.
+        attributes: What else click.Option takes.
     """
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
-    def add(name: str, act: Act, told: str, example: str) -> argparse.ArgumentParser:
-        own = actions.add_parser(name, help=told, description=told, epilog=examples(example))
-        own.set_defaults(act=act)
-        for add_shared in (*shared, add_common):
-            add_shared(own)
-        return own
+    def __init__(
+        self,
+        usage: str,
+        help: str,
+        *,
+        name: str | None = None,
+        section: str = "options",
+        excludes: str | None = None,
+        **attributes: Any,
+    ) -> None:
+        *flags, last = usage.split(", ")
+        flag, _, metavar = last.partition(" ")
+        self.usage, self.section, self.excludes = usage, section, excludes
+        self.spread = metavar.endswith("...")
+        if metavar:
+            kept = {key: attributes.pop(key, None) for key in ("read", "complete")}
+            choices = attributes.pop("choices", None) or _choices(metavar)
+            attributes["type"] = Value(metavar.removesuffix("..."), choices=choices, **kept)
+            attributes.setdefault("multiple", self.spread)
+        else:
+            attributes["is_flag"] = True
+        names = [*flags, flag, name or flag.lstrip("-").replace("-", "_")]
+        super().__init__(names, help=help, **attributes)
 
-    return add
+
+class Argument(click.Argument):
+    """An argument as help shows it.
+
+    Args:
+        usage: `FILE`, `FILE...` for one or more, `[FILE]` for one or none, `[FILE...]` for any.
+        help: A line about it.
+        name: Its name in Args.
+        choices, complete: See Value.
+    """
+
+    def __init__(self, usage: str, help: str, *, name: str, **attributes: Any) -> None:
+        metavar = usage.strip("[].")
+        super().__init__(
+            [name],
+            type=Value(metavar, **attributes),
+            metavar=metavar,
+            required=not usage.startswith("["),
+            nargs=-1 if "..." in usage else 1,
+        )
+        self.usage, self.help = usage, help
 
 
-def command_parser(command: Command) -> tuple[Parser, Any]:
-    """A command's parser and its module."""
-    module = load(command)
-    parser = Parser(
-        prog=f"fastplan {command.name}",
-        description=fill(" ".join(module.HELP.split()), _WIDTH),
-        epilog=examples(module.EXAMPLES),
-    )
-    add_common(parser)
-    module.add_arguments(parser)
-    return parser, module
+def option(usage: str, help: str, **attributes: Any) -> Decorator:
+    """Declares an option of a command; see Option."""
+    return _declared(lambda: Option(usage, help, **attributes))
 
 
-def examples(lines: str) -> str:
-    """Command lines as they stand at the end of a help text."""
-    return "\n".join(["examples:", *(f"  {line}" for line in lines.strip().splitlines())])
+def argument(usage: str, help: str, **attributes: Any) -> Decorator:
+    """Declares an argument of a command; see Argument."""
+    return _declared(lambda: Argument(usage, help, **attributes))
+
+
+def options(*decorators: Decorator, section: str | None = None) -> Decorator:
+    """Several options as one decorator, below a heading of their own if one is given."""
+
+    def decorate(function: Any) -> Any:
+        before = len(getattr(function, "__click_params__", ()))
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        for param in function.__click_params__[before:]:
+            param.section = section or param.section
+        return function
+
+    return decorate
+
+
+def _declared(make: Callable[[], click.Parameter]) -> Decorator:
+    def decorate(function: Any) -> Any:
+        # Where click.command looks for them; the last comes first, as decorators are applied.
+        function.__dict__.setdefault("__click_params__", []).append(make())
+        return function
+
+    return decorate
+
+
+class _Strict(click.Command):
+    """What commands and groups have in common."""
+
+    _rest = ""  # of the usage line
+
+    def __init__(self, *args: Any, examples: str, **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.context_settings = {"terminal_width": _WIDTH, "allow_extra_args": True}
+        self.examples = examples
+        # Not click's, which looks for a translation of its help at every start.
+        self._help = Option(
+            "-h, --help",
+            "show this help and exit",
+            is_eager=True,
+            expose_value=False,
+            callback=_show_help,
+        )
+        self.params += [
+            # Both are `main`'s, which looks for them among all words.
+            Option("--debug", "show where an error comes from", expose_value=False),
+            Option("--no-color", "no colours, as NO_COLOR=1 does", expose_value=False),
+        ]
+
+    def get_help_option(self, ctx: click.Context) -> Option:
+        return self._help
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if ctx.resilient_parsing:
+            return super().parse_args(ctx, args)
+        try:
+            rest = super().parse_args(ctx, self._spread(args))
+            self._check_exclusive(ctx)
+        except click.UsageError as error:
+            raise _usage_error(ctx, _text(error, self.get_params(ctx))) from error
+        return rest
+
+    def _spread(self, args: list[str]) -> list[str]:
+        """The words with `--plans a b` as `--plans=a --plans=b`.
+
+        click would take any word for an option's value, and write to a file `--json` if a name was
+        forgotten.
+        """
+        taking = {
+            name: param
+            for param in self.params
+            if isinstance(param, Option) and not param.is_flag
+            for name in param.opts
+        }
+        words = list(args)
+        found: list[str] = []
+        while words:
+            word = words.pop(0)
+            if word == "--":
+                return [*found, word, *words]
+            if word not in taking:
+                found.append(word)
+                continue
+            param = taking[word]
+            if not words or _is_flag(words[0]):
+                raise click.BadParameter("needs a value", param=param)
+            found.append(f"{param.opts[-1]}={words.pop(0)}")
+            while param.spread and words and not _is_flag(words[0]):
+                found.append(f"{param.opts[-1]}={words.pop(0)}")
+        return found
+
+    def _check_exclusive(self, ctx: click.Context) -> None:
+        given = {
+            param.opts[0]: param
+            for param in self.params
+            if ctx.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE
+        }
+        for param in given.values():
+            if isinstance(param, Option) and param.excludes in given:
+                text = f"not allowed with argument {param.excludes}"
+                raise click.BadParameter(text, ctx, param)
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from textwrap import fill
+
+        style = Style.of(sys.stdout)
+        given = [param for param in self.params if isinstance(param, Option)]
+        arguments = [param for param in self.params if isinstance(param, Argument)]
+        needed = [param.usage.split(", ")[-1] for param in given if param.required]
+        words = ["[OPTIONS]", *needed, *(param.usage for param in arguments), self._rest]
+        formatter.write_usage(ctx.command_path, " ".join(words).rstrip(), prefix="usage: ")
+        formatter.write(f"\n{fill(' '.join((self.help or '').split()), _WIDTH)}\n")
+        sections: dict[str, list[tuple[str, str]]] = {
+            "arguments": [(str(param.metavar), param.help or "") for param in arguments],
+            "actions": self._actions(),
+            "options": [(self._help.usage, self._help.help or "")],
+        }
+        for param in given[-2:] + given[:-2]:  # those that all commands have come first
+            sections.setdefault(param.section, []).append((param.usage, param.help or ""))
+        for name, rows in sections.items():
+            if rows:
+                with formatter.section(style.paint(name, "bold")):
+                    formatter.write_dl(rows, col_max=34)
+        lines = (f"  {line}\n" for line in self.examples.strip().splitlines())
+        formatter.write(f"\n{style.paint('examples', 'bold')}:\n{''.join(lines)}")
+
+    def _actions(self) -> list[tuple[str, str]]:
+        return []
+
+
+class Command(_Strict):
+    """A command that does something: it is called with one Args and returns the exit code."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        rest = super().parse_args(ctx, args)
+        if rest and not ctx.resilient_parsing:
+            raise _usage_error(ctx, f"unknown argument `{visible(rest[0])}`")
+        return rest
+
+    def invoke(self, ctx: click.Context) -> Any:
+        assert self.callback is not None
+        return self.callback(Args(**ctx.params))
+
+
+class Group(_Strict, click.Group):
+    """A command with actions, such as `cache` with `ls`."""
+
+    kind = "ACTION"
+    _rest = "ACTION ..."
+
+    def __init__(self, *args: Any, **attributes: Any) -> None:
+        super().__init__(*args, no_args_is_help=False, **attributes)
+
+    def action(self, name: str, help: str, examples: str) -> Decorator:
+        """Declares an action; see command."""
+        return self.command(name, cls=Command, help=help, examples=examples)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)  # as declared, not by the alphabet
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        found = self.get_command(ctx, args[0])
+        if found is None and not ctx.resilient_parsing:
+            raise _usage_error(ctx, unknown(self.kind, args[0], self.list_commands(ctx)))
+        return args[0], found, args[1:]
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:  # the only one that no parse_args has turned into ours
+            raise _usage_error(ctx, f"{_REQUIRED}: {self.kind}") from error
+
+    def _actions(self) -> list[tuple[str, str]]:
+        return [(name, each.help or "") for name, each in self.commands.items()]
+
+
+def command(name: str, examples: str) -> Decorator:
+    """Declares a function as a command. Its docstring is the help.
+
+    Args:
+        name: The command's name.
+        examples: A command line per line.
+    """
+    return click.command(name, cls=Command, examples=examples)
+
+
+_REQUIRED = "the following arguments are required"
+
+
+def _show_help(ctx: click.Context, param: click.Parameter, given: bool) -> None:
+    if given and not ctx.resilient_parsing:
+        print(ctx.get_help())
+        ctx.exit()
+
+
+def _usage_error(ctx: click.Context, text: str) -> UsageError:
+    return UsageError(f"{text} (see `{ctx.command_path} --help`)")
+
+
+def _text(error: click.UsageError, params: Iterable[click.Parameter]) -> str:
+    """What is wrong with the words, from click's error."""
+    if isinstance(error, click.NoSuchOption):
+        from difflib import get_close_matches
+
+        flags = [name for param in params for name in param.opts if name.startswith("-")]
+        near = get_close_matches(error.option_name, flags, n=1)
+        hint = f"; did you mean `{near[0]}`?" if near else ""
+        return f"unknown argument `{visible(error.option_name)}`{hint}"
+    param = error.param if isinstance(error, click.BadParameter) else None
+    if isinstance(error, _UnknownWord) or param is None:
+        return error.message.rstrip(".")
+    if isinstance(error, click.MissingParameter):
+        return f"{_REQUIRED}: {'/'.join(_called(param))}"
+    return f"argument {'/'.join(_called(param))}: {error.message}"
+
+
+def _called(param: click.Parameter) -> Sequence[str]:
+    """What a user calls it: the flags, or the metavar."""
+    return param.opts if isinstance(param, click.Option) else [str(param.metavar)]
+
+
+def _choices(metavar: str) -> Sequence[str]:
+    return metavar.strip("{}").split(",") if metavar.startswith("{") else ()
+
+
+def _is_flag(word: str) -> bool:
+    return len(word) > 1 and word.startswith("-") and _NEGATIVE.fullmatch(word) is None

@@ -1,16 +1,33 @@
-"""`fastplan plan`: plans a spec file or a real model."""
+"""`fastplan plan` and `fastplan export`: plan a model, or write it down as a spec file."""
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
-from fastplan.cli import optimizing
-from fastplan.cli.amounts import part
 from fastplan.cli.errors import INTERRUPTED, NO, OK, CommandError, UsageError
-from fastplan.cli.outputs import check_outputs
-from fastplan.cli.parser import add_cache_choice
-from fastplan.cli.targets import add_cluster_arguments, add_trust_argument, load_target
+from fastplan.cli.options import (
+    cache_options,
+    cluster_options,
+    html_option,
+    is_function,
+    json_option,
+    load_target,
+    optimization,
+    optimize_options,
+    rule_options,
+    trust_option,
+)
+from fastplan.cli.output import (
+    Countdown,
+    check_outputs,
+    print_json,
+    print_written,
+    style,
+    tell_interrupt,
+    warn,
+    write_page,
+)
+from fastplan.cli.parser import Args, argument, command, option, options
 from fastplan.report.names import visible
 
 if TYPE_CHECKING:
@@ -22,13 +39,6 @@ if TYPE_CHECKING:
     from fastplan.planning.result import Result
     from fastplan.spec.model import ModelSpec
 
-HELP = (
-    "Plans a model on a cluster: the plan that TorchRec's planner would return there. A spec file "
-    "needs neither torch nor a GPU; `package.module:function` names a real model, by a function "
-    "that returns module, (module, sharders) or (module, sharders, constraints). --optimize gives "
-    "a better plan, and a bound that no plan is below; Ctrl-C takes the best so far, "
-    "with exit code 130."
-)
 EXAMPLES = """
 fastplan plan model.yaml --sku h100 --world-size 64
 fastplan plan model.yaml --sku a100-80 --world-size 16 -o plan.json --html plan.html
@@ -37,51 +47,49 @@ fastplan plan model.yaml --sku h100 --world-size 64 --optimize --time-budget 10 
 fastplan plan mypkg.models:build --sku h100 --world-size 64 --cache /shared/plans
 fastplan plan model.yaml --sku h100 --world-size 64 --cost mypkg.costs:my_cost
 """
+EXPORT_EXAMPLES = """
+fastplan export mypkg.models:build -o model.yaml
+fastplan export mypkg.models:build --batch-size 4096 --sku h100 --world-size 64 -o model.json
+"""
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("model", metavar="FILE", help="a spec file, or package.module:function")
-    add_cluster_arguments(parser)
-    own = parser.add_argument_group("costs of your own")
-    own.add_argument(
-        "--cost", metavar="NAME", help="package.module:function with @fastplan.shard_cost"
-    )
-    own.add_argument(
-        "--objective", metavar="NAME", help="package.module:function with @fastplan.plan_objective"
-    )
-    add_trust_argument(own)
-    output = parser.add_argument_group("output")
-    output.add_argument("-o", "--output", metavar="FILE", help="write the plan as JSON")
-    output.add_argument("--html", metavar="FILE", help="write a report to look at in a browser")
-    output.add_argument("--json", action="store_true", help="print the result as JSON")
-    output.add_argument("--quiet", action="store_true", help="print nothing but errors")
-    older = parser.add_argument_group("older plans")
-    add_cache_choice(older)
-    older.add_argument(
-        "--previous", metavar="FILE", help="a plan file to follow: few bytes move from there"
-    )
-    older.add_argument(
-        "--max-moved",
-        type=part,
-        metavar="PART",
-        help="bytes that may move beyond what must; default 5%%",
-    )
-    older.add_argument(
-        "--slack",
-        type=part,
-        metavar="PART",
-        help="how far the rating may be above a new plan's; default 1%%",
-    )
-    optimizing.add_arguments(parser, rules=True)
-
-
-def run(args: Namespace) -> int:
+@command("plan", EXAMPLES)
+@argument("FILE", "a spec file, or package.module:function", name="model")
+@cluster_options
+@options(
+    option("--cost NAME", "package.module:function with @fastplan.shard_cost"),
+    option("--objective NAME", "package.module:function with @fastplan.plan_objective"),
+    trust_option,
+    section="costs of your own",
+)
+@options(
+    option("-o, --output FILE", "write the plan as JSON"),
+    html_option,
+    json_option("print the result as JSON"),
+    option("--quiet", "print nothing but errors"),
+    section="output",
+)
+@options(
+    cache_options,
+    option("--previous FILE", "a plan file to follow: few bytes move from there"),
+    option("--max-moved PART", "bytes that may move beyond what must; default 5%"),
+    option("--slack PART", "how far the rating may be above a new plan's; default 1%"),
+    section="older plans",
+)
+@optimize_options
+@rule_options
+def plan(args: Args) -> int:
+    """Plans a model on a cluster: the plan that TorchRec's planner would return there. A spec file
+    needs neither torch nor a GPU; `package.module:function` names a real model, by a function that
+    returns module, (module, sharders) or (module, sharders, constraints). --optimize gives a better
+    plan, and a bound that no plan is below; Ctrl-C takes the best so far, with exit code 130.
+    """
     from fastplan.cache.plan_cache import open_cache
     from fastplan.model.job import DoesNotFit
     from fastplan.spec.lower import lower
 
     check_outputs(args.output, args.html, inputs=[args.model, args.sku, args.previous])
-    optimization, policy = optimizing.settings_of(args), _policy(args)
+    settings, policy = optimization(args), _policy(args)
     spec = _with_functions(load_target(args), args)
     where = False if args.no_cache else args.cache
     cache = open_cache(where, capacity_tolerance=0.01, timeout=30.0)
@@ -90,26 +98,21 @@ def run(args: Namespace) -> int:
     except DoesNotFit as why:
         _say(args, spec.name, {"fits": False, "model": spec.name, "reason": str(why)}, str(why))
         return NO
-    result = _plan(job, cache, optimization, args.previous, policy)
+    result = _plan(job, cache, settings, args.previous, policy)
     if result.cache.status == "failed":
-        from sys import stderr
-
-        reason = visible(str(result.cache.reason))
-        print(f"fastplan: warning: the cache failed: {reason}", file=stderr)
+        warn(f"warning: the cache failed: {result.cache.reason}")
     if result.record is None:
         _say_infeasible(args, result)
         return NO
     hardware = spec.topology.hardware
-    plan = result.plan({"sku": hardware.name} if hardware is not None else None)
-    _show(args, plan, result)  # first, so that a disk that is full costs the files only
-    _write(args, plan)
+    found = result.plan({"sku": hardware.name} if hardware is not None else None)
+    _show(args, found, result)  # first, so that a disk that is full costs the files only
+    _write(args, found)
     return INTERRUPTED if result.interrupted else OK
 
 
-def _show(args: Namespace, plan: Plan, result: Result) -> None:
+def _show(args: Args, plan: Plan, result: Result) -> None:
     if args.json:
-        from json import dumps
-
         from fastplan.report.inspect_text import inspect_json
 
         facts = {"fits": True, **inspect_json(plan)}
@@ -117,21 +120,18 @@ def _show(args: Namespace, plan: Plan, result: Result) -> None:
             from fastplan.report.replan_text import replan_json
 
             facts["replan"] = replan_json(result.replan)
-        print(dumps(facts, indent=2))
+        print_json(facts)
     elif not args.quiet:
-        from sys import stdout
-
         from fastplan.report.inspect_text import inspect_text
-        from fastplan.report.terminal import Style
 
-        print(inspect_text(plan, style=Style.of(stdout)), end="")
+        print(inspect_text(plan, style=style()), end="")
         if result.replan is not None:
             from fastplan.report.replan_text import replan_lines
 
             print("", *replan_lines(result.replan), sep="\n")
 
 
-def _policy(args: Namespace) -> ReplanPolicy:
+def _policy(args: Args) -> ReplanPolicy:
     """How a plan may follow the one of --previous."""
     given = {"max_moved": args.max_moved, "slack": args.slack}
     parts: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
@@ -153,9 +153,6 @@ def _plan(
     policy: ReplanPolicy,
 ) -> Result:
     """The plan, or the one that follows the plan of a file."""
-    from sys import stderr
-
-    from fastplan.cli.terminal import Countdown
     from fastplan.planning.specs import plan_job
     from fastplan.plans.file import read_plan
 
@@ -170,22 +167,22 @@ def _plan(
             replan=None if older is None else policy,
         )
     if result.not_optimized:
-        print(f"fastplan: warning: this is TorchRec's plan: {result.not_optimized}", file=stderr)
+        warn(f"warning: this is TorchRec's plan: {result.not_optimized}")
     if result.interrupted:
-        print("\nfastplan: interrupted; this is the best plan so far", file=stderr)
+        tell_interrupt("; this is the best plan so far")
     return result
 
 
-def _with_functions(spec: ModelSpec, args: Namespace) -> ModelSpec:
+def _with_functions(spec: ModelSpec, args: Args) -> ModelSpec:
     """The spec with the functions of the command line, which are the user's own words."""
     from dataclasses import replace
 
     from fastplan.spec.references import is_reference
 
-    for option in ("cost", "objective"):
-        name = getattr(args, option)
+    for given in ("cost", "objective"):
+        name = getattr(args, given)
         if name is not None and not is_reference(name):
-            raise CommandError(f"--{option} must be package.module:function, not {name!r}")
+            raise CommandError(f"--{given} must be package.module:function, not {name!r}")
     if args.cost is not None:
         from fastplan.costs.named import find_cost
 
@@ -197,21 +194,18 @@ def _with_functions(spec: ModelSpec, args: Namespace) -> ModelSpec:
     return spec
 
 
-def _write(args: Namespace, plan: Plan) -> None:
+def _write(args: Args, plan: Plan) -> None:
     if args.output:
         from fastplan.plans.file import write_plan
 
         write_plan(plan, args.output)
     if args.html:
-        from fastplan.cli.pages import write_page
-
         write_page([plan], args.html)
-    written = [name for name in (args.output, args.html) if name]
-    if written and not args.json and not args.quiet:
-        print(f"\nwritten: {', '.join(written)}")
+    if not args.json and not args.quiet:
+        print_written(args.output, args.html)
 
 
-def _say_infeasible(args: Namespace, result: Result) -> None:
+def _say_infeasible(args: Args, result: Result) -> None:
     from fastplan.planning.describe import shortage_of
     from fastplan.report.units import of_count
     from fastplan.sweep.memory import explain_lack
@@ -228,14 +222,37 @@ def _say_infeasible(args: Namespace, result: Result) -> None:
     _say(args, name, facts | (lack or {}), f"no plan of {tables} fits on {ranks}: {words}")
 
 
-def _say(args: Namespace, name: str, facts: dict[str, object], words: str) -> None:
+def _say(args: Args, name: str, facts: dict[str, object], words: str) -> None:
     if args.json:
-        from json import dumps
-
-        print(dumps(facts, indent=2))
+        print_json(facts)
     elif not args.quiet:
         print(visible(f"{name}: {words}."))
         print(
             "Try more ranks, a SKU with more memory, a smaller batch or `--precision fp16`; "
             "`fastplan precompute` finds the smallest cluster that fits."
         )
+
+
+@command("export", EXPORT_EXAMPLES)
+@argument("MODEL", "package.module:function", name="model")
+@cluster_options
+@option("-o, --output FILE", "default: print YAML")
+def export(args: Args) -> int:
+    """Writes a real model down as a spec file, which gives the same plan under the same
+    fingerprint, also where TorchRec is not installed.
+    """
+    if not is_function(args.model):
+        raise CommandError(f"{args.model} is not package.module:function")
+    check_outputs(args.output, inputs=[args.sku])
+    from fastplan.report.units import of_count
+    from fastplan.spec.lower import check_cluster
+    from fastplan.spec.write import spec_text, write_spec
+
+    spec = load_target(args)
+    check_cluster(spec)
+    if args.output is None:
+        print(spec_text(spec), end="")
+    else:
+        write_spec(spec, args.output)
+        print(f"written: {args.output} ({of_count(len(spec.tables), 'table')})")
+    return OK

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from fastplan.cli.errors import OK
+from fastplan.cli.options import json_option, sku_names
+from fastplan.cli.output import print_json, table
+from fastplan.cli.parser import Args, argument, command
 
 if TYPE_CHECKING:
     from fastplan.spec.hardware import Hardware
 
-HELP = "Lists the hardware that has a name, with the figures that plans are made with."
 EXAMPLES = """
 fastplan skus
 fastplan skus h100
@@ -18,24 +19,19 @@ fastplan skus my-cluster.yaml --json
 """
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("sku", metavar="NAME", nargs="?", help="show one, with its sources")
-    parser.add_argument("--json", action="store_true", help="print it as JSON")
-
-
-def run(args: Namespace) -> int:
+@command("skus", EXAMPLES)
+@argument("[NAME]", "show one, with its sources", name="sku", complete=sku_names)
+@json_option()
+def skus(args: Args) -> int:
+    """Lists the hardware that has a name, with the figures that plans are made with."""
     from dataclasses import asdict
 
     from fastplan.spec.hardware import find_hardware, known_hardware
 
     found = known_hardware() if args.sku is None else [find_hardware(args.sku)]
     if args.json:
-        from json import dumps
-
-        print(dumps([asdict(hardware) for hardware in found], indent=2))
+        print_json([asdict(hardware) for hardware in found])
         return OK
-    from fastplan.cli.terminal import table
-
     lines = table(
         ("name", "device", "hbm", "ddr", "ranks/host", "pod", "hbm bw", "in host", "across"),
         (
@@ -65,7 +61,6 @@ def run(args: Namespace) -> int:
 
 def _figures(hardware: Hardware) -> list[str]:
     """Every figure with its source."""
-    from fastplan.cli.terminal import table
     from fastplan.spec.hardware import FIGURES
 
     rows = []

@@ -27,6 +27,8 @@ _PREFIX = "FASTPLAN_"
 _NATIVE = "fastplan.engine._native"
 _STORE_SECONDS = 15.0
 
+# What the command line is made with.
+_REQUIRED = ("click", "platformdirs", "rich")
 # By distribution: what they are for.
 _EXTRAS = {
     "PyYAML": "model files in YAML",
@@ -62,6 +64,7 @@ def examine() -> Iterator[Finding]:
     yield from check_stack(stack, imported)
     torch = imported.get("torch")
     yield check_gpus(stack, torch)
+    yield check_required()
     yield check_extras()
     yield check_cache(os.environ)
     yield from check_variables(os.environ)
@@ -118,6 +121,14 @@ def check_gpus(stack: Stack, torch: Outcome | None) -> Finding:
     build = stack.torch.build if stack.torch else None
     why = "is a CPU build" if build == "cpu" else "can't use them: driver or CUDA release differ"
     return Finding("gpus", NOTE, f"{_counted(stack.gpus)}, but torch {why}")
+
+
+def check_required() -> Finding:
+    """Packages that come with fastplan, unless it was installed without them."""
+    versions = {name: version_of(name) for name in _REQUIRED}
+    if absent := [name for name, version in versions.items() if not version]:
+        return Finding("packages", PROBLEM, f"not installed: {', '.join(absent)}", install(absent))
+    return Finding("packages", OK, ", ".join(f"{name} {versions[name]}" for name in _REQUIRED))
 
 
 def check_extras() -> Finding:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-from textwrap import wrap
 from typing import NamedTuple, TextIO
 
 from fastplan.report.names import columns, shortened
@@ -25,7 +23,11 @@ class Style(NamedTuple):
     def of(cls, stream: TextIO) -> Style:
         """The style of a stream, by its encoding, its terminal and the environment."""
         terminal = stream.isatty()
-        width = shutil.get_terminal_size((MOST_COLUMNS, 40)).columns if terminal else MOST_COLUMNS
+        width = MOST_COLUMNS
+        if terminal:
+            from shutil import get_terminal_size  # loads bz2 and lzma, which pipes need not
+
+            width = get_terminal_size((MOST_COLUMNS, 40)).columns
         return cls(
             width=max(_FEWEST_COLUMNS, min(width, MOST_COLUMNS)),
             colour=_wants_colour(terminal),
@@ -47,6 +49,8 @@ class Style(NamedTuple):
     def labelled(self, label: str, room: int, text: str, *colours: str) -> list[str]:
         """A label of `room` columns and a sentence beside it, on as many lines as it takes: what
         fits names would cut figures out of its middle."""
+        from textwrap import wrap
+
         width = self.width - room
         lines = wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
         return [

@@ -6,6 +6,10 @@ The two are equal to the last bit, fingerprint included, which the tests check a
 from __future__ import annotations
 
 import math
+import os
+import re
+import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +35,7 @@ from fastplan.spec.units import format_size
 
 _DEFAULT_HARDWARE = "torchrec"
 _MOST_MEMORY = 2**61  # of a kind, on all ranks together; cpp/core/problem.cpp has the same limit
+_TORCHREC = re.compile(r"torchrec(-.+)?\.(dist|egg)-info")  # what pip notes about it
 _STOCK_COEFFICIENTS = Coefficients((1.0, 1.0, 1.0, 0.0), None)
 
 
@@ -116,13 +121,28 @@ def torchrec_version(spec: ModelSpec) -> str:
     """Whose planner to match: the spec's, else the installed one if known, else the oldest."""
     if spec.torchrec is not None:
         return spec.torchrec
+    installed = _installed_torchrec().split("+")[0]
+    return installed if installed in stock.VERSIONS else stock.VERSIONS[0]
+
+
+def _installed_torchrec() -> str:
+    """The version that importlib.metadata finds; empty if there is none.
+
+    Looks for its folder first: importing importlib.metadata takes longer than lowering a spec.
+    """
+    for folder in sys.path:
+        with suppress(OSError):
+            found = [name for name in os.listdir(folder or ".") if _TORCHREC.fullmatch(name)]
+            if found and found[0].endswith(".dist-info"):
+                return found[0].removeprefix("torchrec-").removesuffix(".dist-info")
+            if found:
+                break
     from importlib.metadata import PackageNotFoundError, version
 
     try:
-        installed = version("torchrec").split("+")[0]
+        return version("torchrec")
     except PackageNotFoundError:
-        installed = ""
-    return installed if installed in stock.VERSIONS else stock.VERSIONS[0]
+        return ""
 
 
 def check_cluster(spec: ModelSpec) -> None:

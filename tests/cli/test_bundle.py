@@ -92,7 +92,7 @@ def test_load_names_the_bundle_whose_code_torch_can_not_read(capsys, path, tmp_p
 def test_load_takes_local_ranks_only(capsys, path):
     code, _, err = call(capsys, "bundle", "load", str(path), "--local-rank", "-1")
     assert code == 1
-    assert "--local-rank: '-1' must be a local rank" in err
+    assert "--local-rank: must be a whole number of at least 0, not '-1'" in err
 
 
 def test_save_chooses_by_key(capsys, tmp_path, facts):

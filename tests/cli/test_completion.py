@@ -1,149 +1,139 @@
-"""Completion scripts, tried in the shells that are here."""
+"""Completion: the scripts, tried in the shells that are here, and what fastplan answers them."""
 
+import os
 import shutil
 import subprocess
+import sys
 
 import pytest
 
-from fastplan.cli import completion_scripts
 from fastplan.cli.commands import COMMANDS
-from fastplan.cli.completion import Node, Value, nodes
-from tests.cli.command import call
+from fastplan.cli.main import COMPLETE, main
+from tests.cli.command import call, environment
 
+# `compopt` works while bash completes only; here it tells what it is asked for.
 BASH = """
 source "$1"; shift
+compopt() { asked="$2"; }
 COMP_WORDS=("$@")
 COMP_CWORD=$(($# - 1))
-_fastplan
-printf '%s\\n' "${COMPREPLY[@]}"
+_fastplan_completion fastplan
+printf '%s\\n' "${COMPREPLY[@]}" "$asked"
 """
-# A command line with everything there is.
-EVERYTHING = [
-    Node((), "", {"--help": "shows help"}, {}, [], {"cut": "cuts it", "join": "joins [both]: all"}),
-    Node(("cut",), "cuts it", {"--size": "it's a size"}, {"--size": Value(("s", "m"))}, []),
-    Node(("join",), "joins", {"--into": "where", "-o": ""}, {"--into": Value(path=True)}, []),
-]
-EVERYTHING[1].arguments = [Value(path=True), Value(("all",))]
-EVERYTHING[2].below = {"two": "joins two"}
-EVERYTHING.append(Node(("join", "two"), "joins two", {"-n": "count"}, {"-n": Value()}, []))
+PATHS, FOLDERS = ["default"], ["dirnames"]
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    for name in ("plan one.json", "request.json"):
-        (tmp_path / name).write_text("")
-    (tmp_path / "plans").mkdir()
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+def complete(capsys, monkeypatch):
+    """What fastplan answers the script of a shell after the words, the last of which is begun."""
 
+    def answers(*words, shell="bash"):
+        monkeypatch.setenv(COMPLETE, f"{shell}_complete")
+        monkeypatch.setenv("COMP_WORDS", " ".join(["fastplan", *words]))
+        monkeypatch.setenv("COMP_CWORD", str(len(words)))
+        code, (out, err) = main(), capsys.readouterr()
+        assert (code, err) == (0, "")
+        return [line for line in out.splitlines() if line]
 
-def in_bash(script, folder, *words):
-    if shutil.which("bash") is None:
-        pytest.skip("no bash here")
-    (folder / ".script").write_text(script)
-    ended = subprocess.run(
-        ["bash", "--norc", "-c", BASH, "bash", folder / ".script", *words],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        check=True,
-    )
-    assert ended.stderr == ""
-    return sorted(filter(None, ended.stdout.split("\n")))
-
-
-@pytest.fixture
-def complete(folder):
-    """What bash offers after the words, for fastplan as it is."""
-    script = completion_scripts.bash(nodes())
-    return lambda *words: in_bash(script, folder, "fastplan", *words)
+    return answers
 
 
 def test_commands_are_completed(complete):
-    assert complete("") == sorted(command.name for command in COMMANDS)
-    assert complete("doc") == ["doctor"]
+    assert complete("") == [f"plain,{name}" for name in COMMANDS]
+    assert complete("doc") == ["plain,doctor"]
     assert complete("nothing-like-it") == []
 
 
 def test_options_before_the_command_are_skipped(complete):
-    assert complete("--debug", "doc") == ["doctor"]
-    assert complete("--v") == ["--version"]
+    assert complete("--debug", "doc") == ["plain,doctor"]
+    assert complete("--v") == ["plain,--version"]
 
 
 def test_actions_and_their_options_are_completed(complete):
-    assert complete("cache", "") == ["ls", "prune", "show", "verify", "why-miss"]
-    assert complete("cache", "pr") == ["prune"]
-    assert "--max-age" in complete("cache", "prune", "--")
+    actions = ["ls", "show", "verify", "prune", "why-miss"]
+    assert complete("cache", "") == [f"plain,{name}" for name in actions]
+    assert complete("cache", "pr") == ["plain,prune"]
+    assert "plain,--max-age" in complete("cache", "prune", "--")
+    assert {"plain,--help", "plain,--debug"} <= {*complete("cache", "prune", "--")}
     assert complete("cache", "ls", "--max") == []
 
 
 def test_choices_are_completed(complete):
-    assert complete("completion", "") == ["bash", "fish", "zsh"]
+    assert complete("completion", "") == ["plain,bash", "plain,zsh", "plain,fish"]
+    assert complete("plan", "model.yaml", "--precision", "fp1") == ["plain,fp16"]
+    assert complete("convert", "plan.json", "--to", "t") == ["plain,torcheasyrec"]
 
 
 def test_paths_are_completed_where_a_path_belongs(complete):
-    assert complete("cache", "why-miss", "p") == ["plan one.json", "plans"]
-    assert complete("cache", "ls", "--cache", "plans") == ["plans"]
-    assert complete("cache", "ls", "--cache", "=", "plans") == ["plans"]
-    assert "plans" in complete("cache", "ls", "--cache", "=")
+    assert complete("plan", "mo") == ["file,mo"]
+    assert complete("cache", "why-miss", "p") == ["file,p"]
+    assert complete("bundle", "save", "--plans", "p") == ["file,p"]
+    assert complete("cache", "ls", "--cache", "plans") == ["file,plans"]
+    assert complete("cache", "ls", "--cache", "=", "plans") == ["file,plans"]
+    assert complete("cache", "ls", "--cache", "=") == ["file,"]
+    assert complete("ett", "report", "r") == ["dir,r"]
     assert complete("doctor", "p") == []
 
 
+def test_hardware_is_completed_by_name(complete):
+    assert "plain,h100" in complete("plan", "model.yaml", "--sku", "h1")
+    assert "plain,h100" in complete("skus", "h1")
+
+
 def test_an_options_value_is_taken_for_no_action(complete):
-    assert complete("cache", "ls", "--cache", "show", "--js") == ["--json"]
-    assert complete("cache", "ls", "--cache", "=", "show", "--js") == ["--json"]
+    assert complete("cache", "ls", "--cache", "show", "--js") == ["plain,--json"]
     assert complete("cache", "prune", "--max-age", "") == []
 
 
-def test_every_command_and_action_is_a_place_with_its_options():
-    places = {node.words: node for node in nodes()}
-    assert {(command.name,) for command in COMMANDS} <= set(places)
-    assert places["cache", "ls"].values["--cache"] == Value(path=True)
-    assert places["cache", "ls"].options["--json"] == "entries as JSON"
-    for node in places.values():
-        assert {"--help", "--debug", "--no-color"} <= set(node.options)
-        assert all((*node.words, name) in places for name in node.below)
+def test_zsh_and_fish_get_a_line_about_each_word(complete):
+    assert complete("doc", shell="zsh") == ["plain", "doctor", COMMANDS["doctor"]]
+    # fish gives the word that is begun in place of its number.
+    assert complete("cache", "ls", "--js", shell="zsh")[2] == "entries as JSON"
+
+
+def test_an_error_is_no_answer(monkeypatch, capsys):
+    monkeypatch.setenv(COMPLETE, "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "fastplan")
+    monkeypatch.setenv("COMP_CWORD", "none")
+    assert (main(), *capsys.readouterr()) == (1, "", "")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_command_prints_the_script(capsys, shell):
+def test_the_command_prints_a_script_that_the_shell_can_read(tmp_path, capsys, shell):
     code, out, err = call(capsys, "completion", shell)
     assert (code, err) == (0, "")
-    assert out == getattr(completion_scripts, shell)(nodes())
     assert "fastplan" in out.splitlines()[0]
-
-
-@pytest.mark.parametrize("made", [EVERYTHING, None], ids=["made up", "real"])
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_shell_can_read_its_script(tmp_path, shell, made):
+    assert f"{COMPLETE}={shell}_complete" in out
     if shutil.which(shell) is None:
         pytest.skip(f"no {shell} here")
     script = tmp_path / "script"
-    script.write_text(getattr(completion_scripts, shell)(made or nodes()))
+    script.write_text(out)
     subprocess.run([shell, "-n", script], check=True)
 
 
-def test_bash_completes_a_mixed_command_line(folder):
-    script = completion_scripts.bash(EVERYTHING)
-    assert in_bash(script, folder, "fastplan", "cut", "--size", "") == ["m", "s"]
-    assert in_bash(script, folder, "fastplan", "cut", "a") == ["all"]
-    assert in_bash(script, folder, "fastplan", "cut", "r") == ["request.json"]
-    assert in_bash(script, folder, "fastplan", "join", "--into", "r") == ["request.json"]
-    assert in_bash(script, folder, "fastplan", "join", "two", "-n", "") == []
-
-
-def test_zsh_is_told_of_values_actions_and_texts_with_signs_of_its_own():
-    script = completion_scripts.zsh(EVERYTHING)
-    assert "'--size[it'\\''s a size]:value:(s m)'" in script
-    assert "'--into[where]:value:_files'" in script
-    assert "two) _fastplan_join_two ;;" in script
-    assert "'join:joins [both]: all'" in script
-
-
-def test_fish_is_told_of_values_actions_and_texts_with_signs_of_its_own():
-    lines = completion_scripts.fish(EVERYTHING).splitlines()
-    cut = "complete -c fastplan -n '__fish_seen_subcommand_from cut'"
-    assert f"{cut} -l size -x -a 's m' -d 'it\\'s a size'" in lines
-    assert f"{cut} -F" in lines
-    assert any("-s n -x" in line and "from join; and __fish" in line for line in lines)
-    assert any("-l into -r -F -d 'where'" in line for line in lines)
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
+@pytest.mark.parametrize(
+    ("words", "replies"),
+    [
+        (["doc"], ["doctor"]),
+        (["cache", "ls", "--js"], ["--json"]),
+        (["plan", "mo"], PATHS),
+        (["ett", "report", ""], FOLDERS),
+        (["cache", "ls", "--cache", "=", "pl"], PATHS),
+    ],
+    ids=lambda words: " ".join(words),
+)
+def test_bash_completes_with_its_script(tmp_path, capsys, words, replies):
+    (tmp_path / "script").write_text(call(capsys, "completion", "bash")[1])
+    program = tmp_path / "fastplan"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m fastplan "$@"\n')
+    program.chmod(0o755)
+    ended = subprocess.run(
+        ["bash", "--norc", "-c", BASH, "bash", tmp_path / "script", "fastplan", *words],
+        capture_output=True,
+        text=True,
+        env=environment(PATH=f"{tmp_path}{os.pathsep}{os.environ['PATH']}"),
+        check=True,
+    )
+    assert ended.stderr == ""
+    assert list(filter(None, ended.stdout.split("\n"))) == replies

@@ -34,11 +34,12 @@ def test_it_works_where_nothing_is_installed(site):
     assert code == 2
     assert found["python"][0][0] == "ok"
     assert found["numpy"] == [("problem", "not installed", f"{PIP} install 'numpy>=1.26'")]
+    assert found["packages"][0][:2] == ("problem", "not installed: click, platformdirs, rich")
     assert found["torchrec"][0][0] == "note"
     assert "torch" not in found
 
 
-def test_numpy_alone_is_enough_for_model_files(site):
+def test_numpy_and_the_packages_of_the_command_line_are_enough(site):
     code, found = site.numpy().findings()
     assert code == 0
     assert found["core"][0][:2] == ("ok", "fastplan 0.1.0, the native core loads")
@@ -115,7 +116,7 @@ def test_text_has_a_line_per_finding_and_one_per_fix(site):
         line.endswith("FASTPLAN_CASHE means nothing: did you mean FASTPLAN_CACHE?")
         for line in lines
     )
-    assert lines[-1] == "1 problem, 2 notes"
+    assert lines[-1] == "3 problems, 2 notes"  # numpy, packages, the place of the cache
     assert "\x1b" not in ended.stdout
 
 

@@ -4,27 +4,23 @@ import os
 import signal
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 
 from fastplan import __version__
-from fastplan.cli import main as main_module
-from fastplan.cli import parser as parser_module
-from fastplan.cli.commands import COMMANDS, GROUPS, Command
+from fastplan.cli import commands
+from fastplan.cli.commands import COMMANDS, EXAMPLES, GROUPS
 from fastplan.cli.main import main
+from fastplan.cli.parser import command
 from tests.cli.command import COMMAND, call, environment, run
 
-HEAVY = ("torch", "torchrec", "numpy", "numba", "yaml", "fsspec", "urllib.request", "ssl")
+HEAVY = ("torch", "torchrec", "numpy", "numba", "yaml", "fsspec", "urllib.request", "ssl", "rich")
 
 
-def install(monkeypatch, act, add_arguments=lambda parser: None):
+def install(monkeypatch, act):
     """Makes `fastplan try` a command that does this."""
-    command = Command("try", "Help", "tries something", "fastplan try")
-    module = SimpleNamespace(HELP="Tries.", EXAMPLES="fastplan try", run=act)
-    module.add_arguments = add_arguments
-    monkeypatch.setattr(main_module, "COMMANDS", (command,))
-    monkeypatch.setattr(parser_module, "load", lambda _: module)
+    monkeypatch.setattr(commands, "COMMANDS", {"try": "tries something"})
+    monkeypatch.setattr(commands, "load", lambda _: command("try", "fastplan try")(act))
 
 
 def raising(error):
@@ -38,12 +34,11 @@ def raising(error):
 def test_help_is_a_map_of_the_commands_by_group(capsys, words):
     code, out, err = call(capsys, *words)
     assert (code, err) == (0, "")
-    for command in COMMANDS:
-        assert f"  {command.name} " in out
-        assert command.help in out
-        assert f"  {command.example}" in out
-    used = [group for group in GROUPS if any(command.group == group for command in COMMANDS)]
-    places = [out.index(f"\n{group}\n") for group in used]
+    for name, help in COMMANDS.items():
+        assert f"  {name} " in out
+        assert help in out
+    assert all(f"  {line}\n" in out for line in EXAMPLES.strip().splitlines())
+    places = [out.index(f"\n{group}\n") for group in GROUPS]
     assert places == sorted(places)
     assert max(map(len, out.splitlines())) <= 100
 
@@ -52,12 +47,12 @@ def test_the_version_is_told(capsys):
     assert call(capsys, "--version") == (0, f"fastplan {__version__}\n", "")
 
 
-def test_options_before_and_after_the_command_are_the_same(monkeypatch, capsys):
-    seen = []
-    install(monkeypatch, lambda args: seen.append((args.debug, args.no_color)) or 0)
-    for words in (("try",), ("--debug", "try"), ("try", "--debug"), ("--no-color", "try")):
-        assert main(words) == 0
-    assert seen == [(False, False), (True, False), (True, False), (False, True)]
+@pytest.mark.parametrize("words", [("--debug", "try"), ("try", "--debug")])
+def test_options_before_and_after_the_command_are_the_same(monkeypatch, capsys, words):
+    install(monkeypatch, raising(ZeroDivisionError()))
+    code, _, err = call(capsys, *words)
+    assert code == 1
+    assert err.startswith("Traceback")
 
 
 def test_no_color_reaches_whoever_looks_at_the_environment(monkeypatch):
@@ -66,7 +61,9 @@ def test_no_color_reaches_whoever_looks_at_the_environment(monkeypatch):
     install(monkeypatch, lambda args: seen.append(os.environ["NO_COLOR"]) or 0)
     main(("try",))
     main(("try", "--no-color"))
-    assert seen == ["", "1"]
+    monkeypatch.setenv("NO_COLOR", "")
+    main(("--no-color", "try"))
+    assert seen == ["", "1", "1"]
 
 
 @pytest.mark.parametrize("code", [0, 1, 2])
@@ -84,6 +81,7 @@ def test_the_commands_exit_code_is_returned(monkeypatch, code):
         (("--vers",), "unknown argument `--vers`; did you mean `--version`?"),
         (("cache", "ls", "--frobnicate"), "unknown argument `--frobnicate`"),
         (("cache",), "required: ACTION"),
+        (("doctor", "torch"), "unknown argument `torch`"),
         (("cache", "sl"), "unknown action `sl`: did you mean `ls`?"),
         (("completion", "bsh"), "unknown shell `bsh`: did you mean `bash`?"),
         (("\x1b[31mred",), "unknown command `\\x1b[31mred`"),
@@ -127,29 +125,30 @@ def test_an_interrupt_is_one_line_and_exit_code_130(monkeypatch, capsys):
     assert call(capsys, "try") == (130, "", "\nfastplan: interrupted\n")
 
 
-WAITING = """
+# Makes `fastplan try` a command that does ACT, and runs it.
+TRY = """
 import signal, sys
-from types import SimpleNamespace
-from fastplan.cli import main, parser
-from fastplan.cli.commands import Command
+from fastplan.cli import commands
+from fastplan.cli.main import main
+from fastplan.cli.parser import command
 
+@command("try", "fastplan try")
 def act(args):
-    print("ready", flush=True)
-    while True:
-        signal.pause()
+    ACT
 
-main.COMMANDS = (Command("try", "Help", "waits", "fastplan try"),)
-parser.load = lambda _: SimpleNamespace(
-    HELP="", EXAMPLES="", add_arguments=lambda parser: None, run=act
-)
-sys.exit(main.main(["try"]))
+commands.COMMANDS = {"try": "tries something"}
+commands.load = lambda _: act
+sys.exit(main(["try"]))
 """
+WAITING = """print("ready", flush=True)
+    while True:
+        signal.pause()"""
 
 
 @pytest.mark.skipif(not hasattr(signal, "pause"), reason="no such signals")
 def test_control_c_ends_a_running_command_without_a_traceback():
     with subprocess.Popen(
-        [sys.executable, "-c", WAITING],
+        [sys.executable, "-c", TRY.replace("ACT", WAITING)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -183,14 +182,7 @@ def test_output_that_cannot_be_written_is_an_error():
 
 
 def test_text_that_the_stream_has_no_characters_for_is_escaped():
-    code = (
-        "import sys; from types import SimpleNamespace;"
-        "from fastplan.cli import main, parser; from fastplan.cli.commands import Command;"
-        "main.COMMANDS = (Command('try', 'Help', '', ''),);"
-        "parser.load = lambda _: SimpleNamespace(HELP='', EXAMPLES='',"
-        " add_arguments=lambda p: None, run=lambda a: print('t\\u00e4ble\\ud800') or 0);"
-        "sys.exit(main.main(['try']))"
-    )
+    code = TRY.replace("ACT", r"return print('t\u00e4ble\ud800') or 0")
     ended = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
@@ -214,7 +206,7 @@ def test_closed_streams_are_no_error():
         ("--version",),
         ("completion", "bash"),
         ("cache", "ls"),
-        *((command.name, "--help") for command in COMMANDS),
+        *((name, "--help") for name in COMMANDS),
     ],
     ids=" ".join,
 )
@@ -233,10 +225,12 @@ def test_it_answers_without_loading_anything_heavy(words, tmp_path):
     assert (ended.returncode, ended.stderr) == (0, "[]\n")
 
 
-def test_help_imports_no_command():
+@pytest.mark.parametrize("word", ["--help", "--version"])
+def test_help_imports_neither_a_command_nor_click(word):
     code = (
-        "import sys; from fastplan.cli.main import main; main(['--help']);"
-        "print([n for n in sys.modules if n in ('fastplan.cli.cache', 'fastplan.cli.doctor')])"
+        f"import sys; from fastplan.cli.main import main; main([{word!r}]);"
+        "loaded = {'fastplan.cli.cache', 'fastplan.cli.help', 'click'} & sys.modules.keys();"
+        "print(sorted(loaded))"
     )
     ended = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment(), check=True

@@ -13,9 +13,9 @@ import pytest
 
 from fastplan.cache.entry import decode, encode
 from fastplan.cache.stores import DirectoryStore
-from fastplan.cli import terminal
+from fastplan.cli import output
 from fastplan.cli.main import main
-from fastplan.cli.terminal import Countdown
+from fastplan.cli.output import Countdown
 from fastplan.plans.file import read_plan
 
 SPEC = """
@@ -200,8 +200,8 @@ def test_a_sweep_has_the_bounds_of_cached_plans(spec, tmp_path, capsys):
 
 
 def test_a_countdown_shows_what_is_left_of_long_work(monkeypatch):
-    monkeypatch.setattr(terminal, "_PATIENCE", 0.0)
-    monkeypatch.setattr(terminal, "_REFRESH", 0.001)
+    monkeypatch.setattr(output, "_PATIENCE", 0.0)
+    monkeypatch.setattr(output, "_REFRESH", 0.001)
     shown = io.StringIO()
     with Countdown("working", 0.01, stream=shown):
         deadline = time.monotonic() + 10

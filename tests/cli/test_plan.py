@@ -263,7 +263,7 @@ def test_converting(spec, tmp_path, capsys):
 
 
 def test_the_formats_are_those_that_can_be_written():
-    from fastplan.cli.convert import FORMATS
+    from fastplan.cli.plans import FORMATS
     from fastplan.plans.foreign import WRITABLE
 
     assert FORMATS == WRITABLE

@@ -40,11 +40,14 @@ class Site:
         return self
 
     def numpy(self):
-        """The real one, which the native core needs."""
-        (found,) = PathFinder.find_spec("numpy").submodule_search_locations
-        for source in (Path(found), Path(found + ".libs"), Path(distribution("numpy")._path)):
-            if source.exists():
-                (self.path / source.name).symlink_to(source)
+        """The real one, which the native core needs, and what the command line is made with."""
+        needed = ("markdown-it-py", "mdurl", "pygments", "click", "platformdirs", "rich", "numpy")
+        for name in needed:
+            module = {"markdown-it-py": "markdown_it"}.get(name, name)
+            (found,) = PathFinder.find_spec(module).submodule_search_locations
+            for source in (Path(found), Path(found + ".libs"), Path(distribution(name)._path)):
+                if source.exists():
+                    (self.path / source.name).symlink_to(source)
         return self
 
     def torch(self, version="2.13.0+cpu", cuda=None, code=""):

@@ -1,11 +1,15 @@
 """A spec's numbers become the request's by formulas that are written here a second time."""
 
+import importlib
 import random
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
+from types import SimpleNamespace
 
 import pytest
 
 from fastplan.spec.hardware import find_hardware
-from fastplan.spec.lower import lower
+from fastplan.spec.lower import lower, torchrec_version
 from fastplan.spec.model import CacheSpec, ModelSpec, ModuleSpec, TableSpec, TopologySpec
 
 TWO_HOSTS = TopologySpec(world_size=16, local_world_size=8)
@@ -101,3 +105,34 @@ def test_across_hosts_the_slow_links_count_and_within_one_the_fast():
         assert cost.bw_world_all_to_all == speed
         assert cost.bw_group_reduce_scatter == hardware.intra_host_bw
         assert cost.bw_world_all_reduce == 8 * hardware.inter_host_bw
+
+
+@pytest.mark.parametrize(
+    "folders",
+    [
+        [["torchrec-1.9.2.dist-info"]],
+        [["torchrec-1.9.2+cu126.dist-info"]],
+        [[], ["torchrec-1.9.2.dist-info", "torchrec_nightly-1.8.0.dist-info"]],
+        [["torchrec.egg-info"], ["torchrec-1.8.0.dist-info"]],
+        [["torchrec-1.9.2.dist-info"], ["torchrec-1.8.0.dist-info"]],
+        [["numpy-2.0.0.dist-info"]],
+    ],
+    ids=str,
+)
+def test_the_installed_torchrec_is_the_one_that_importlib_finds(tmp_path, monkeypatch, folders):
+    for place, names in enumerate(folders):
+        for name in names:
+            folder = tmp_path / str(place) / name
+            folder.mkdir(parents=True)
+            number = name.partition("-")[2].removesuffix(".dist-info")
+            version = "1.9.2" if number == "info" else number
+            text = f"Metadata-Version: 2.1\nName: torchrec\nVersion: {version}\n"
+            (folder / ("METADATA" if "dist" in name else "PKG-INFO")).write_text(text)
+    places = [str(tmp_path / "none"), *(str(tmp_path / str(n)) for n in range(len(folders)))]
+    monkeypatch.setattr("sys.path", places)
+    importlib.invalidate_caches()
+    try:
+        expected = version_of("torchrec").partition("+")[0]
+    except PackageNotFoundError:
+        expected = "1.8.0"
+    assert torchrec_version(SimpleNamespace(torchrec=None)) == expected

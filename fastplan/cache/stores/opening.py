@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -46,21 +45,17 @@ def open_store(where: str | os.PathLike[str] | Store) -> Store:
 
 def default_directory() -> Path:
     """Where the platform wants caches to be. Raises StoreError for a user without a home."""
-    variable, below_home = _CACHES.get(sys.platform, ("XDG_CACHE_HOME", ".cache"))
-    named = os.environ.get(variable, "")
-    if os.path.isabs(named):
-        return Path(named, "fastplan", "plans")
     try:
-        return Path.home().joinpath(below_home, "fastplan", "plans")
+        from platformdirs import user_cache_path
+
+        found = user_cache_path("fastplan", appauthor=False, opinion=False) / "plans"
+    except ImportError as error:
+        raise StoreError(f"{error}: install it, or name a directory for the plan cache") from None
     except RuntimeError:
-        raise StoreError("no home directory for the plan cache: name a directory") from None
-
-
-# By platform: the variable that names the place, and where it is in the home directory else.
-_CACHES = {
-    "darwin": ("", "Library/Caches"),
-    "win32": ("LOCALAPPDATA", "AppData/Local"),
-}
+        found = Path()
+    if not found.is_absolute():
+        raise StoreError("no home directory for the plan cache: name a directory")
+    return found
 
 
 @cache

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from fastplan.cli.errors import CommandError, message
-from fastplan.cli.outputs import check_outputs
+from fastplan.cli.output import check_outputs
 from tests.cli.command import call
 
 SPEC = "model: dlrm\ntables:\n  - {name: t0, rows: 4M, dim: 128}\n"

@@ -1,12 +1,10 @@
 """Times and parts of a whole mean the same in every command."""
 
-from argparse import ArgumentTypeError
-
+import click
 import pytest
 
-from fastplan.cli.amounts import age, part, seconds
-from fastplan.cli.commands import COMMANDS
-from fastplan.cli.parser import command_parser
+from fastplan.cli.commands import COMMANDS, load
+from fastplan.cli.values import age, part, seconds
 
 
 @pytest.mark.parametrize(
@@ -23,14 +21,14 @@ def test_times(text, expected):
 
 def test_a_time_without_a_unit_is_in_seconds_but_no_age():
     assert [seconds(text) for text in ("90", "0", ".5", " 2.5 ")] == [90, 0, 0.5, 2.5]
-    with pytest.raises(ArgumentTypeError, match="must be a time such as 30d"):
+    with pytest.raises(ValueError, match="must be a time such as 30d"):
         age("90")
 
 
 @pytest.mark.parametrize("text", ["", "s", "3x", "-5s", "1e3", "nan", "inf", "1h-5m", "five", "²s"])
 def test_what_is_no_time(text):
     for read in (seconds, age):
-        with pytest.raises(ArgumentTypeError, match="must be a time such as"):
+        with pytest.raises(ValueError, match="must be a time such as"):
             read(text)
 
 
@@ -51,13 +49,13 @@ def test_parts_are_the_same_in_either_notation(per_cent, plain):
 
 def test_a_part_above_the_whole_must_be_in_per_cent():
     assert part("150%") == 1.5
-    with pytest.raises(ArgumentTypeError, match=r"write 5% or 0\.05"):
+    with pytest.raises(ValueError, match=r"write 5% or 0\.05"):
         part("5")
 
 
 @pytest.mark.parametrize("text", ["", "%", "much", "-1%", "-0.1", "nan", "inf", "inf%", "5%%"])
 def test_what_is_no_part(text):
-    with pytest.raises(ArgumentTypeError, match=r"must be a part such as 5% or 0\.05"):
+    with pytest.raises(ValueError, match=r"must be a part such as 5% or 0\.05"):
         part(text)
 
 
@@ -65,12 +63,11 @@ def test_all_options_for_parts_and_times_have_the_same_readers():
     """By what they are called: a new one that reads for itself would show here."""
     readers = {"PART": {part}, "TIME": {seconds}, "AGE": {age}}
     found = {name: set() for name in readers}
-    for command in COMMANDS:
-        parsers = [command_parser(command)[0]]
-        for parser in parsers:
-            for action in parser._actions:
-                if action.metavar in found:
-                    found[action.metavar].add(action.type)
-                if action.dest == "action" and action.choices:
-                    parsers += action.choices.values()
+    commands = [load(name) for name in COMMANDS]
+    for command in commands:
+        if isinstance(command, click.Group):
+            commands += command.commands.values()
+        for param in command.params:
+            if param.type.name in found:
+                found[param.type.name].add(param.type.read)
     assert found == readers

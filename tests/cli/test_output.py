@@ -5,7 +5,9 @@ import sys
 
 import pytest
 
-from fastplan.cli.terminal import Progress, table
+from fastplan.cli.output import Progress, table
+
+GONE = "\x1b[?25h\r\x1b[1A\x1b[2K"  # the cursor is back, and the line of the bar empty
 
 
 class Terminal(io.StringIO):
@@ -54,6 +56,17 @@ def test_a_table_on_a_terminal_fits(monkeypatch):
     assert lines[1].endswith("123,456")
 
 
+def test_long_texts_on_a_terminal_go_on_in_the_next_line(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    lines = table(
+        ("name", "source"), [("hbm", "[b]a[/b] \x1b datasheet :smile: of many words")], "<<"
+    )
+    assert len(lines) > 2
+    shown = " ".join(line.strip() for line in lines[1:])
+    assert " ".join(shown.split()) == "hbm [b]a[/b] \\x1b datasheet :smile: of many words"
+
+
 def test_work_that_ends_soon_shows_nothing():
     assert steps(Terminal(), 10, 0.05) == ""
     assert steps(io.StringIO(), 10, 0.05) == ""
@@ -69,10 +82,10 @@ def test_elsewhere_than_on_a_terminal_there_is_a_line_per_tenth():
 def test_on_a_terminal_there_is_one_line_that_goes_in_the_end(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     shown = steps(Terminal(), 8, 0.5)
-    assert "\n" not in shown
-    states = shown.split("\r\x1b[K")
-    assert states[0] == "" == states[-1]
-    assert states[1] == "[######..................] checking  25 % (2 of 8, 2/s, 3 s left)"
+    states = shown.split("\r\x1b[2K")
+    assert states[1].endswith(" checking  25 % (2 of 8, 2/s, 3 s left)")
+    assert states[1].startswith("━━━━━━ ")
+    assert shown.endswith(GONE)
     assert all(len(state) < 80 for state in states)
 
 
@@ -93,4 +106,4 @@ def test_a_bar_goes_when_the_work_fails():
         clock.now += 5
         progress.advance()
         raise KeyError
-    assert stream.getvalue().endswith("\r\x1b[K")
+    assert stream.getvalue().endswith(GONE)

@@ -1,0 +1,202 @@
+"""Options that several commands share, and what they mean: the model and its cluster, the cache,
+trust, formats, better plans."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fastplan.cli.errors import CommandError, UsageError, naming_options
+from fastplan.cli.parser import Args, Decorator, option, options
+from fastplan.cli.values import cache_place
+
+if TYPE_CHECKING:
+    from fastplan.engine.optimize import OptimizeSettings
+    from fastplan.model.plan import Plan
+    from fastplan.spec.model import ModelSpec
+
+SECONDS = 1.0  # for better plans, by default
+# What may be a module, and is no usual name of a file.
+_MODULE = re.compile(r"(?!.*\.(json|ya?ml)$)[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+# Options that mean something with --optimize only, by their name in the parsed arguments.
+_DETAILS = (
+    "time_budget",
+    "move_budget",
+    "seed",
+    "threads",
+    "minimize",
+    "within",
+    "pin",
+    "together",
+)
+
+
+def sku_names() -> Iterable[str]:
+    """The names that --sku takes, for completion."""
+    from fastplan.spec.hardware import known_hardware
+
+    return (hardware.name for hardware in known_hardware())
+
+
+def json_option(help: str = "print it as JSON") -> Decorator:
+    """--json, which prints one document and nothing else."""
+    return option("--json", help)
+
+
+html_option = option("--html FILE", "write a report to look at in a browser")
+# Without it no code runs that a file names.
+trust_option = option("--trust-code", "import code that a file names, such as a cost")
+cache_options = options(
+    option(
+        "--cache WHERE",
+        "directory or URL of a plan cache; default: FASTPLAN_CACHE",
+        read=cache_place,
+    ),
+    option("--no-cache", "use no cache", excludes="--cache"),
+)
+
+
+def usual_cache(args: Args) -> str | os.PathLike[str]:
+    """The cache of --cache, of the environment, or else the platform's place for it."""
+    from fastplan.cache.stores import default_directory
+
+    return args.cache or os.environ.get("FASTPLAN_CACHE") or default_directory()
+
+
+reading_options = option("--trust-pickle", "read pickled ShardingPlans; these can run any code")
+
+
+def read_plan(path: str, args: Args) -> Plan:
+    """The plan in a file of any format; `args` are those of reading_options."""
+    from fastplan.plans.foreign import read_any
+
+    return read_any(path, trust_pickle=args.trust_pickle)
+
+
+cluster_options = options(
+    option("--sku NAME", "hardware: a name of `fastplan skus`, or a file", complete=sku_names),
+    option("--world-size N", "ranks"),
+    option("--local-world-size N", "ranks of one host"),
+    option("--batch-size N", "batch of one rank"),
+    option("--precision {fp32,fp16,bf16}", "of all tables of floating point"),
+    option("--torchrec VERSION", "whose planner to match; default: the installed one's"),
+    section="cluster and model",
+)
+
+
+def is_function(target: str) -> bool:
+    """Whether the target is `package.module:function`."""
+    from fastplan.spec.references import is_reference
+
+    return is_reference(target) and not os.path.exists(target)
+
+
+def load_target(args: Args) -> ModelSpec:
+    """The spec that `args.model` and the options of the cluster mean."""
+    from fastplan.spec.variants import on_cluster, with_precision
+
+    check_sizes(args, "world_size", "local_world_size", "batch_size")
+    if is_function(args.model):
+        from fastplan.torchrec.models import export_model
+
+        spec = export_model(args.model, batch_size=args.batch_size)
+    else:
+        from fastplan.spec.read import read_spec
+
+        if not os.path.exists(args.model) and _MODULE.fullmatch(args.model):
+            raise CommandError(
+                f"{args.model}: no such file; a function that builds the model is given as "
+                f"package.module:function, such as {args.model}:build"
+            )
+        spec = read_spec(args.model)
+        if args.batch_size is not None:
+            spec = replace(spec, batch_size=args.batch_size)
+    spec = on_cluster(
+        spec,
+        sku=args.sku,
+        world_size=args.world_size,
+        local_world_size=args.local_world_size,
+    )
+    if args.precision is not None:
+        spec = with_precision(spec, args.precision)
+    if args.torchrec is not None:
+        from fastplan.spec.stock import VERSIONS
+
+        if args.torchrec not in VERSIONS:
+            raise CommandError(f"--torchrec must be one of {', '.join(VERSIONS)}")
+        spec = replace(spec, torchrec=args.torchrec)
+    return spec
+
+
+def check_sizes(args: Args, *names: str) -> None:
+    """Raises CommandError for sizes that no spec may have either."""
+    from fastplan.spec.limits import MOST_BATCH, MOST_RANKS
+
+    for name in names:
+        value = getattr(args, name)
+        most = MOST_BATCH if name == "batch_size" else MOST_RANKS
+        if value is not None and not 1 <= value <= most:
+            raise CommandError(f"--{name.replace('_', '-')} must be from 1 to {most}, not {value}")
+
+
+_BETTER = "better plans than TorchRec's"
+optimize_options = options(
+    option("--optimize", "improve on TorchRec's plan, and prove how good it is"),
+    option(
+        "--time-budget S",
+        f"seconds for that; default: {SECONDS:g}, or no limit with --move-budget",
+    ),
+    option("--move-budget N", "how much to try; gives the same plan each time"),
+    option("--seed N", "of the search; default: 0"),
+    option("--threads N", "of the search; default: 1"),
+    option(
+        "--minimize WHAT",
+        "rating, memory (of the fullest rank), shards or critical_path",
+        choices=("rating", "memory", "shards", "critical_path"),
+    ),
+    option("--within PART", "how far the rating may be above the best one for that; default: 1%"),
+    section=_BETTER,
+)
+# Those that speak of single tables.
+rule_options = options(
+    option("--pin TABLE=RANK", "a table on a rank, or its shards on RANK,RANK,...", multiple=True),
+    option("--together A,B", "tables that are cut alike and lie on the same ranks", multiple=True),
+    section=_BETTER,
+)
+
+
+def optimization(args: Args) -> OptimizeSettings | None:
+    """What optimize_options ask for; None for TorchRec's plan. Raises UsageError."""
+    given = {name: value for name in _DETAILS if (value := getattr(args, name, None)) not in _NONE}
+    if not args.optimize:
+        if given:
+            raise UsageError(f"--{next(iter(given)).replace('_', '-')} is for --optimize")
+        return None
+    from fastplan.engine.optimize import Objectives, OptimizeSettings
+
+    rules = {"pins": _pins(given.pop("pin", ())), "together": given.pop("together", ())}
+    chosen = {name: given.pop(name) for name in ("minimize", "within") if name in given}
+    if "move_budget" not in given:
+        given.setdefault("time_budget", SECONDS)
+    with naming_options(ValueError, pins="pin"):
+        objectives = Objectives(**chosen, **rules)
+        return OptimizeSettings(**{"time_budget": None, **given}, objectives=objectives)
+
+
+_NONE = (None, ())
+
+
+def _pins(given: Iterable[tuple[str, tuple[int, ...]]]) -> dict[str, tuple[int, ...]]:
+    pins: dict[str, tuple[int, ...]] = {}
+    for table, ranks in given:
+        if table in pins:
+            both = " and ".join(",".join(map(str, each)) for each in (pins[table], ranks))
+            raise UsageError(
+                f"--pin names the table {table!r} twice, with {both}: "
+                "give the ranks of its shards as TABLE=RANK,RANK,..."
+            )
+        pins[table] = ranks
+    return pins

@@ -1,0 +1,284 @@
+"""Everything that commands write: JSON, tables and progress for people, files.
+
+rich draws tables and bars on a terminal. It takes 30 ms to import, which is not spent where nobody
+sees it: in a pipe tables are plain lines, and a bar is drawn only when the work takes a second.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
+
+from fastplan.cli.errors import CommandError
+from fastplan.report.names import visible
+from fastplan.report.terminal import Style
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fastplan.model.plan import Plan
+
+_PATIENCE = 1.0  # seconds before progress is worth showing
+_REFRESH = 0.1  # seconds between two states of a bar
+_NO_LIMIT = 1 << 20  # columns: what reads a pipe wants whole names
+
+
+def style() -> Style:
+    """What stdout can show."""
+    return Style.of(sys.stdout)
+
+
+def print_json(value: Any, *, allow_nan: bool = True) -> None:
+    """A document on stdout."""
+    import json
+
+    print(json.dumps(value, indent=2, allow_nan=allow_nan))
+
+
+def print_written(*paths: str | None) -> None:
+    """Names the files that were written, if there are some, below a report."""
+    if written := [path for path in paths if path]:
+        print(f"\nwritten: {', '.join(written)}")
+
+
+def warn(text: str) -> None:
+    """A line on stderr, whatever is in the text."""
+    print(f"fastplan: {visible(text)}", file=sys.stderr)
+
+
+def tell_interrupt(text: str) -> None:
+    """Says below the terminal's `^C` what an interrupt has left."""
+    print(f"\nfastplan: interrupted{text}", file=sys.stderr)
+
+
+def table(titles: Sequence[str], rows: Iterable[Sequence[str]], align: str) -> list[str]:
+    """Lines of a table for stdout. On a terminal long texts go on in the next line.
+
+    Args:
+        titles: One for each column.
+        rows: Texts, which may hold anything.
+        align: A `<` or `>` for each column; numbers go right.
+    """
+    if sys.stdout.isatty():
+        return _drawn_table(titles, rows, align)
+    from fastplan.report.table_text import Column, table_lines
+
+    columns = [Column(title, side == ">") for title, side in zip(titles, align, strict=True)]
+    return list(
+        table_lines(columns, [list(row) for row in rows], style()._replace(width=_NO_LIMIT))
+    )
+
+
+def _drawn_table(titles: Sequence[str], rows: Iterable[Sequence[str]], align: str) -> list[str]:
+    from io import StringIO
+
+    from rich.table import Table
+
+    drawn = Table(box=None, padding=(0, 0, 0, 2), header_style="dim")
+    for title, side in zip(titles, align, strict=True):
+        if side == ">":
+            drawn.add_column(title, justify="right", no_wrap=True)
+        else:
+            drawn.add_column(title, overflow="fold")
+    for row in rows:
+        drawn.add_row(*map(visible, row))
+    stream = StringIO()
+    _console(stream, sys.stdout).print(drawn)
+    return [line.rstrip() for line in stream.getvalue().splitlines()]
+
+
+def _console(stream: TextIO, like: TextIO) -> Console:
+    """A rich console that writes to a stream what another one can show."""
+    from shutil import get_terminal_size
+
+    from rich.console import Console
+
+    colour = Style.of(like).colour
+    return Console(
+        file=stream,
+        width=max(40, get_terminal_size().columns),
+        force_terminal=True,
+        color_system="standard" if colour else None,
+        no_color=not colour,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        legacy_windows=False,
+    )
+
+
+class Progress:
+    """Progress of `total` steps on stderr, to be used in a `with` statement.
+
+    A bar with rate and time left on a terminal; elsewhere a line per tenth. Work that ends soon
+    shows nothing.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        total: int,
+        *,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._what = what
+        self._total = max(1, total)
+        self._stream = sys.stderr if stream is None else stream
+        self._clock = clock
+        self._begin = self._shown_at = clock()
+        self._done = 0
+        self._tenths = 0
+        self._bar: Any = None  # rich's, once it is worth showing
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def advance(self, steps: int = 1) -> None:
+        """Counts steps as done."""
+        self.reach(self._done + steps)
+
+    def reach(self, done: int) -> None:
+        """So many steps are done."""
+        self._done = done
+        now = self._clock()
+        if now - self._begin < _PATIENCE:
+            return
+        if self._stream.isatty():
+            if now - self._shown_at >= _REFRESH:
+                self._shown_at = now
+                self._draw(now)
+        elif (tenths := 10 * done // self._total) > self._tenths:
+            self._tenths = tenths
+            print(self._state(now), file=self._stream, flush=True)
+
+    def _draw(self, now: float) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        if self._bar is None:
+            # It refreshes here and not in a thread of its own: commands fork.
+            self._bar = Progress(
+                BarColumn(24, complete_style="green", finished_style="green"),
+                TextColumn("{task.description}", markup=False),
+                console=_console(self._stream, self._stream),
+                transient=True,
+                auto_refresh=False,
+                redirect_stdout=False,
+                redirect_stderr=False,
+                get_time=self._clock,
+            )
+            self._bar.add_task("", total=self._total)
+            self._bar.start()
+        (task,) = self._bar.task_ids
+        self._bar.update(task, completed=self._done, description=self._state(now))
+        self._bar.refresh()
+
+    def _state(self, now: float) -> str:
+        share = min(1.0, self._done / self._total)
+        return f"{self._what} {100 * share:3.0f} % ({self._detail(now)})"
+
+    def _detail(self, now: float) -> str:
+        rate = self._done / max(1e-9, now - self._begin)
+        left = max(0, self._total - self._done) / rate if rate else 0.0
+        shown = f"{rate:{',.0f' if rate >= 100 else '.3g'}}"
+        return f"{self._done} of {self._total}, {shown}/s, {left:.0f} s left"
+
+
+class Countdown(Progress):
+    """Progress of work that takes so many seconds, to be used in a `with` statement.
+
+    A thread shows it, so the work itself need not. None is for work of unknown length, and
+    shows nothing.
+    """
+
+    def __init__(self, what: str, seconds: float | None, *, stream: TextIO | None = None) -> None:
+        super().__init__(what, max(1, round((seconds or 0.0) / _REFRESH)), stream=stream)
+        self._seconds = seconds
+
+    def __enter__(self) -> Countdown:
+        if self._seconds is not None:
+            from threading import Event, Thread
+
+            self._over = Event()
+            self._thread = Thread(target=self._count, daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._seconds is not None:
+            self._over.set()
+            self._thread.join()
+        super().__exit__()
+
+    def _count(self) -> None:
+        while not self._over.wait(_REFRESH):
+            self.reach(round((self._clock() - self._begin) / _REFRESH))
+
+    def _detail(self, now: float) -> str:
+        return f"{max(0.0, (self._seconds or 0.0) - (now - self._begin)):.0f} s left"
+
+
+def write_page(
+    plans: list[Plan], path: str, comparison: Any = None, findings: Sequence[str] = ()
+) -> None:
+    """Writes an HTML report about one plan or several, as one file."""
+    from fastplan.files import replace_file
+    from fastplan.report.html import html_report
+
+    replace_file(path, [html_report(plans, comparison, findings).encode()])
+
+
+def check_outputs(*paths: str | None, inputs: Iterable[str | None] = ()) -> None:
+    """Looks at files that a command is to write, before it works for them.
+
+    Args:
+        paths: The files; None is for no file.
+        inputs: What the command reads.
+
+    Raises:
+        CommandError: The first file that can't be written, or must not be, since it is one of the
+            inputs or another output already.
+    """
+    read = {place for path in inputs if path for place in _places(path)}
+    written: set[str] = set()
+    for path in paths:
+        if path is not None:
+            problem = _problem(path) or _conflict(path, read, written)
+            if problem:
+                raise CommandError(f"`{visible(path)}` can't be written: {problem}")
+            written.add(os.path.realpath(path))
+
+
+def _places(path: str) -> Iterable[str]:
+    """Where an input may be: `skus.yaml:mine` is in a file, too."""
+    return map(os.path.realpath, (path, path.rpartition(":")[0] or path))
+
+
+def _conflict(path: str, read: set[str], written: set[str]) -> str:
+    place = os.path.realpath(path)
+    if os.path.exists(place) and not os.path.isfile(place):
+        return ""  # a device takes it all
+    if place in read:
+        return "the command reads that file; write elsewhere"
+    return "two outputs have that name; give each its own" if place in written else ""
+
+
+def _problem(path: str) -> str:
+    """What is wrong with the file's place, and the way out; empty for nothing."""
+    folder = os.path.dirname(os.path.realpath(path))
+    told = visible(os.path.dirname(path) or ".")
+    if not path or os.path.isdir(path):
+        return "give the name of a file"
+    if not os.path.isdir(folder):
+        return f"there is no directory {told}; make it first"
+    is_device = os.path.exists(path) and not os.path.isfile(path)
+    if not is_device and not os.access(folder, os.W_OK):
+        return f"the directory {told} is read-only; write elsewhere"
+    return ""
