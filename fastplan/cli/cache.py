@@ -71,7 +71,7 @@ def run(args: Namespace) -> int:
 def _store(args: Namespace) -> Any:
     """The store that is meant. Unguarded: here people wait, and can interrupt."""
     from fastplan.cache.stores import DirectoryStore, open_store
-    from fastplan.report.names import visible
+    from fastplan.report.names import escape_name
 
     try:
         store = open_store(_where(args))
@@ -79,7 +79,7 @@ def _store(args: Namespace) -> Any:
         raise CommandError(f"--cache: {error}") from error
     # The default one, or the environment's, may be for plans to come; this one is a mistake.
     if args.cache and isinstance(store, DirectoryStore) and not os.path.exists(store.describe()):
-        raise CommandError(f"--cache: there is no directory {visible(args.cache)}")
+        raise CommandError(f"--cache: there is no directory {escape_name(args.cache)}")
     return store
 
 
@@ -93,7 +93,7 @@ def _ls(args: Namespace) -> int:
     from fastplan.cache.inventory import read_items
     from fastplan.cli.cache_views import item_json, list_lines
     from fastplan.cli.terminal import Progress
-    from fastplan.report.units import of_bytes, of_count
+    from fastplan.report.units import format_bytes, format_count
 
     store = _store(args)
     listed = list(store.entries())
@@ -109,8 +109,8 @@ def _ls(args: Namespace) -> int:
         print(f"no plans in {store.describe()}")
     else:
         print("\n".join(list_lines(items, time.time())))
-        size = of_bytes(sum(item.stored.size for item in items))
-        print(f"\n{of_count(len(items), 'entry', 'entries')}, {size} in {store.describe()}")
+        size = format_bytes(sum(item.stored.size for item in items))
+        print(f"\n{format_count(len(items), 'entry', 'entries')}, {size} in {store.describe()}")
     return OK
 
 
@@ -143,8 +143,8 @@ def _verify(args: Namespace) -> int:
     from fastplan.cache.inventory import read_items, with_key
     from fastplan.cli.cache_views import KEY_DIGITS
     from fastplan.cli.terminal import Progress
-    from fastplan.report.names import visible
-    from fastplan.report.units import of_count
+    from fastplan.report.names import escape_name
+    from fastplan.report.units import format_count
 
     store = _store(args)
     if args.keys:
@@ -171,16 +171,16 @@ def _verify(args: Namespace) -> int:
         for stored, verdict in found:
             if verdict.status != GOOD:
                 where = f"{stored.key[:KEY_DIGITS]} {stored.name}"
-                print(f"{verdict.status:<6}  {where}: {visible(verdict.reason or '')}")
+                print(f"{verdict.status:<6}  {where}: {escape_name(verdict.reason or '')}")
         told = f"{counts[GOOD]} good, {counts[PARTLY]} checked in part, {counts[BAD]} bad"
         gone = f", {len(removed)} removed" if args.remove else ""
-        print(f"{of_count(len(found), 'entry', 'entries')}: {told}{gone}")
+        print(f"{format_count(len(found), 'entry', 'entries')}: {told}{gone}")
     return NO if counts[BAD] else OK
 
 
 def _prune(args: Namespace) -> int:
     from fastplan.cache.inventory import Limits, to_prune
-    from fastplan.report.units import of_bytes, of_count
+    from fastplan.report.units import format_bytes, format_count
 
     limits = Limits(age=args.max_age, size=args.max_size, count=args.max_entries)
     if not args.all and limits == Limits():
@@ -190,12 +190,12 @@ def _prune(args: Namespace) -> int:
     chosen = listed if args.all else to_prune(listed, limits, time.time())
     for stored in chosen:
         if args.dry_run:
-            print(f"{stored.key} {stored.name} {of_bytes(stored.size)}")
+            print(f"{stored.key} {stored.name} {format_bytes(stored.size)}")
         else:
             store.delete(stored.key, stored.name)
-    size = of_bytes(sum(stored.size for stored in chosen))
+    size = format_bytes(sum(stored.size for stored in chosen))
     verb = "would be deleted from" if args.dry_run else "deleted from"
-    told = f"{of_count(len(chosen), 'entry', 'entries')} of {len(listed)}, {size}"
+    told = f"{format_count(len(chosen), 'entry', 'entries')} of {len(listed)}, {size}"
     print(f"{told}, {verb} {store.describe()}")
     return OK
 
@@ -203,8 +203,8 @@ def _prune(args: Namespace) -> int:
 def _why_miss(args: Namespace) -> int:
     from fastplan.cache.plan_cache import PlanCache
     from fastplan.cache.why_miss import explain_miss
-    from fastplan.report.names import visible
-    from fastplan.report.units import of_count
+    from fastplan.report.names import escape_name
+    from fastplan.report.units import format_count
 
     store = _store(args)
     request = _request(args.request, store)
@@ -224,14 +224,14 @@ def _why_miss(args: Namespace) -> int:
         return OK
     print(f"request {told.key}")
     for reason in told.same_key:
-        print(f"  same request: {visible(reason)}")
+        print(f"  same request: {escape_name(reason)}")
     if told.nearest is None:
         print("  no other entry to compare with")
         return OK
-    changed = of_count(len(told.changed), "field differs", "fields differ")
+    changed = format_count(len(told.changed), "field differs", "fields differ")
     print(f"  nearest entry {told.nearest}: {changed}")
     for change in told.changed:
-        print(f"    {visible(str(change))}")
+        print(f"    {escape_name(str(change))}")
     return OK
 
 

@@ -54,13 +54,13 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     if len(args.plans) < 2:
         raise UsageError("two plans or more are needed (see `fastplan compare --help`)")
-    from fastplan.report.comparison import compare, distinct
+    from fastplan.report.comparison import compare, unique_labels
 
     if args.sku and not args.model:
         raise UsageError("--sku needs --model: plans are estimated anew from a spec")
     check_outputs(args.html, inputs=[*args.plans, args.model, args.sku])
     plans = _estimated_anew([read(path, args) for path in args.plans], args)
-    labels = distinct(args.plans)
+    labels = unique_labels(args.plans)
     tried = _measurements(args.measured, plans, labels)
     measured = None if tried is None else tried.by_label
     comparison = compare(plans, labels=labels, measured=measured, force=args.force)
@@ -95,7 +95,7 @@ def _estimated_anew(plans: list[Plan], args: Namespace) -> list[Plan]:
     if not args.model:
         return plans
     from fastplan.measure.rerate import rerated
-    from fastplan.report.estimates import NoEstimate
+    from fastplan.report.estimates import EstimateUnavailable
     from fastplan.spec.lower import lower
     from fastplan.spec.read import read_spec
     from fastplan.spec.variants import on_cluster
@@ -110,7 +110,7 @@ def _estimated_anew(plans: list[Plan], args: Namespace) -> list[Plan]:
             jobs[shape] = lower(cluster, trust=args.trust_code)
         try:
             found.append(rerated(plan, jobs[shape]))
-        except NoEstimate as problem:
+        except EstimateUnavailable as problem:
             raise CommandError(f"{path} is no plan of {args.model}: {problem}") from problem
     return found
 

@@ -31,10 +31,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     from fastplan.plans.foreign import write_any
-    from fastplan.report.units import of_count
+    from fastplan.report.units import format_count
 
     check_outputs(args.output, inputs=[args.plan])
     plan = read(args.plan, args)
     write_any(plan, args.output, args.to)
-    print(f"written: {args.output} ({of_count(len(plan.layout.tables), 'table')})")
+    print(f"written: {args.output} ({format_count(len(plan.layout.tables), 'table')})")
     return OK

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fastplan.report.names import visible
+from fastplan.report.names import escape_name
 
 OK = 0
 FAILED = 1
@@ -55,7 +55,7 @@ def message(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         advice = "; free some space, or write elsewhere" if error.errno in _FULL else ""
         if error.filename is not None:
-            return f"{visible(str(error.filename))}: {error.strerror}{advice}"
+            return f"{escape_name(str(error.filename))}: {error.strerror}{advice}"
         if advice:  # of a stream, such as stdout, and those have no name
             return f"{error.strerror}{advice}"
     if isinstance(error, ImportError):
@@ -67,4 +67,4 @@ def message(error: BaseException) -> str:
 
 
 def _line(error: BaseException) -> str:
-    return visible(" ".join(line.strip() for line in str(error).splitlines()))
+    return escape_name(" ".join(line.strip() for line in str(error).splitlines()))

@@ -28,7 +28,7 @@ def run(args: Namespace) -> int:
     if not is_function(args.model):
         raise CommandError(f"{args.model} is not package.module:function")
     check_outputs(args.output, inputs=[args.sku])
-    from fastplan.report.units import of_count
+    from fastplan.report.units import format_count
     from fastplan.spec.lower import check_cluster
     from fastplan.spec.write import spec_text, write_spec
 
@@ -38,5 +38,5 @@ def run(args: Namespace) -> int:
         print(spec_text(spec), end="")
     else:
         write_spec(spec, args.output)
-        print(f"written: {args.output} ({of_count(len(spec.tables), 'table')})")
+        print(f"written: {args.output} ({format_count(len(spec.tables), 'table')})")
     return OK

@@ -38,13 +38,13 @@ def run(args: Namespace) -> int:
     if args.json:
         from json import dumps
 
-        from fastplan.report.inspect_text import inspect_json
+        from fastplan.report.plan_text import inspect_json
 
         print(dumps(inspect_json(plan), indent=2))
     else:
         from sys import stdout
 
-        from fastplan.report.inspect_text import inspect_text
+        from fastplan.report.plan_text import inspect_text
         from fastplan.report.terminal import Style
 
         style = Style.of(stdout)

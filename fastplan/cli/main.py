@@ -13,7 +13,7 @@ from fastplan import __version__
 from fastplan.cli.commands import COMMANDS, GROUPS
 from fastplan.cli.errors import FAILED, INTERRUPTED, OK, PIPE_CLOSED, UsageError, message
 from fastplan.cli.parser import Parser, add_common, command_parser, examples, unknown
-from fastplan.report.names import visible
+from fastplan.report.names import escape_name
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             from traceback import format_exc
 
             for line in format_exc().splitlines():
-                print(visible(line), file=sys.stderr)
+                print(escape_name(line), file=sys.stderr)
         print(f"fastplan: error: {message(error)}", file=sys.stderr)
         return FAILED
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 
 from fastplan.cli.errors import CommandError
-from fastplan.report.names import visible
+from fastplan.report.names import escape_name
 
 
 def check_outputs(*paths: str | None, inputs: Iterable[str | None] = ()) -> None:
@@ -18,7 +18,7 @@ def check_outputs(*paths: str | None, inputs: Iterable[str | None] = ()) -> None
         if path is not None:
             problem = _problem(path) or _conflict(path, read, written)
             if problem:
-                raise CommandError(f"`{visible(path)}` can't be written: {problem}")
+                raise CommandError(f"`{escape_name(path)}` can't be written: {problem}")
             written.add(os.path.realpath(path))
 
 
@@ -39,7 +39,7 @@ def _conflict(path: str, read: set[str], written: set[str]) -> str:
 def _problem(path: str) -> str:
     """What is wrong with the file's place, and the way out; empty for nothing."""
     folder = os.path.dirname(os.path.realpath(path))
-    told = visible(os.path.dirname(path) or ".")
+    told = escape_name(os.path.dirname(path) or ".")
     if not path or os.path.isdir(path):
         return "give the name of a file"
     if not os.path.isdir(folder):

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from fastplan.cli.commands import Command, load
 from fastplan.cli.errors import UsageError
-from fastplan.report.names import visible
+from fastplan.report.names import escape_name
 
 Act = Callable[[argparse.Namespace], int]
 AddAction = Callable[[str, Act, str, str], argparse.ArgumentParser]
@@ -40,7 +40,7 @@ class Parser(argparse.ArgumentParser):
         for word in rest:
             near = get_close_matches(word.partition("=")[0], self._option_string_actions, n=1)
             hint = f"; did you mean `{near[0]}`?" if near and word.startswith("-") else ""
-            self.error(f"unknown argument `{visible(word)}`{hint}")
+            self.error(f"unknown argument `{escape_name(word)}`{hint}")
         return found
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
@@ -55,7 +55,7 @@ def unknown(what: str, word: str, known: Iterable[str]) -> str:
     names = list(known)
     near = get_close_matches(word, names, n=1, cutoff=0.5)
     way_out = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(names)}"
-    return f"unknown {what.lower()} `{visible(word)}`: {way_out}"
+    return f"unknown {what.lower()} `{escape_name(word)}`: {way_out}"
 
 
 def cache_place(text: str) -> str:

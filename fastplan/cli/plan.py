@@ -11,7 +11,7 @@ from fastplan.cli.errors import INTERRUPTED, NO, OK, CommandError, UsageError
 from fastplan.cli.outputs import check_outputs
 from fastplan.cli.parser import add_cache_choice
 from fastplan.cli.targets import add_cluster_arguments, add_trust_argument, load_target
-from fastplan.report.names import visible
+from fastplan.report.names import escape_name
 
 if TYPE_CHECKING:
     from fastplan.cache.plan_cache import PlanCache
@@ -94,7 +94,7 @@ def run(args: Namespace) -> int:
     if planned.cache.status == "failed":
         from sys import stderr
 
-        reason = visible(str(planned.cache.reason))
+        reason = escape_name(str(planned.cache.reason))
         print(f"fastplan: warning: the cache failed: {reason}", file=stderr)
     if planned.record is None:
         _say_infeasible(args, planned)
@@ -110,23 +110,23 @@ def _show(args: Namespace, plan: Plan, planned: Planned) -> None:
     if args.json:
         from json import dumps
 
-        from fastplan.report.inspect_text import inspect_json
+        from fastplan.report.plan_text import inspect_json
 
         facts = {"fits": True, **inspect_json(plan)}
         if planned.replan is not None:
-            from fastplan.report.replan_text import replan_json
+            from fastplan.report.plan_text import replan_json
 
             facts["replan"] = replan_json(planned.replan)
         print(dumps(facts, indent=2))
     elif not args.quiet:
         from sys import stdout
 
-        from fastplan.report.inspect_text import inspect_text
+        from fastplan.report.plan_text import inspect_text
         from fastplan.report.terminal import Style
 
         print(inspect_text(plan, style=Style.of(stdout)), end="")
         if planned.replan is not None:
-            from fastplan.report.replan_text import replan_lines
+            from fastplan.report.plan_text import replan_lines
 
             print("", *replan_lines(planned.replan), sep="\n")
 
@@ -208,15 +208,15 @@ def _write(args: Namespace, plan: Plan) -> None:
 
 
 def _say_infeasible(args: Namespace, planned: Planned) -> None:
-    from fastplan.report.units import of_count
+    from fastplan.report.units import format_count
     from fastplan.sweep.memory import explain_lack
 
     name = planned.job.name
     lack, words = explain_lack(planned)
     if lack is not None and planned.shortage is not None:
         words += f"; {planned.shortage.largest}"
-    tables = of_count(len(planned.job.request.tables), "table")
-    ranks = of_count(len(planned.job.cluster.rank_hbm), "rank")
+    tables = format_count(len(planned.job.request.tables), "table")
+    ranks = format_count(len(planned.job.cluster.rank_hbm), "rank")
     facts = {"fits": False, "model": name, "fingerprint": planned.key, "reason": words}
     _say(args, name, facts | (lack or {}), f"no plan of {tables} fits on {ranks}: {words}")
 
@@ -227,7 +227,7 @@ def _say(args: Namespace, name: str, facts: dict[str, object], words: str) -> No
 
         print(dumps(facts, indent=2))
     elif not args.quiet:
-        print(visible(f"{name}: {words}."))
+        print(escape_name(f"{name}: {words}."))
         print(
             "Try more ranks, a SKU with more memory, a smaller batch or `--precision fp16`; "
             "`fastplan precompute` finds the smallest cluster that fits."

@@ -181,13 +181,13 @@ def _print(args: Namespace, result: SweepResult, prices: dict[str, float], style
 
 
 def _verdict(result: SweepResult) -> int:
-    from fastplan.report.names import visible
+    from fastplan.report.names import escape_name
 
     unstored = result.unstored
     if unstored:
         print(
             f"fastplan: error: the cache failed for {len(unstored)} of {len(result.rows)} cells: "
-            f"{visible(unstored[0].warning or '')}",
+            f"{escape_name(unstored[0].warning or '')}",
             file=sys.stderr,
         )
     return FAILED if unstored or result.failed else OK

@@ -7,7 +7,7 @@ import shutil
 from textwrap import wrap
 from typing import NamedTuple, TextIO
 
-from fastplan.report.names import columns, shortened
+from fastplan.report.names import columns, shorten
 
 MOST_COLUMNS = 100
 _FEWEST_COLUMNS = 40
@@ -42,7 +42,7 @@ class Style(NamedTuple):
         """A name that fits, in characters the stream has."""
         if not self.unicode:
             text = text.encode("ascii", "backslashreplace").decode("ascii")
-        return shortened(text, width, ellipsis="…" if self.unicode else "...")
+        return shorten(text, width, ellipsis="…" if self.unicode else "...")
 
     def labelled(self, label: str, room: int, text: str, *colours: str) -> list[str]:
         """A label of `room` columns and a sentence beside it, on as many lines as it takes: what
@@ -55,7 +55,7 @@ class Style(NamedTuple):
         ]
 
     def fill(self, text: str, width: int, *, right: bool = False) -> str:
-        """The text shortened and padded to exactly `width` columns."""
+        """The text shorten and padded to exactly `width` columns."""
         text = self.name(text, width)
         gap = " " * (width - columns(text))
         return gap + text if right else text + gap

@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fastplan.ett.frames import Frame
-from fastplan.ett.identity import Identity
-from fastplan.ett.journal import Journal
+from fastplan.ett.events import Frame
+from fastplan.ett.journal import Identity, Journal
 from fastplan.ett.recorder import Recorder
 
 EPOCH = 1_700_000_000  # seconds

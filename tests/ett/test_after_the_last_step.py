@@ -2,8 +2,8 @@
 
 import pytest
 
-from fastplan.ett.arithmetic import report_on
-from fastplan.ett.frames import Frame
+from fastplan.ett.arithmetic import read_report
+from fastplan.ett.events import Frame
 from tests.ett.runs import Rank, ns
 
 
@@ -24,7 +24,7 @@ def of_kind(rank, *kinds):
 
 def test_they_are_told_apart_from_training_at_the_end(trained, tmp_path):
     trained.recorder.stop()
-    report = report_on(tmp_path)
+    report = read_report(tmp_path)
     assert report.productive == close(1.0)
     assert report.phases == {
         "training": close(1.0),
@@ -37,7 +37,7 @@ def test_they_are_told_apart_from_training_at_the_end(trained, tmp_path):
 def test_they_are_told_apart_from_training_after_a_checkpoint(trained, tmp_path):
     trained.recorder.checkpoint(4)
     trained.short("publish", 0.3).recorder.stop()
-    report = report_on(tmp_path)
+    report = read_report(tmp_path)
     assert report.productive == close(1.0)
     assert report.phases["publish"] == close(1.1)
 
@@ -48,7 +48,7 @@ def test_they_are_told_apart_from_training_at_a_failure(trained, tmp_path, ended
     trained.short("publish", 0.3).recorder.failure("out of memory")
     if ended:
         trained.recorder.stop()
-    report = report_on(tmp_path)
+    report = read_report(tmp_path)
     assert report.productive == close(1.0)
     assert report.phases["publish"] == close(1.1)
     assert report.phases["stalled"] == close(0.1)
@@ -60,7 +60,7 @@ def test_a_kill_takes_none_of_them_out_of_training(trained, tmp_path, last):
         trained.phase("checkpoint_save").__enter__()
     elif last == "a checkpoint":
         trained.recorder.checkpoint(4)
-    report = report_on(tmp_path)
+    report = read_report(tmp_path)
     known = 0.2 if last == "nothing" else 1.0  # its last steps had not been written yet
     assert report.productive == close(known)
 
@@ -68,7 +68,7 @@ def test_a_kill_takes_none_of_them_out_of_training(trained, tmp_path, last):
 def test_training_that_goes_on_was_held_up_by_them(trained, tmp_path):
     trained.recorder.checkpoint(4)
     trained.steps(5, 9, 0.2).recorder.stop()
-    report = report_on(tmp_path)
+    report = read_report(tmp_path)
     assert report.productive == close(2.1)
     assert (report.phases["publish"], report.phases["evaluation"]) == (close(0.8), close(0.7))
     assert "ending" not in report.phases

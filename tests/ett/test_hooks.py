@@ -16,7 +16,7 @@ from torchrec.distributed.planner import Topology, enumerators, partitioners, pl
 import fastplan
 import fastplan.bundle
 from fastplan import ett
-from fastplan.ett.hooks import is_recompile
+from fastplan.ett.library_hooks import is_recompile
 from fastplan.ett.reading import read_job
 from fastplan.torchrec import planner as fastplan_planner
 from fastplan.torchrec.fallback import NotNative

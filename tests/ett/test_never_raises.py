@@ -12,7 +12,7 @@ import pytest
 
 from fastplan import ett
 from fastplan.ett import recording
-from fastplan.ett.arithmetic import account
+from fastplan.ett.arithmetic import job_report
 from fastplan.ett.building import load
 from fastplan.ett.reading import read, read_job
 from tests.ett.processes import run
@@ -330,4 +330,4 @@ def test_random_events_never_raise_and_all_can_be_read(tmp_path):
         records, problems = read_job(folder)
         told = [problem for record in records for problem in record.problems]
         assert all("lines were lost" in problem for problem in told + problems)
-        account(load(folder))
+        job_report(load(folder))

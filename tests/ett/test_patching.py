@@ -7,7 +7,7 @@ import types
 
 import pytest
 
-from fastplan.ett.patching import ImportWatch, Patches
+from fastplan.ett.hooks import ImportWatch, Patches
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ def test_a_module_whose_import_was_under_way_is_not_hooked_after_the_end(tmp_pat
     watch = watching({"inner_module": seen.append})
     (tmp_path / "inner_module.py").write_text("")
     spec = importlib.util.spec_from_file_location("inner_module", tmp_path / "inner_module.py")
-    watch._follow("inner_module", spec.loader)
+    watch._wrap_loader("inner_module", spec.loader)
     watch.stop()
     spec.loader.exec_module(importlib.util.module_from_spec(spec))
     assert seen == []

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from fastplan.ett.arithmetic import account
+from fastplan.ett.arithmetic import job_report
 from fastplan.ett.building import load
-from fastplan.ett.trace import chrome_trace
+from fastplan.ett.export import chrome_trace
 from tests.ett.processes import environment
 
 SAVED, KILLED, STEPS = 2, 4, 6
@@ -34,7 +34,7 @@ def job(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def report(job):
-    return account(job)
+    return job_report(job)
 
 
 def names(attempt, rank):

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from fastplan.ett.frames import Frame
+from fastplan.ett.events import Frame
 from tests.ett.runs import Rank, entries, ns
 
 

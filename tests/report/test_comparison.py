@@ -7,7 +7,7 @@ import pytest
 
 from fastplan.model.plan import RANK
 from fastplan.model.request import Partitioner, Search
-from fastplan.report.comparison import NotComparable, Placed, compare
+from fastplan.report.comparison import NotComparable, TablePlacement, compare
 from tests.problems import ALL_TYPES, DEFAULT_PROPOSERS, GIB, request, table
 from tests.report.samples import (
     bare,
@@ -72,8 +72,8 @@ def test_the_order_of_shards_counts():
         return made._replace(shards=shards)
 
     step = compare([bare(small()), with_tables(bare(small()), swapped)]).steps[0]
-    assert step.changes[0].before == Placed("table_row_wise", "fused", "r0-3")
-    assert step.changes[0].after == Placed("table_row_wise", "fused", "r1,0,2,3")
+    assert step.changes[0].before == TablePlacement("table_row_wise", "fused", "r0-3")
+    assert step.changes[0].after == TablePlacement("table_row_wise", "fused", "r1,0,2,3")
 
 
 def test_other_settings_of_tables_that_lie_alike_make_plans_differ():

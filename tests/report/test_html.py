@@ -120,7 +120,7 @@ def test_the_data_has_every_rank_and_table():
 def test_the_headline_says_whether_it_is_balanced_what_limits_it_and_whether_it_fits():
     data = Page(html_report([criteo()])).data["plans"][0]
     assert data["sentence"] == (
-        "Rank 0 sets the pace, 7.3 % above the mean; 55.9 % of its time is communication. "
+        "Rank 0 is the slowest, 7.3 % above the mean; 55.9 % of its time is communication. "
         "Memory fits, with 25.4 % of HBM free on the fullest rank."
     )
     assert [tile["title"] for tile in data["tiles"]] == [

@@ -291,7 +291,7 @@ def test_a_comparison_lists_changes_and_switches_between_plans(show):
     page.run("document.querySelectorAll('[name=plan]')[0].click()")
     after = page.texts("#sentence")
     assert before != after
-    assert after[0].startswith("Rank 0 sets the pace")
+    assert after[0].startswith("Rank 0 is the slowest")
 
 
 def test_plans_are_drawn_on_one_scale(show):
@@ -305,7 +305,7 @@ def test_plans_are_drawn_on_one_scale(show):
 
 def test_plans_that_are_alike_have_no_list_of_changes(show):
     page = show("same")
-    assert page.texts(".sentence")[0] == "The plans place every table alike."
+    assert page.texts(".sentence")[0] == "All plans place every table the same way."
     assert page.run("document.querySelector('#change-list')") is None
 
 

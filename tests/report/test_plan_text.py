@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from fastplan.report.inspect_text import inspect_json, inspect_text
 from fastplan.report.names import columns
+from fastplan.report.plan_text import inspect_json, inspect_text
 from fastplan.report.terminal import Style
 from tests.problems import GIB
 from tests.report.samples import bare, criteo, criteo_row_wise, large, rated, small, with_names
@@ -62,7 +62,7 @@ def test_a_plan_that_does_not_fit_says_what_is_missing():
     plan = small()
     tiny = replace(plan.basis.cluster, rank_hbm=(1 << 20,) * 8)
     text = inspect_text(replace(plan, basis=replace(plan.basis, cluster=tiny)))
-    assert "MiB too much" in text
+    assert "MiB over capacity" in text
 
 
 def test_bars_are_split_by_compute_and_comms_and_as_long_as_the_load():
@@ -121,7 +121,7 @@ def test_a_bare_layout_says_what_is_assumed():
 def test_a_rating_without_costs_is_still_shown():
     text = inspect_text(rated(small(), 123.0))
     assert "rating   123.0 ms est." in text
-    assert "costs are left out" in text
+    assert "costs are not shown" in text
 
 
 def test_json_has_the_documented_keys_and_is_json():
