@@ -14,12 +14,11 @@ import os
 from dataclasses import dataclass
 
 from fastplan.ett.building import load
-from fastplan.ett.phases import NAMES, Kind, phase_name, totals, within
+from fastplan.ett.phases import Kind, phase_name, phase_order, totals, within
 from fastplan.ett.timeline import Attempt, Job, RankTimeline
 from fastplan.report.units import format_ranks
 
 _SECOND = 1e9  # nanoseconds
-_ORDER = {name: place for place, name in enumerate(NAMES)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -343,5 +342,4 @@ def _seconds(nanoseconds: dict[str, int]) -> dict[str, float]:
 
 
 def _in_order(phases: dict[str, float]) -> dict[str, float]:
-    """In the order of a job, the user's own phases last."""
-    return dict(sorted(phases.items(), key=lambda entry: (_ORDER.get(entry[0], 99), entry[0])))
+    return {name: phases[name] for name in sorted(phases, key=phase_order)}

@@ -40,11 +40,11 @@ def build(records: list[Record], source: str = "") -> Job:
         records: At least one record.
         source: Where they come from, such as a directory.
     """
-    groups = group_by_attempt(records)
+    groups = _group_by_attempt(records)
     clocks = Clocks([group.records for group in groups])
     attempts = [_attempt(number, group, clocks) for number, group in enumerate(groups)]
     attempts[-1].is_last = True
-    job = Job(source, attempts, missing_files(groups) + clocks.notes, unseen_restarts(groups))
+    job = Job(source, attempts, _missing_files(groups) + clocks.notes, _unseen_restarts(groups))
     _set_begin_times(job)
     for attempt, limit in zip(attempts, _lost_from(job), strict=True):
         for rank in attempt.ranks:
@@ -53,7 +53,7 @@ def build(records: list[Record], source: str = "") -> Job:
     return job
 
 
-def _attempt(number: int, group: AttemptFiles, clocks: Clocks) -> Attempt:
+def _attempt(number: int, group: _AttemptFiles, clocks: Clocks) -> Attempt:
     """An attempt, with a preliminary begin: the exact one depends on the previous attempt."""
     records = list(group.ranks.values())
     ranks = [_rank(record, clocks) for record in sorted(records, key=lambda r: r.rank)]
@@ -262,7 +262,7 @@ def _job_pieces(attempt: Attempt) -> list[Piece]:
 
 
 @dataclass(slots=True)
-class AttemptFiles:
+class _AttemptFiles:
     """The files of one attempt: one per rank, and those of helper processes."""
 
     ranks: dict[int, Record] = field(default_factory=dict)
@@ -291,23 +291,23 @@ class AttemptFiles:
         return True
 
 
-def group_by_attempt(records: list[Record]) -> list[AttemptFiles]:
+def _group_by_attempt(records: list[Record]) -> list[_AttemptFiles]:
     """Sorts records into attempts, in the order of time.
 
     torchrun numbers restarts from 0 each time it is started, so numbers may repeat.
     """
-    groups: list[AttemptFiles] = []
-    latest: dict[tuple[str, int], AttemptFiles] = {}
+    groups: list[_AttemptFiles] = []
+    latest: dict[tuple[str, int], _AttemptFiles] = {}
     for record in sorted(records, key=_begin):
         key = (record.identity.run, record.identity.attempt)
         if key not in latest or not latest[key].add(record):
-            latest[key] = AttemptFiles()
+            latest[key] = _AttemptFiles()
             latest[key].add(record)
             groups.append(latest[key])
     return groups
 
 
-def missing_files(groups: list[AttemptFiles]) -> list[str]:
+def _missing_files(groups: list[_AttemptFiles]) -> list[str]:
     """Returns notes about files and lines that are missing."""
     notes = []
     for number, group in enumerate(groups):
@@ -329,7 +329,7 @@ def missing_files(groups: list[AttemptFiles]) -> list[str]:
     return notes
 
 
-def _gaps(groups: list[AttemptFiles]) -> list[tuple[int, int, int]]:
+def _gaps(groups: list[_AttemptFiles]) -> list[tuple[int, int, int]]:
     """Attempts after restarts without a file, and the first and last of these restarts."""
     found = []
     before: dict[str, int] = {}
@@ -342,7 +342,7 @@ def _gaps(groups: list[AttemptFiles]) -> list[tuple[int, int, int]]:
     return found
 
 
-def unseen_restarts(groups: list[AttemptFiles]) -> int:
+def _unseen_restarts(groups: list[_AttemptFiles]) -> int:
     """Returns the number of restarts that left no file."""
     return sum(last + 1 - first for _, first, last in _gaps(groups))
 

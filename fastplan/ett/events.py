@@ -18,8 +18,8 @@ from fastplan.report.names import escape_name
 if TYPE_CHECKING:
     from fastplan.ett.recorder import Recorder
 
-CUT = "…"  # replaces what is cut off
-LONGEST_TEXT = 2000  # characters
+_CUT = "…"  # replaces what is cut off
+_LONGEST_TEXT = 2000  # characters
 _MOST_CHARACTERS = 20_000  # of all details of a phase
 _VALUE_SIZE = 8  # characters that a value counts for, at least
 _DEEPEST = 16
@@ -40,7 +40,7 @@ def warn(text: str, *details: Any) -> None:
         logger.warning(f"fastplan.ett: {text}", *(escape_name(to_text(d)) for d in details))
 
 
-def to_text(value: Any, most: int = LONGEST_TEXT) -> str:
+def to_text(value: Any, most: int = _LONGEST_TEXT) -> str:
     """Returns the value as text of at most `most` characters."""
     try:
         if issubclass(type(value), (dict, *_SERIES)):
@@ -50,7 +50,7 @@ def to_text(value: Any, most: int = LONGEST_TEXT) -> str:
         text = str.__str__(value if issubclass(type(value), str) else str(value))
     except Exception:
         text = _repr_failed(value)
-    return text if len(text) <= most else text[: most - len(CUT)] + CUT
+    return text if len(text) <= most else text[: most - len(_CUT)] + _CUT
 
 
 def to_int(value: Any) -> int:
@@ -90,9 +90,9 @@ class _Converter:
             if value is None or kind is bool:
                 return value
             if issubclass(kind, dict):
-                return CUT if depth == _DEEPEST else self._object(value, depth + 1)
+                return _CUT if depth == _DEEPEST else self._object(value, depth + 1)
             if issubclass(kind, _SERIES):
-                return CUT if depth == _DEEPEST else self._list(value, depth + 1)
+                return _CUT if depth == _DEEPEST else self._list(value, depth + 1)
             if issubclass(kind, Integral):
                 number = int(value)
                 bits = number.bit_length()
@@ -108,7 +108,7 @@ class _Converter:
         found: dict[str, Any] = {}
         for key, item in value.items():
             if self._left <= 0:
-                found[CUT] = CUT
+                found[_CUT] = _CUT
                 break
             name = self._text(key)
             found[name] = self.convert(item, depth)
@@ -118,13 +118,13 @@ class _Converter:
         found: list[Any] = []
         for item in value:
             if self._left <= 0:
-                found.append(CUT)
+                found.append(_CUT)
                 break
             found.append(self.convert(item, depth))
         return found
 
     def _text(self, value: Any) -> str:
-        text = to_text(value, max(1, min(LONGEST_TEXT, self._left)))
+        text = to_text(value, max(1, min(_LONGEST_TEXT, self._left)))
         self._left -= len(text)
         return text
 

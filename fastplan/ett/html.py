@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from fastplan import __version__
 from fastplan.ett.arithmetic import AttemptReport, Report, job_report
-from fastplan.ett.phases import NAMES, Piece, phase_name, within
+from fastplan.ett.phases import NAMES, Piece, phase_name, phase_order, within
 from fastplan.ett.text import (
     attempt_cells,
     by_bucket,
@@ -109,8 +109,7 @@ def _lanes(
     rows: list[tuple[str, str, bool]], names: Iterable[str], begin: int, end: int
 ) -> dict[str, Any]:
     """A timeline as the template reads it. A row is a label, a lane, and whether it is the job."""
-    order = {name: place for place, name in enumerate(NAMES)}
-    known = sorted(set(names), key=lambda name: (order.get(name, len(order)), name))
+    known = sorted(set(names), key=phase_order)
     ticks = [(end - begin) * i / (_TICKS - 1) / 1e9 for i in range(_TICKS)]
     return {
         "legend": [(_css_class(name), phase_name(name).title) for name in known],

@@ -85,9 +85,17 @@ NAMES = {
 }
 
 
+_ORDER = {name: place for place, name in enumerate(NAMES)}
+
+
 def phase_name(phase: str) -> PhaseName:
     """Returns the names of a phase, which may be the user's own."""
     return NAMES.get(phase) or PhaseName(phase, "CUSTOM_BADPUT_EVENTS", None)
+
+
+def phase_order(phase: str) -> tuple[int, str]:
+    """Returns a sort key: phases in the order of a job, the user's own last and by name."""
+    return _ORDER.get(phase, len(_ORDER)), phase
 
 
 class Piece(NamedTuple):

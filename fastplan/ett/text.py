@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from fastplan.ett.arithmetic import AttemptReport, PlannerTimes, Report
-from fastplan.ett.phases import NAMES, phase_name
+from fastplan.ett.phases import phase_name, phase_order
 from fastplan.report.names import escape_name
 from fastplan.report.table_text import Column, table_lines
 from fastplan.report.terminal import Style
@@ -226,9 +226,6 @@ def _notes(report: Report, style: Style) -> Iterator[str]:
         yield style.paint(f"note: {escape_name(note)}", "yellow")
 
 
-_ORDER = {name: place for place, name in enumerate(NAMES)}
-
-
 def diff_text(before: Report, after: Report, style: Style | None = None) -> str:
     """Returns two reports next to each other, and the changes.
 
@@ -325,5 +322,4 @@ def _mean(report: Report) -> float | None:
 
 
 def _names(before: Report, after: Report) -> list[str]:
-    both = before.phases.keys() | after.phases.keys()
-    return sorted(both, key=lambda name: (_ORDER.get(name, len(_ORDER)), name))
+    return sorted(before.phases.keys() | after.phases.keys(), key=phase_order)

@@ -136,7 +136,7 @@ class Job:
         return self.attempts[-1].end
 
 
-Host = tuple[str, str]  # its name, and the boot that its monotonic clock counts from
+_Host = tuple[str, str]  # its name, and the boot that its monotonic clock counts from
 _LEAST_OFFSET = 1_000_000  # nanoseconds; synchronised clocks are not better
 _SPREADS = 4
 _FEW = 3
@@ -173,13 +173,13 @@ class Clocks:
     """
 
     def __init__(self, attempts: list[list[Record]]) -> None:
-        own: dict[Host, list[int]] = defaultdict(list)
+        own: dict[_Host, list[int]] = defaultdict(list)
         for record in (record for records in attempts for record in records):
             own[_host(record)].append(record.wall - record.t)
         self._offset = {host: median_low(differences) for host, differences in own.items()}
         self._ahead = dict.fromkeys(own, 0)
         self.notes: list[str] = []
-        aligned: set[Host] = set()
+        aligned: set[_Host] = set()
         for records in attempts:
             self._align(records, aligned)
         apart = sorted({host for host, _ in own.keys() - aligned})
@@ -198,7 +198,7 @@ class Clocks:
         """Returns a time of day of a record's host, corrected."""
         return wall - self._ahead[_host(record)]
 
-    def _align(self, records: list[Record], aligned: set[Host]) -> None:
+    def _align(self, records: list[Record], aligned: set[_Host]) -> None:
         hosts = {_host(record) for record in records}
         if not hosts & aligned:
             aligned.add(_host(min(records, key=lambda record: record.rank)))
@@ -213,7 +213,7 @@ class Clocks:
                 self._ahead[host] = offset.ahead
                 self.notes.append(offset.text())
 
-    def _ends(self, records: list[Record], hosts: set[Host]) -> dict[int, int]:
+    def _ends(self, records: list[Record], hosts: set[_Host]) -> dict[int, int]:
         """When each step first ended on these hosts: a rank can be late, but not early."""
         first: dict[int, int] = {}
         for record in records:
@@ -232,6 +232,6 @@ def _offset(host: str, differences: list[int]) -> _ClockOffset:
     return _ClockOffset(host, ahead, spread, len(differences))
 
 
-def _host(record: Record) -> Host:
+def _host(record: Record) -> _Host:
     """Where a process ran. Where a boot has no name, a monotonic clock is its process' own."""
     return record.identity.host, record.identity.boot or f"process {record.identity.pid}"

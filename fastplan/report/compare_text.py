@@ -43,7 +43,7 @@ def compare_text(
         lines = list(_many(comparison, style))
     else:
         step = comparison.steps[0]
-        lines = [*_head(comparison, style), "", *_remarks(step, style), counts_text(step)]
+        lines = [*_head(comparison, style), "", *_remarks(step, style), _counts_text(step)]
         lines += _changes(step, style, every=tables)
         lines += ["", *_figures(comparison, step, style), *_ranks(comparison, style)]
     return "\n".join(line.rstrip() for line in lines) + "\n"
@@ -75,7 +75,7 @@ def remarks(step: PlanStep, *, most: int) -> Iterator[str]:
             yield f"{title}: {', '.join(found[:most])}{more}"
 
 
-def counts_text(step: PlanStep) -> str:
+def _counts_text(step: PlanStep) -> str:
     """Returns a line such as `3 re-sharded, 5 moved, 0 added, 0 removed, 18 unchanged`."""
     return ", ".join(f"{count:,} {words}" for _, count, words in counted(step))
 
@@ -115,13 +115,13 @@ def _bytes(count: int | None) -> str:
 
 def _figures(comparison: Comparison, step: PlanStep, style: Style) -> Iterator[str]:
     before, after = comparison.analyses[:2]
-    yield from _lines("to move", moves_text(step, before), style)
+    yield from _lines("to move", _moves_text(step, before), style)
     old, new = before.rating, after.rating
     if old is not None and new is not None:
         text = f"est.  {format_milliseconds(old)} -> {format_milliseconds(new)}"
         text += f"  {format_change(old, new)}"
         yield from _lines("rating", text, style, _tone(old, new))
-    measured = measured_text(*comparison.measured[:2])
+    measured = _measured_text(*comparison.measured[:2])
     if measured is not None:
         yield from _lines("step", measured, style)
     if before.costs is not None and after.costs is not None:
@@ -129,7 +129,7 @@ def _figures(comparison: Comparison, step: PlanStep, style: Style) -> Iterator[s
             f"{format_percent(before.costs.imbalance)} -> {format_percent(after.costs.imbalance)}"
         )
         yield from _lines("imbalance", f"{text} above the mean", style)
-    for name, text in memory_changes(before, after):
+    for name, text in _memory_changes(before, after):
         yield from _lines(name, text, style)
 
 
@@ -141,7 +141,7 @@ def _tone(before: float, after: float) -> str:
     return "green" if after < before else "red" if after > before else ""
 
 
-def moves_text(step: PlanStep, before: Analysis) -> str:
+def _moves_text(step: PlanStep, before: Analysis) -> str:
     """Returns the bytes to move, the rank that receives most, and the estimated time."""
     moves = step.movement
     text = "nothing"
@@ -161,7 +161,7 @@ def moves_text(step: PlanStep, before: Analysis) -> str:
     return f"{text}; 4-byte elements assumed" if moves.assumed else text
 
 
-def measured_text(before: Measured | None, after: Measured | None) -> str | None:
+def _measured_text(before: Measured | None, after: Measured | None) -> str | None:
     """Returns the measured steps, and whether the change is within the spread."""
     if before is None or after is None:
         return None
@@ -174,7 +174,7 @@ def measured_text(before: Measured | None, after: Measured | None) -> str | None
     return f"meas. {' -> '.join(sides)}  {change}{', within the spread' if within else ''}"
 
 
-def memory_changes(before: Analysis, after: Analysis) -> Iterator[tuple[str, str]]:
+def _memory_changes(before: Analysis, after: Analysis) -> Iterator[tuple[str, str]]:
     """Yields each tier of memory, and the use of its fullest rank in both plans."""
     old = {tier.tier: tier for tier in before.memory}
     new = {tier.tier: tier for tier in after.memory}

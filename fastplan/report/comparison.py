@@ -157,7 +157,7 @@ def unique_labels(names: Sequence[str]) -> list[str]:
 
 
 def _step(before: Plan, after: Plan, first: str, label: str, force: bool) -> PlanStep:
-    differences, settings = subject_differences(before, after)
+    differences, settings = _subject_differences(before, after)
     if differences and not force:
         more = f" and {len(differences) - 3} more" if len(differences) > 3 else ""
         raise NotComparable(
@@ -214,7 +214,7 @@ _SETTINGS = re.compile(
 )
 
 
-def subject_differences(before: Plan, after: Plan) -> tuple[list[str], list[str]]:
+def _subject_differences(before: Plan, after: Plan) -> tuple[list[str], list[str]]:
     """Finds differences between the requests of two plans.
 
     Returns:

@@ -32,8 +32,8 @@ def plan_data(analysis: Analysis) -> dict[str, Any]:
     found: dict[str, Any] = {
         "ranks": analysis.ranks,
         "ranks_per_host": analysis.ranks_per_host,
-        "sentence": headline(analysis),
-        "tiles": [tile._asdict() for tile in tiles(analysis)],
+        "sentence": _headline(analysis),
+        "tiles": [tile._asdict() for tile in _tiles(analysis)],
         "lanes": [_memory(tier) for tier in analysis.memory],
         "tables": [_table(row, analysis.ranks) for row in analysis.tables],
         "pinning": list(analysis.pinning[:_PINNED]),
@@ -118,7 +118,7 @@ def received_bytes(step: PlanStep, first: str, ranks: int) -> list[dict[str, Any
     return [{"name": "To receive", "note": note, "used": received.tolist(), "capacity": None}]
 
 
-class Tile(NamedTuple):
+class _Tile(NamedTuple):
     """One headline figure. `tone` is good, warn or bad, and colours the verdict."""
 
     title: str
@@ -129,7 +129,7 @@ class Tile(NamedTuple):
     split: tuple[tuple[str, float], ...] = ()  # parts of a whole, drawn as a bar
 
 
-def headline(analysis: Analysis) -> str:
+def _headline(analysis: Analysis) -> str:
     """Returns one or two sentences: whether the plan is balanced, what limits it, if it fits."""
     parts = []
     costs = analysis.costs
@@ -159,20 +159,20 @@ def headline(analysis: Analysis) -> str:
     return " ".join(parts)
 
 
-def tiles(analysis: Analysis) -> list[Tile]:
+def _tiles(analysis: Analysis) -> list[_Tile]:
     """Returns the headline figures that are known."""
     found = []
     costs = analysis.costs
     if costs is not None:
         found += [_rating_tile(analysis, costs), _balance_tile(costs), _limit_tile(costs)]
     elif analysis.rating is not None:
-        found.append(Tile("Rating", format_milliseconds(analysis.rating), "estimated per step"))
+        found.append(_Tile("Rating", format_milliseconds(analysis.rating), "estimated per step"))
     full = _fullest_tier(analysis)
     if full is not None:
         found.append(_memory_tile(full))
     if costs is None:
         weights = f"in {len(analysis.tables):,} tables"
-        found.append(Tile("Weights", format_bytes(analysis.bytes), weights))
+        found.append(_Tile("Weights", format_bytes(analysis.bytes), weights))
     return found
 
 
@@ -186,42 +186,42 @@ def _fullest_tier(analysis: Analysis) -> Memory | None:
     return min(tiers, key=lambda tier: tier.headroom_share or 0.0, default=None)
 
 
-def _rating_tile(analysis: Analysis, costs: Costs) -> Tile:
+def _rating_tile(analysis: Analysis, costs: Costs) -> _Tile:
     note = "estimated per step"
     if analysis.gap is not None and analysis.lower_bound is not None:
         bound = format_milliseconds(analysis.lower_bound)
         note += f"; no plan is below {bound}, so at most {format_percent(analysis.gap)} is left"
-    return Tile("Rating", format_milliseconds(costs.rating), note)
+    return _Tile("Rating", format_milliseconds(costs.rating), note)
 
 
-def _balance_tile(costs: Costs) -> Tile:
+def _balance_tile(costs: Costs) -> _Tile:
     if costs.balanced:
-        return Tile("Balance", "0 %", "all ranks cost the same", "Even:", "good")
+        return _Tile("Balance", "0 %", "all ranks cost the same", "Even:", "good")
     even = costs.imbalance <= _EVEN
     note = f"rank {costs.worst_rank} against the mean of {format_milliseconds(costs.mean)}"
     verdict, tone = ("Even:", "good") if even else ("Uneven:", "warn")
-    return Tile("Imbalance", f"+{format_percent(costs.imbalance)}", note, verdict, tone)
+    return _Tile("Imbalance", f"+{format_percent(costs.imbalance)}", note, verdict, tone)
 
 
-def _limit_tile(costs: Costs) -> Tile:
+def _limit_tile(costs: Costs) -> _Tile:
     worst = costs.worst_rank
     total = float(costs.total[worst]) or 1.0
     comms = _comms_share(costs)
     name, share = ("comms", comms) if comms >= 0.5 else ("compute", 1 - comms)
     where = "on every rank" if costs.balanced else f"on rank {worst}, which sets the rating"
     split = tuple((part, float(costs.parts[part][worst]) / total) for part in RATED)
-    return Tile("Limited by", f"{name} {format_percent(share)}", where, split=split)
+    return _Tile("Limited by", f"{name} {format_percent(share)}", where, split=split)
 
 
-def _memory_tile(tier: Memory) -> Tile:
+def _memory_tile(tier: Memory) -> _Tile:
     rank = tier.fullest_rank
     name = tier.tier.upper()
     used = format_bytes(int(tier.used[rank]))
     if tier.capacity is None or tier.headroom is None or tier.headroom_share is None:
-        return Tile(f"{name} by weights", used, f"on rank {rank}, the fullest")
+        return _Tile(f"{name} by weights", used, f"on rank {rank}, the fullest")
     note = f"{used} of {format_bytes(int(tier.capacity[rank]))} used on rank {rank}, the fullest"
     title = f"{name} headroom"
     if tier.headroom < 0:
-        return Tile(title, f"-{format_bytes(-tier.headroom)}", note, "Does not fit:", "bad")
+        return _Tile(title, f"-{format_bytes(-tier.headroom)}", note, "Does not fit:", "bad")
     verdict, tone = ("Fits:", "good") if tier.headroom_share >= _TIGHT else ("Tight:", "warn")
-    return Tile(title, format_percent(tier.headroom_share), note, verdict, tone)
+    return _Tile(title, format_percent(tier.headroom_share), note, verdict, tone)

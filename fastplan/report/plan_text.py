@@ -86,8 +86,8 @@ def cluster(analysis: Analysis) -> str:
 
 def _verdict(analysis: Analysis, style: Style) -> Iterator[str]:
     if analysis.costs is not None:
-        yield from _lines("rating", rating_text(analysis.costs), style, "bold")
-        yield from _lines("balance", balance_text(analysis.costs), style)
+        yield from _lines("rating", _rating_text(analysis.costs), style, "bold")
+        yield from _lines("balance", _balance_text(analysis.costs), style)
     elif analysis.rating is not None:
         yield from _lines("rating", f"{format_milliseconds(analysis.rating)} est.", style, "bold")
     if analysis.lower_bound is not None and analysis.gap is not None:
@@ -96,7 +96,7 @@ def _verdict(analysis: Analysis, style: Style) -> Iterator[str]:
         yield from _lines("gap", text, style)
     for tier in analysis.memory:
         full = tier.headroom is not None and tier.headroom < 0
-        yield from _lines(tier.tier.upper(), memory_text(tier), style, *(["red"] if full else []))
+        yield from _lines(tier.tier.upper(), _memory_text(tier), style, *(["red"] if full else []))
     for assumption in analysis.assumptions:
         if analysis.costs is None or "assumed" in assumption:
             yield from _lines("note", assumption, style, "dim")
@@ -106,7 +106,7 @@ def _lines(label: str, text: str, style: Style, *colours: str) -> list[str]:
     return style.labelled(label, _LABEL, text, *colours)
 
 
-def rating_text(costs: Costs) -> str:
+def _rating_text(costs: Costs) -> str:
     """Returns the rating, its rank, and the shares of compute and communication there."""
     text = f"{format_milliseconds(costs.rating)} est."
     worst = costs.worst_rank
@@ -115,7 +115,7 @@ def rating_text(costs: Costs) -> str:
     return f"{text} on {where}: {format_percent(1 - comms)} compute, {format_percent(comms)} comms"
 
 
-def balance_text(costs: Costs) -> str:
+def _balance_text(costs: Costs) -> str:
     """Returns how far the worst rank is above the mean."""
     if costs.balanced:
         return "all ranks cost the same"
@@ -123,7 +123,7 @@ def balance_text(costs: Costs) -> str:
     return f"worst rank {above} above the mean of {mean}"
 
 
-def memory_text(tier: Memory) -> str:
+def _memory_text(tier: Memory) -> str:
     """Returns the use of the fullest rank."""
     rank = tier.fullest_rank
     used = format_bytes(int(tier.used[rank]))
@@ -247,14 +247,14 @@ def inspect_json(plan: Plan) -> dict[str, Any]:
         "imbalance": costs.imbalance if costs is not None else None,
         "worst_rank": costs.worst_rank if costs is not None else None,
         "fits": analysis.fits,
-        "costs": costs_json(costs),
+        "costs": _costs_json(costs),
         "memory": {tier.tier: _memory_json(tier) for tier in analysis.memory},
         "tables": [_table_json(table) for table in analysis.tables],
         "assumptions": list(analysis.assumptions),
     }
 
 
-def costs_json(costs: Costs | None) -> dict[str, list[float]] | None:
+def _costs_json(costs: Costs | None) -> dict[str, list[float]] | None:
     """Returns lists by rank, for each part and `total`."""
     if costs is None:
         return None

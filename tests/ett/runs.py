@@ -1,4 +1,4 @@
-"""Records of made-up jobs, written by the recorder itself under a clock that tests set."""
+"""Records of invented jobs, written by the recorder with a clock that tests set."""
 
 from __future__ import annotations
 

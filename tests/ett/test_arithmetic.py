@@ -1,4 +1,4 @@
-"""The account of a job, against runs computed by hand and against the formula."""
+"""The report on a job, compared with runs computed by hand and with the formula."""
 
 import pytest
 from hypothesis import given, settings
@@ -130,7 +130,7 @@ def test_the_same_launch_time_on_every_restart_is_that_of_the_first(tmp_path):
     assert "down" not in report.phases
 
 
-def test_a_job_that_is_launched_again_was_down_before(tmp_path):
+def test_a_job_was_down_before_it_is_launched_again(tmp_path):
     Rank(tmp_path, begin=1.0, launched=0.0).steps(1, 4, 1.0)
     Rank(tmp_path, run="again", begin=30.0, launched=25.0).steps(5, 8, 1.0).recorder.stop()
     report = read_report(tmp_path)
@@ -242,7 +242,7 @@ def test_short_phases_count_by_the_rank_that_spent_most(tmp_path):
     assert report.phases == {"data_wait": close(4.0), "training": close(7.0)}
 
 
-def test_what_goes_on_in_the_background_holds_nothing_up(tmp_path):
+def test_no_rank_waits_for_background_phases(tmp_path):
     rank = Rank(tmp_path)
     rank.steps(1, 10, 1.0)
     begin = rank._monotonic(2.0)

@@ -1,4 +1,4 @@
-"""Hosts whose clocks differ."""
+"""Hosts with different clocks."""
 
 import pytest
 

@@ -89,7 +89,7 @@ def test_the_job_has_no_gaps(events):
         assert before["ts"] + before["dur"] == pytest.approx(after["ts"], abs=1e-3)
 
 
-def test_phases_carry_what_was_told_and_the_names_of_other_tools(events):
+def test_phases_have_their_details_and_the_names_of_other_tools(events):
     plan = next(e for e in events if e["name"] == "plan" and "engine" in e["args"])
     assert plan["args"]["goodput"] == "TRAINING_PREP"
     assert plan["args"]["one_logger"] == "model_initialization"

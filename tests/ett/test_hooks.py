@@ -1,4 +1,4 @@
-"""Hooks into torch, TorchRec and fastplan's planner: in place, and back."""
+"""Hooks into torch, TorchRec and fastplan's planner are installed and removed."""
 
 import sys
 import threading
@@ -93,7 +93,7 @@ def topology():
     return Topology(world_size=2, compute_device="cuda")
 
 
-def test_everything_is_replaced_and_everything_is_put_back(tmp_path):
+def test_everything_is_replaced_and_restored(tmp_path):
     before = watched()
     ett.install(tmp_path / "runs")
     during = watched()
@@ -190,7 +190,7 @@ def test_building_a_model_and_an_optimizer_are_recorded(recorded):
     assert names(recorded()) == ["model_build", "optimizer"]
 
 
-def test_compilations_are_recorded_and_recompilations_told_apart(recorded):
+def test_compilations_and_recompilations_are_recorded_separately(recorded):
     torch._dynamo.reset()  # drops callbacks, and is survived
     compiled = torch.compile(lambda x: 2 * x, backend="eager", dynamic=False)
     compiled(torch.ones(2))
@@ -295,7 +295,7 @@ def test_an_uncaught_exception_is_a_failure(recorded, capsys):
     assert "out of luck" in capsys.readouterr().err
 
 
-def test_wrappers_that_somebody_kept_record_nothing_after_uninstalling(tmp_path):
+def test_wrappers_that_other_code_still_holds_record_nothing_after_uninstalling(tmp_path):
     ett.install(tmp_path / "runs")
     kept = dcp.save
     ett.uninstall()

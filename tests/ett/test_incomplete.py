@@ -1,4 +1,4 @@
-"""Jobs that are not all there: killed, running, without some of their files."""
+"""Incomplete jobs: killed, running, or without some of their files."""
 
 import json
 

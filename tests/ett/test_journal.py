@@ -63,7 +63,7 @@ def test_steps_lose_nothing_to_a_full_disk(tmp_path, monkeypatch):
     assert len(entries(rank.path, "steps")) < 20
 
 
-def test_what_a_full_disk_costs_is_told_once_it_has_room(tmp_path, monkeypatch):
+def test_lines_lost_to_a_full_disk_are_counted_once_it_has_space(tmp_path, monkeypatch):
     rank = Rank(tmp_path)
     disk = Disk(monkeypatch, room=100)
     for number in range(2_000):
@@ -77,7 +77,7 @@ def test_what_a_full_disk_costs_is_told_once_it_has_room(tmp_path, monkeypatch):
     assert any("lines were lost" in problem for problem in read(rank.path).problems)
 
 
-def test_a_full_disk_is_told_once(tmp_path, monkeypatch, caplog):
+def test_a_full_disk_is_logged_once(tmp_path, monkeypatch, caplog):
     rank = Rank(tmp_path)
     Disk(monkeypatch, room=0)
     with caplog.at_level(logging.WARNING):
@@ -97,7 +97,7 @@ path = ett.recording._active.path
 _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (600, hard))
 for number in range(50):
-    with ett.phase(f"phase {number}", told=number): pass
+    with ett.phase(f"phase {number}", detail=number): pass
 assert read(path).problems, "the last line must be incomplete"
 resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 with ett.phase("last"): pass
@@ -133,7 +133,7 @@ def test_a_killed_writer_leaves_what_it_had_written(tmp_path):
     code = """
 from fastplan import ett
 for number in range(10**9):
-    with ett.phase("plan", told="x" * (number % 300)): pass
+    with ett.phase("plan", detail="x" * (number % 300)): pass
     if number == 100: print("ready", flush=True)
 """
     for _ in range(5):

@@ -1,4 +1,4 @@
-"""Cutting time into pieces, against doing it nanosecond by nanosecond."""
+"""Time in pieces, compared with a computation nanosecond by nanosecond."""
 
 from itertools import pairwise
 

@@ -43,7 +43,7 @@ def test_a_projection_by_hand():
     assert [case.is_baseline for case in cases.values()] == [True, True, False, False, False]
 
 
-def test_what_is_not_given_is_left_out_and_said():
+def test_a_planner_without_a_time_is_not_shown_and_the_text_says_so():
     costs = Costs(work=1.0, failures=0, start=0.0, lost=0.0)
     plans = Plans(full=1.0)
     assert [case.name for case in project(costs, plans)] == [

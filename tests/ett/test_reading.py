@@ -1,4 +1,4 @@
-"""Reading files in whatever state they are."""
+"""Files are read in any state."""
 
 import json
 import random
@@ -42,7 +42,7 @@ def path(tmp_path):
     return tmp_path / "a.ett.jsonl"
 
 
-def test_no_directory_is_told_with_the_way_out(tmp_path):
+def test_a_missing_directory_is_an_error_with_the_way_out(tmp_path):
     with pytest.raises(RecordError, match="no such directory; run the job with FASTPLAN_ETT"):
         read_job(tmp_path / "none")
     with pytest.raises(RecordError, match="run the job with FASTPLAN_ETT"):
@@ -105,7 +105,7 @@ def test_a_bad_file_does_not_spoil_the_others(tmp_path):
         {"t": 1},
     ],
 )
-def test_damaged_lines_are_counted_and_left_out(path, entry):
+def test_damaged_lines_are_counted_and_skipped(path, entry):
     good = {"e": "steps", "first": 0, "last": 0, "t": 1000, "d": 10}
     record = read(write(path, entry, good))
     assert [problem for problem in record.problems if "1 damaged line" in problem]

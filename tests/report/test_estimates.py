@@ -1,4 +1,4 @@
-"""Runs are found on the ranks where their shards lie."""
+"""Runs are found on the ranks of their shards."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The HTML report, looked at without a browser."""
+"""The HTML report, checked without a browser."""
 
 import base64
 import hashlib
@@ -183,7 +183,7 @@ def test_text_has_enough_contrast(scheme, ground, text):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_heat_scale_is_told_by_lightness_alone(scheme):
+def test_the_heat_scale_differs_in_lightness(scheme):
     colours = palettes()[scheme]
     steps = [
         contrast(colours[f"heat-{name}"], colours["surface"]) for name in ("low", "mid", "high")

@@ -1,4 +1,4 @@
-"""Names are shown in one line, without tricks."""
+"""Names are shown in one line, without invisible characters."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from fastplan.report.names import columns, escape_name, shorten, table_name
 
 
 @pytest.mark.parametrize("name", ["user_id", "a.b.c", "größe", "表", "a b", "<b>", "x\\n", "🙂"])
-def test_ordinary_names_are_shown_as_they_are(name):
+def test_ordinary_names_are_unchanged(name):
     assert escape_name(name) == name
 
 

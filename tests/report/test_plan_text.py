@@ -44,7 +44,7 @@ def test_rating_worst_rank_balance_and_memory_are_there():
     assert re.search(r"HBM      23\.9 GiB of 32\.0 GiB on rank 1, the fullest: 8\.1 GiB", text)
 
 
-def test_alike_ranks_have_no_worst_one():
+def test_equal_ranks_have_no_worst_one():
     text = inspect_text(criteo_row_wise())
     assert "on every rank" in text
     assert "all ranks cost the same" in text
@@ -80,7 +80,7 @@ def test_ascii_streams_get_ascii_only():
     assert "####" in text or "----" in text
 
 
-def test_only_the_worst_of_many_ranks_are_shown_unless_all_are_asked_for():
+def test_only_the_worst_of_many_ranks_are_shown_by_default():
     assert "the 8 worst of 1,024 ranks" in inspect_text(large())
     every = inspect_text(large(), ranks="all")
     assert len(re.findall(r"^  r\d+ ", every, re.MULTILINE)) == 1024
