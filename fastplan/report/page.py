@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Sequence
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -33,19 +34,24 @@ def render_page(
     """
     style = _assets(styles)
     script = f'"use strict";\n(() => {{\n{_assets(scripts)}}})();\n' if scripts else None
-    environment = Environment(
+    page = _environment().get_template(template)
+    return page.render(
+        policy=_policy(style, script),
+        style=Markup(style),
+        script=None if script is None else Markup(script),
+        **context,
+    )
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
         loader=PackageLoader("fastplan.report"),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=lambda value: escape_name(value) if type(value) is str else value,
         trim_blocks=True,
         lstrip_blocks=True,
-    )
-    return environment.get_template(template).render(
-        policy=_policy(style, script),
-        style=Markup(style),
-        script=None if script is None else Markup(script),
-        **context,
     )
 
 
