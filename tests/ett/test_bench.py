@@ -53,7 +53,7 @@ def test_a_restart_that_searches_or_compiles_again_is_named(tmp_path):
     ]
 
 
-def test_missing_compiled_code_is_named(tmp_path):
+def test_compiled_code_that_nobody_has_left_is_named(tmp_path):
     leave(tmp_path, 0, misses=0)
     leave(tmp_path, 1, misses=0)
     assert wrong_starts("fastplan", tmp_path, 1) == [
