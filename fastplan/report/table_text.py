@@ -20,7 +20,7 @@ class Column(NamedTuple):
 
 
 def table_lines(columns: list[Column], rows: list[list[str]], style: Style) -> Iterator[str]:
-    """A line of titles, and the rows. Wide names are shorten until all fit."""
+    """A line of titles, and the rows. Wide names are shortened until all fit."""
     cells = [[escape_name(cell) for cell in row] for row in rows]
     widths = [
         max(map(width_of, [column.title, *(row[i] for row in cells)]))

@@ -55,7 +55,7 @@ class Style(NamedTuple):
         ]
 
     def fill(self, text: str, width: int, *, right: bool = False) -> str:
-        """The text shorten and padded to exactly `width` columns."""
+        """The text shortened and padded to exactly `width` columns."""
         text = self.name(text, width)
         gap = " " * (width - columns(text))
         return gap + text if right else text + gap
