@@ -182,7 +182,7 @@ def _lost_from(job: Job) -> list[int | None]:
             if not saved:
                 job.notes.append(
                     f"attempt {attempt.number} failed and no checkpoint was recorded: all of its "
-                    "steps count as lost; call `ett.checkpoint(step)` after each"
+                    "steps count as lost; call `ett.checkpoint(step)` after each checkpoint"
                 )
         limits.append(limit)
         if attempt.first_step is not None:

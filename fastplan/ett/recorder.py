@@ -263,7 +263,7 @@ class Recorder:
         self._journal.lost += 1
         if not self._warned:
             self._warned = True
-            warn("%s lacks an event: %s: %s", self.path, type(error).__name__, error)
+            warn("%s: an event is not recorded: %s: %s", self.path, type(error).__name__, error)
 
     def _announce(self, frame: Frame, now: int) -> None:
         self._write_steps()  # so that the steps end where the phase begins

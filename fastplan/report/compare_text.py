@@ -66,7 +66,7 @@ def _remarks(step: PlanStep, style: Style, label: str = "") -> Iterator[str]:
 def remarks(step: PlanStep, *, most: int) -> Iterator[str]:
     """Yields other differences between two plans, with at most `most` examples of each kind."""
     for title, found in (
-        ("different subjects", step.differences),
+        ("model and cluster", step.differences),
         ("planned differently", step.settings),
         ("other settings", tuple(map(escape_name, step.tuned))),
     ):

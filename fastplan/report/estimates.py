@@ -81,8 +81,8 @@ def estimates(basis: Basis) -> Estimates:
 def _check_rating(found: float, rating: float) -> None:
     if abs(found - rating) > 1e-9 * max(abs(rating), abs(found)):
         raise EstimateUnavailable(
-            f"estimated again the worst rank costs {found:.6g} ms, but the plan is rated "
-            f"{rating:.6g}; a custom estimator or perf model took part"
+            f"the estimate of the worst rank is {found:.6g} ms, but the plan's rating is "
+            f"{rating:.6g} ms; a custom estimator or perf model was used"
         )
 
 

@@ -138,7 +138,7 @@ def test_a_planner_with_an_account_of_another_kind_plans_as_ever(recorded, caplo
     planner.last_run = "yesterday"
     assert planner.plan(model(), SHARDERS).plan
     assert names(recorded()).count("plan") == 1
-    assert "lacks an event" in caplog.text
+    assert "an event is not recorded" in caplog.text
 
 
 def test_an_asynchronous_save_that_returns_something_else_returns_it(recorded, monkeypatch):

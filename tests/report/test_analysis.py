@@ -215,7 +215,7 @@ def test_an_empty_layout_is_a_plan_too():
 def test_costs_that_differ_from_the_rating_are_not_shown_with_the_reason():
     analysis = analyse(rated(small(), 123.0))
     assert analysis.costs is None
-    assert "rated 123" in analysis.assumptions[0]
+    assert "rating is 123" in analysis.assumptions[0]
     assert analysis.memory[0].capacity is not None
     assert analysis.tables[0].element_size == 4
 

@@ -108,8 +108,8 @@ def test_forced_comparisons_name_the_difference():
     tables = list(small().basis.request.tables)
     other = plan_of(request(tables, 16, 4, ALL_TYPES), cluster_of(16, 4))
     text = compare_text(compare([small(), other], force=True))
-    assert "different subjects: context.local_world_size" not in text
-    assert re.search(r"different subjects: .*16", text)
+    assert "model and cluster: context.local_world_size" not in text
+    assert re.search(r"model and cluster: .*16", text)
 
 
 def test_bare_layouts_say_what_is_assumed():
