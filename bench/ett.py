@@ -20,7 +20,7 @@ from bench.ett_launch import Steps, run_job
 from bench.ett_report import SHOWN, checks, digest, report
 from bench.progress import Progress
 from bench.results_file import add_arguments, measured_or_shown
-from fastplan.ett.arithmetic import account
+from fastplan.ett.arithmetic import job_report
 from fastplan.ett.building import load
 from fastplan.ett.html import html_report
 
@@ -93,7 +93,7 @@ def _cell(arguments: argparse.Namespace, ranks: int, repetition: int) -> dict[st
                 run_job(variant, arguments.tables, ranks, STEPS, own)
             job = load(own / "runs")
             job.source = words
-            told = account(job)
+            told = job_report(job)
             starts = [read_starts(own, attempt, ranks) for attempt in (0, 1)]
             found[variant] = digest(told, starts)
             wrong += wrong_starts(variant, own, ranks)

@@ -23,7 +23,7 @@ from fastplan.bundle.merging import merged
 from fastplan.cache.plan_cache import PlanCache, StoreError
 from fastplan.cache.stores import MemoryStore
 from fastplan.cache.why_miss import explain_miss
-from fastplan.report.names import visible
+from fastplan.report.names import escape_name
 
 logger = logging.getLogger(__name__)
 
@@ -168,7 +168,7 @@ class Start:
         self.notes.append(text)
         # Every rank finds the same; one per host may say so.
         level = logging.WARNING if self._place.slot == 0 else logging.DEBUG
-        logger.log(level, "fastplan: %s", visible(text))
+        logger.log(level, "fastplan: %s", escape_name(text))
 
 
 def start(path: str | os.PathLike[str], *, trust: bool = False, model: str | None = None) -> Start:

@@ -53,7 +53,7 @@ def _save(args: Args) -> int:
     from fastplan.bundle.facts import driver_device, installed_facts
     from fastplan.bundle.format import MAX_PLANS
     from fastplan.bundle.gathering import gather, model_of
-    from fastplan.report.units import of_bytes, of_count
+    from fastplan.report.units import format_bytes, format_count
 
     check_outputs(args.output, inputs=[*args.plans, *args.artifacts])
     plans = gather(args.plans, args.key)
@@ -72,11 +72,11 @@ def _save(args: Args) -> int:
         artifacts=artifacts,
     )
     write_content(content, args.output)
-    told = of_count(len(plans), "plan")
+    told = format_count(len(plans), "plan")
     if artifacts:
-        size = of_bytes(sum(part.blob.size for part in artifacts))
+        size = format_bytes(sum(part.blob.size for part in artifacts))
         told += f", {size} of compile artifacts"
-    print(f"written: {args.output}, {told}, {of_bytes(os.path.getsize(args.output))}")
+    print(f"written: {args.output}, {told}, {format_bytes(os.path.getsize(args.output))}")
     return OK
 
 
@@ -131,8 +131,8 @@ def _show(args: Args) -> int:
 @option("--local-rank N", "whose code (default 0)", read=count, default=0)
 def _load(args: Args) -> int:
     from fastplan.bundle.format import BadBundle
-    from fastplan.report.names import visible
-    from fastplan.report.units import of_count
+    from fastplan.report.names import escape_name
+    from fastplan.report.units import format_count
 
     bundle = _open(args.bundle)
     where = usual_cache(args)
@@ -142,7 +142,7 @@ def _load(args: Args) -> int:
         raise CommandError(str(problem)) from problem
     except ValueError as error:
         raise CommandError(f"--cache: {error}") from error
-    print(f"{of_count(count, 'plan')} put into {visible(str(where))}")
+    print(f"{format_count(count, 'plan')} put into {escape_name(str(where))}")
     if not bundle.has_code:
         return OK
     if not args.trust_code:
@@ -154,20 +154,21 @@ def _load(args: Args) -> int:
 def _load_code(bundle: Bundle, slot: int) -> int:
     from fastplan.bundle.bundle import BundleMismatch
     from fastplan.bundle.compiled import compile_cache
-    from fastplan.report.names import visible
-    from fastplan.report.units import of_count
+    from fastplan.report.names import escape_name
+    from fastplan.report.units import format_count
 
     try:
         loaded = bundle.load_artifacts(trust=True, slot=slot)
     except BundleMismatch as other:
         print("compiled code is not for this installation:")
         for difference in other.differences:
-            print(f"  {visible(difference)}")
+            print(f"  {escape_name(difference)}")
         return NO
-    told = f"{of_count(loaded.artifacts, 'compile artifact')}, {of_count(loaded.kernels, 'kernel')}"
-    print(f"{told} put into torch's compile cache {visible(compile_cache())}")
+    artifacts = format_count(loaded.artifacts, "compile artifact")
+    kernels = format_count(loaded.kernels, "kernel")
+    print(f"{artifacts}, {kernels} put into torch's compile cache {escape_name(compile_cache())}")
     for difference in loaded.skipped:
-        print(f"  CPU kernels were left out: {visible(difference)}")
+        print(f"  CPU kernels were left out: {escape_name(difference)}")
     return OK
 
 

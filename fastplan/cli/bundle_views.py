@@ -11,8 +11,8 @@ from fastplan.bundle.facts import CODE
 from fastplan.bundle.format import ArtifactPart, BadBundle
 from fastplan.cli.cache_views import KEY_DIGITS
 from fastplan.cli.output import table
-from fastplan.report.names import visible
-from fastplan.report.units import of_bytes, of_count, of_milliseconds, of_ranks
+from fastplan.report.names import escape_name
+from fastplan.report.units import format_bytes, format_count, format_milliseconds, format_ranks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,11 +84,11 @@ def lines(seen: Seen) -> Iterator[str]:
     """What `show` prints."""
     header = seen.bundle.header
     state = "damaged" if seen.damage else "intact"
-    yield f"{visible(seen.bundle.name)}: {of_bytes(header.size)}, {state}"
-    yield from (f"  {visible(problem)}" for problem in seen.damage)
-    made = f"{visible(header.created)} by fastplan {visible(header.facts.get('fastplan', '?'))}"
-    yield f"created    {made}"
-    yield f"model      {'not told' if header.model is None else visible(header.model)}"
+    yield f"{escape_name(seen.bundle.name)}: {format_bytes(header.size)}, {state}"
+    yield from (f"  {escape_name(problem)}" for problem in seen.damage)
+    version = escape_name(header.facts.get("fastplan", "?"))
+    yield f"created    {escape_name(header.created)} by fastplan {version}"
+    yield f"model      {'not told' if header.model is None else escape_name(header.model)}"
     yield ""
     if seen.plans:
         yield from table(*_plans(seen.plans))
@@ -105,8 +105,8 @@ def _plans(plans: list[StoredPlan]) -> tuple[list[str], list[list[str]], str]:
         told = {name: str(value) for name, value in plan.entry.provenance.items()}
         ranks = str(sum(run[0] for run in plan.entry.capacities))
         row = [plan.part.key[:KEY_DIGITS], told.get("created", "?"), told.get("tables", "?"), ranks]
-        row += [told.get("torchrec", "?"), of_milliseconds(plan.entry.rating)]
-        rows.append([*row, of_bytes(plan.part.span.size), told.get("model", "")])
+        row += [told.get("torchrec", "?"), format_milliseconds(plan.entry.rating)]
+        rows.append([*row, format_bytes(plan.part.span.size), told.get("model", "")])
     return titles, rows, "<<>><>><"
 
 
@@ -116,22 +116,23 @@ def _code(seen: Seen) -> Iterator[str]:
         yield "no compiled code"
         return
     made = (f"{name} {header.facts[name]}" for name in CODE if name in header.facts)
-    yield f"code       made with {visible(', '.join(made))}"
+    yield f"code       made with {escape_name(', '.join(made))}"
     for part in header.artifacts:
-        ranks = of_ranks(sorted(part.slots)).removeprefix("r")
-        yield f"           local ranks {ranks}: {of_bytes(part.span.size)}, {_kinds(part)}"
+        ranks = format_ranks(sorted(part.slots)).removeprefix("r")
+        yield f"           local ranks {ranks}: {format_bytes(part.span.size)}, {_kinds(part)}"
     if header.kernels:
-        size = of_bytes(sum(part.span.size for part in header.kernels))
-        processor = visible(header.facts.get("cpu", "?"))
-        yield f"           {of_count(len(header.kernels), 'CPU kernel')}, {size}, for {processor}"
+        size = format_bytes(sum(part.span.size for part in header.kernels))
+        processor = escape_name(header.facts.get("cpu", "?"))
+        kernels = format_count(len(header.kernels), "CPU kernel")
+        yield f"           {kernels}, {size}, for {processor}"
     if seen.bundle.other_writers is not None:
         yield f"           never loaded: {seen.bundle.other_writers}"
     if seen.code_mismatches:
         yield "           not for this installation:"
-        yield from (f"             {visible(found)}" for found in seen.code_mismatches)
+        yield from (f"             {escape_name(found)}" for found in seen.code_mismatches)
     elif seen.kernel_mismatches:
         yield "           for this installation, but its CPU kernels are not:"
-        yield from (f"             {visible(found)}" for found in seen.kernel_mismatches)
+        yield from (f"             {escape_name(found)}" for found in seen.kernel_mismatches)
     else:
         yield "           for this installation; loading it takes trust, for it is code"
 
@@ -139,4 +140,6 @@ def _code(seen: Seen) -> Iterator[str]:
 def _kinds(part: ArtifactPart) -> str:
     if not part.names:
         return "compile artifacts of unknown number"
-    return ", ".join(f"{len(keys)} {visible(kind)}" for kind, keys in sorted(part.names.items()))
+    return ", ".join(
+        f"{len(keys)} {escape_name(kind)}" for kind, keys in sorted(part.names.items())
+    )

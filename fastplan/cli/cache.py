@@ -34,7 +34,7 @@ _cache_option = option("--cache WHERE", "directory or URL of the cache", read=ca
 def _store(args: Args) -> Any:
     """The store that is meant. Unguarded: here people wait, and can interrupt."""
     from fastplan.cache.stores import DirectoryStore, open_store
-    from fastplan.report.names import visible
+    from fastplan.report.names import escape_name
 
     try:
         store = open_store(usual_cache(args))
@@ -42,7 +42,7 @@ def _store(args: Args) -> Any:
         raise CommandError(f"--cache: {error}") from error
     # The default one, or the environment's, may be for plans to come; this one is a mistake.
     if args.cache and isinstance(store, DirectoryStore) and not os.path.exists(store.describe()):
-        raise CommandError(f"--cache: there is no directory {visible(args.cache)}")
+        raise CommandError(f"--cache: there is no directory {escape_name(args.cache)}")
     return store
 
 
@@ -52,7 +52,7 @@ def _store(args: Args) -> Any:
 def _ls(args: Args) -> int:
     from fastplan.cache.inventory import read_items
     from fastplan.cli.cache_views import item_json, list_lines
-    from fastplan.report.units import of_bytes, of_count
+    from fastplan.report.units import format_bytes, format_count
 
     store = _store(args)
     listed = list(store.entries())
@@ -68,8 +68,8 @@ def _ls(args: Args) -> int:
         print(f"no plans in {store.describe()}")
     else:
         print("\n".join(list_lines(items, time.time())))
-        total = of_bytes(sum(item.stored.size for item in items))
-        print(f"\n{of_count(len(items), 'entry', 'entries')}, {total} in {store.describe()}")
+        total = format_bytes(sum(item.stored.size for item in items))
+        print(f"\n{format_count(len(items), 'entry', 'entries')}, {total} in {store.describe()}")
     return OK
 
 
@@ -115,8 +115,8 @@ def _verify(args: Args) -> int:
     from fastplan.cache.audit import BAD, GOOD, PARTLY, Verdict, audit
     from fastplan.cache.inventory import read_items, with_key
     from fastplan.cli.cache_views import KEY_DIGITS
-    from fastplan.report.names import visible
-    from fastplan.report.units import of_count
+    from fastplan.report.names import escape_name
+    from fastplan.report.units import format_count
 
     store = _store(args)
     if args.keys:
@@ -143,10 +143,10 @@ def _verify(args: Args) -> int:
         for stored, verdict in found:
             if verdict.status != GOOD:
                 where = f"{stored.key[:KEY_DIGITS]} {stored.name}"
-                print(f"{verdict.status:<6}  {where}: {visible(verdict.reason or '')}")
+                print(f"{verdict.status:<6}  {where}: {escape_name(verdict.reason or '')}")
         told = f"{counts[GOOD]} good, {counts[PARTLY]} checked in part, {counts[BAD]} bad"
         gone = f", {len(removed)} removed" if args.remove else ""
-        print(f"{of_count(len(found), 'entry', 'entries')}: {told}{gone}")
+        print(f"{format_count(len(found), 'entry', 'entries')}: {told}{gone}")
     return NO if counts[BAD] else OK
 
 
@@ -163,7 +163,7 @@ def _verify(args: Args) -> int:
 @_cache_option
 def _prune(args: Args) -> int:
     from fastplan.cache.inventory import Limits, to_prune
-    from fastplan.report.units import of_bytes, of_count
+    from fastplan.report.units import format_bytes, format_count
 
     limits = Limits(age=args.max_age, size=args.max_size, count=args.max_entries)
     if not args.all and limits == Limits():
@@ -173,12 +173,12 @@ def _prune(args: Args) -> int:
     chosen = listed if args.all else to_prune(listed, limits, time.time())
     for stored in chosen:
         if args.dry_run:
-            print(f"{stored.key} {stored.name} {of_bytes(stored.size)}")
+            print(f"{stored.key} {stored.name} {format_bytes(stored.size)}")
         else:
             store.delete(stored.key, stored.name)
-    total = of_bytes(sum(stored.size for stored in chosen))
+    total = format_bytes(sum(stored.size for stored in chosen))
     verb = "would be deleted from" if args.dry_run else "deleted from"
-    told = f"{of_count(len(chosen), 'entry', 'entries')} of {len(listed)}, {total}"
+    told = f"{format_count(len(chosen), 'entry', 'entries')} of {len(listed)}, {total}"
     print(f"{told}, {verb} {store.describe()}")
     return OK
 
@@ -194,8 +194,8 @@ def _prune(args: Args) -> int:
 def _why_miss(args: Args) -> int:
     from fastplan.cache.plan_cache import PlanCache
     from fastplan.cache.why_miss import explain_miss
-    from fastplan.report.names import visible
-    from fastplan.report.units import of_count
+    from fastplan.report.names import escape_name
+    from fastplan.report.units import format_count
 
     store = _store(args)
     request = _request(args.request, store)
@@ -215,14 +215,14 @@ def _why_miss(args: Args) -> int:
         return OK
     print(f"request {told.key}")
     for reason in told.same_key:
-        print(f"  same request: {visible(reason)}")
+        print(f"  same request: {escape_name(reason)}")
     if told.nearest is None:
         print("  no other entry to compare with")
         return OK
-    changed = of_count(len(told.changed), "field differs", "fields differ")
+    changed = format_count(len(told.changed), "field differs", "fields differ")
     print(f"  nearest entry {told.nearest}: {changed}")
     for change in told.changed:
-        print(f"    {visible(str(change))}")
+        print(f"    {escape_name(str(change))}")
     return OK
 
 

@@ -11,8 +11,8 @@ from typing import Any
 from fastplan.cache.entry import BadEntry, Entry, request_bytes
 from fastplan.cache.inventory import Item
 from fastplan.cli.output import table
-from fastplan.report.names import visible
-from fastplan.report.units import of_bytes, of_count, of_milliseconds
+from fastplan.report.names import escape_name
+from fastplan.report.units import format_bytes, format_count, format_milliseconds
 
 KEY_DIGITS = 12  # enough to tell keys apart
 _AGES = ((86400, "d"), (3600, "h"), (60, "min"))
@@ -28,13 +28,13 @@ def list_lines(items: list[Item], now: float) -> list[str]:
         titles, align = [*titles, "model"], align + "<"
     rows = []
     for item in items:
-        size, age = of_bytes(item.stored.size), _ago(item.stored.used, now)
+        size, age = format_bytes(item.stored.size), _ago(item.stored.used, now)
         facts = _facts(item.entry)
         if item.entry is None:
             row = [item.stored.key[:KEY_DIGITS], "can't be read", *[""] * 5, size, age]
         else:
             row = [item.stored.key[:KEY_DIGITS], facts["created"], facts["tables"], facts["ranks"]]
-            row += [facts["torchrec"], facts["engine"], of_milliseconds(item.entry.rating)]
+            row += [facts["torchrec"], facts["engine"], format_milliseconds(item.entry.rating)]
             row += [size, age]
         rows.append([*row, facts["model"]] if models else row)
     return table(titles, rows, align)
@@ -62,24 +62,26 @@ def show_lines(item: Item, now: float) -> Iterator[str]:
     yield f"key         {stored.key}"
     yield f"name        {stored.name}"
     if entry is None:
-        yield f"problem     {visible(item.problem or '')}"
+        yield f"problem     {escape_name(item.problem or '')}"
         return
     facts = _facts(entry)
     created = f"{facts['created']} by fastplan {facts['fastplan']}, Python {facts['python']}"
     yield f"created     {created} on {facts['host']}"
     yield f"planned by  {facts['engine']} engine, TorchRec {facts['torchrec']}"
-    yield f"rating      {of_milliseconds(entry.rating)}"
-    parts = f"plan {of_bytes(len(entry.payload))}, request {of_bytes(len(entry.request))}"
-    yield f"size        {of_bytes(stored.size)}: {parts}"
+    yield f"rating      {format_milliseconds(entry.rating)}"
+    parts = f"plan {format_bytes(len(entry.payload))}, request {format_bytes(len(entry.request))}"
+    yield f"size        {format_bytes(stored.size)}: {parts}"
     yield f"used        {_ago(stored.used, now)} ago" if stored.used else "used        unknown"
     for i, (count, *sizes) in enumerate(entry.capacities):
-        tiers = ", ".join(f"{of_bytes(n)} {tier}" for n, tier in zip(sizes, _TIERS, strict=True))
-        yield f"{'' if i else 'solved for':<12}{of_count(count, 'rank')} with {tiers}"
+        tiers = ", ".join(
+            f"{format_bytes(n)} {tier}" for n, tier in zip(sizes, _TIERS, strict=True)
+        )
+        yield f"{'' if i else 'solved for':<12}{format_count(count, 'rank')} with {tiers}"
     yield f"plan        {_plan(entry)}"
     yield from _request_lines(entry)
     known = ("created", "fastplan", "python", "host", "engine", "torchrec", "tables", "ranks")
     for name in sorted(set(entry.provenance) - set(known)):
-        yield f"{visible(name):<12}{facts[name]}"
+        yield f"{escape_name(name):<12}{facts[name]}"
 
 
 def _plan(entry: Entry) -> str:
@@ -94,7 +96,7 @@ def _plan(entry: Entry) -> str:
     pairs = zip(record.sharding_type.tolist(), record.kernel.tolist(), strict=True)
     kinds = Counter((SHARDING_TYPES[kind], KERNELS[kernel]) for kind, kernel in pairs)
     return ", ".join(
-        f"{of_count(count, 'table')} {kind} {kernel}"
+        f"{format_count(count, 'table')} {kind} {kernel}"
         for (kind, kernel), count in kinds.most_common()
     )
 
@@ -109,21 +111,22 @@ def _request_lines(entry: Entry) -> Iterator[str]:
             return
         request, document = parse_canonical(canonical)
     except (BadEntry, ValueError) as problem:
-        yield f"request     can't be read: {visible(str(problem))}"
+        yield f"request     can't be read: {escape_name(str(problem))}"
         return
     tables = request.tables
     rows, size = sum(table.rows for table in tables), sum(table.bytes for table in tables)
-    yield f"request     {of_count(len(tables), 'table')}, {rows:,} rows, {of_bytes(size)}"
+    yield f"request     {format_count(len(tables), 'table')}, {rows:,} rows, {format_bytes(size)}"
     context = document["context"]
     reserved = context.get("reservation")
     host = context.get("local_world_size")
-    yield f"cluster     {of_count(document['ranks'], 'rank')}, {visible(str(host))} per host"
+    ranks = format_count(document["ranks"], "rank")
+    yield f"cluster     {ranks}, {escape_name(str(host))} per host"
     if isinstance(reserved, dict):
-        yield f"reserved    {visible(json.dumps(reserved))}"
+        yield f"reserved    {escape_name(json.dumps(reserved))}"
     proposers = ", ".join(proposer["kind"] for proposer in document["search"]["proposers"])
-    yield f"search      {visible(proposers)}"
+    yield f"search      {escape_name(proposers)}"
     if context.get("custom"):
-        yield f"custom      {visible(json.dumps(context['custom']))}"
+        yield f"custom      {escape_name(json.dumps(context['custom']))}"
 
 
 def request_text(entry: Entry) -> str:
@@ -131,7 +134,7 @@ def request_text(entry: Entry) -> str:
 
     Raises BadEntry if it can't be unpacked.
     """
-    return visible(request_bytes(entry).decode("ascii", "backslashreplace"))
+    return escape_name(request_bytes(entry).decode("ascii", "backslashreplace"))
 
 
 class _Facts(dict[str, str]):
@@ -143,7 +146,7 @@ def _facts(entry: Entry | None) -> _Facts:
     """Provenance as text that can be shown; "?" where there is none."""
     if entry is None:
         return _Facts()
-    return _Facts({name: visible(str(value)) for name, value in entry.provenance.items()})
+    return _Facts({name: escape_name(str(value)) for name, value in entry.provenance.items()})
 
 
 def _ago(used: float | None, now: float) -> str:

@@ -8,9 +8,9 @@ from fastplan.cli.errors import NO, OK
 from fastplan.cli.output import print_json, style
 from fastplan.doctor import findings
 from fastplan.doctor.findings import Finding
-from fastplan.report.names import visible
+from fastplan.report.names import escape_name
 from fastplan.report.terminal import Style
-from fastplan.report.units import of_count
+from fastplan.report.units import format_count
 
 _COLOURS = {findings.OK: "green", findings.NOTE: "yellow", findings.PROBLEM: "red"}
 
@@ -31,13 +31,13 @@ def diagnose(as_json: bool) -> int:
         listed = [asdict(finding) for finding in found]
         print_json({"healthy": problems == 0, "findings": listed})
     else:
-        summary = f"{of_count(problems, 'problem')}, {of_count(notes, 'note')}"
+        summary = f"{format_count(problems, 'problem')}, {format_count(notes, 'note')}"
         print(f"\n{summary if problems or notes else 'everything is fine'}")
     return NO if problems else OK
 
 
 def _show(finding: Finding, style: Style) -> None:
     level = style.paint(f"{finding.level:<7}", _COLOURS[finding.level])
-    print(f"{level}  {finding.subject:<11}  {visible(finding.text)}", flush=True)
+    print(f"{level}  {finding.subject:<11}  {escape_name(finding.text)}", flush=True)
     if finding.fix:
-        print(f"{'':22}{style.paint('fix:', 'bold')} {visible(finding.fix)}", flush=True)
+        print(f"{'':22}{style.paint('fix:', 'bold')} {escape_name(finding.fix)}", flush=True)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from fastplan.report.names import visible
+from fastplan.report.names import escape_name
 
 OK = 0
 FAILED = 1
@@ -32,7 +32,7 @@ def unknown(what: str, word: str, known: Iterable[str]) -> str:
     names = list(known)
     near = get_close_matches(word, names, n=1, cutoff=0.5)
     way_out = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(names)}"
-    return f"unknown {what.lower()} `{visible(word)}`: {way_out}"
+    return f"unknown {what.lower()} `{escape_name(word)}`: {way_out}"
 
 
 @contextmanager
@@ -65,7 +65,7 @@ def message(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         advice = "; free some space, or write elsewhere" if error.errno in _FULL else ""
         if error.filename is not None:
-            return f"{visible(str(error.filename))}: {error.strerror}{advice}"
+            return f"{escape_name(str(error.filename))}: {error.strerror}{advice}"
         if advice:  # of a stream, such as stdout, and those have no name
             return f"{error.strerror}{advice}"
     if isinstance(error, ImportError):
@@ -77,4 +77,4 @@ def message(error: BaseException) -> str:
 
 
 def _line(error: BaseException) -> str:
-    return visible(" ".join(line.strip() for line in str(error).splitlines()))
+    return escape_name(" ".join(line.strip() for line in str(error).splitlines()))

@@ -32,10 +32,10 @@ ett = Group("ett", help=HELP, examples=EXAMPLES)
 @option("--tensorboard DIR", "write TensorBoard scalars")
 @json_option()
 def _report(args: Args) -> int:
-    from fastplan.ett.arithmetic import account
+    from fastplan.ett.arithmetic import job_report
     from fastplan.ett.building import load
     from fastplan.ett.reading import jobs_in
-    from fastplan.ett.report_text import report_json, report_text
+    from fastplan.ett.text import report_json, report_text
 
     check_outputs(args.html, args.trace)
     jobs = [load(directory) for directory in jobs_in(args.runs)]
@@ -43,7 +43,7 @@ def _report(args: Args) -> int:
     if writes and len(jobs) > 1:
         names = ", ".join(job.source for job in jobs)
         raise CommandError(f"--{writes[0]} is about one job, and there are several: {names}")
-    reports = [account(job) for job in jobs]
+    reports = [job_report(job) for job in jobs]
     for name in writes:
         written = _WRITERS[name](jobs[0], reports[0], getattr(args, name))
         if not args.json:
@@ -67,7 +67,7 @@ def _write_html(job: Any, report: Any, path: str) -> str:
 def _write_trace(job: Any, report: Any, path: str) -> str:
     import json
 
-    from fastplan.ett.trace import chrome_trace
+    from fastplan.ett.export import chrome_trace
     from fastplan.files import replace_file
 
     replace_file(path, [json.dumps(chrome_trace(job)).encode()])
@@ -75,7 +75,7 @@ def _write_trace(job: Any, report: Any, path: str) -> str:
 
 
 def _write_scalars(job: Any, report: Any, directory: str) -> str:
-    from fastplan.ett.tensorboard import write_scalars
+    from fastplan.ett.export import write_scalars
 
     write_scalars(report, directory)
     return directory
@@ -89,10 +89,10 @@ _WRITERS = {"html": _write_html, "trace": _write_trace, "tensorboard": _write_sc
 @argument("DIR", "another", name="after")
 @json_option()
 def _diff(args: Args) -> int:
-    from fastplan.ett.arithmetic import report_on
-    from fastplan.ett.diff_text import diff_json, diff_text
+    from fastplan.ett.arithmetic import read_report
+    from fastplan.ett.text import diff_json, diff_text
 
-    before, after = report_on(args.before), report_on(args.after)
+    before, after = read_report(args.before), read_report(args.after)
     if args.json:
         print_json(diff_json(before, after))
     else:
@@ -117,8 +117,7 @@ def _diff(args: Args) -> int:
 @option("--cached TIME", "P of fastplan's cache hit")
 @json_option()
 def _project(args: Args) -> int:
-    from fastplan.ett.formula import Costs, Plans
-    from fastplan.ett.project_text import project_json, project_text
+    from fastplan.ett.projection import Costs, Plans, project_json, project_text
 
     needed = ("work", "failures", "start", "lost", "plan")
     told = {name: getattr(args, name) for name in needed if getattr(args, name) is not None}
@@ -148,12 +147,12 @@ def _measured(runs: str | None) -> dict[str, float]:
         return {}
     from dataclasses import asdict
 
-    from fastplan.ett.arithmetic import report_on
-    from fastplan.ett.formula import measured, recorded_plans
+    from fastplan.ett.arithmetic import read_report
+    from fastplan.ett.projection import costs_of_job, recorded_plans
 
-    report = report_on(runs)
+    report = read_report(runs)
     try:
-        costs, plan = measured(report)
+        costs, plan = costs_of_job(report)
     except ValueError as error:
         raise CommandError(str(error)) from error
     plans = recorded_plans(report)
@@ -167,10 +166,10 @@ def _missing(names: list[str], runs: str | None, taken: dict[str, float]) -> str
     """What must be given; a job that did not plan with TorchRec can't tell what that takes."""
     if runs is None:
         return f"--{' and --'.join(names)} must be given, or a recorded job with --from DIR"
-    from fastplan.report.units import of_seconds
+    from fastplan.report.units import format_seconds
 
     told = " and ".join(
-        f"{of_seconds(seconds)} {'with' if name == 'cached' else 'without'} a hit of its cache"
+        f"{format_seconds(seconds)} {'with' if name == 'cached' else 'without'} a hit of its cache"
         for name, seconds in taken.items()
     )
     seen = f"its planning is fastplan's, {told}" if taken else "no planning was recorded"

@@ -11,7 +11,7 @@ from contextlib import suppress
 from fastplan import __version__
 from fastplan.cli.commands import COMMANDS, EXAMPLES, GROUPS, OPTIONS
 from fastplan.cli.errors import FAILED, INTERRUPTED, OK, PIPE_CLOSED, message
-from fastplan.report.names import visible
+from fastplan.report.names import escape_name
 from fastplan.report.terminal import Style
 
 COMPLETE = "_FASTPLAN_COMPLETE"  # set by the scripts of `fastplan completion`
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             from traceback import format_exc
 
             for line in format_exc().splitlines():
-                print(visible(line), file=sys.stderr)
+                print(escape_name(line), file=sys.stderr)
         print(f"fastplan: error: {message(error)}", file=sys.stderr)
         return FAILED
 

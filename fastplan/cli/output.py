@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from fastplan.cli.errors import CommandError
-from fastplan.report.names import visible
+from fastplan.report.names import escape_name
 from fastplan.report.terminal import Style
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def print_written(*paths: str | None) -> None:
 
 def warn(text: str) -> None:
     """A line on stderr, whatever is in the text."""
-    print(f"fastplan: {visible(text)}", file=sys.stderr)
+    print(f"fastplan: {escape_name(text)}", file=sys.stderr)
 
 
 def tell_interrupt(text: str) -> None:
@@ -84,7 +84,7 @@ def _drawn_table(titles: Sequence[str], rows: Iterable[Sequence[str]], align: st
         else:
             drawn.add_column(title, overflow="fold")
     for row in rows:
-        drawn.add_row(*map(visible, row))
+        drawn.add_row(*map(escape_name, row))
     stream = StringIO()
     _console(stream, sys.stdout).print(drawn)
     return [line.rstrip() for line in stream.getvalue().splitlines()]
@@ -252,7 +252,7 @@ def check_outputs(*paths: str | None, inputs: Iterable[str | None] = ()) -> None
         if path is not None:
             problem = _problem(path) or _conflict(path, read, written)
             if problem:
-                raise CommandError(f"`{visible(path)}` can't be written: {problem}")
+                raise CommandError(f"`{escape_name(path)}` can't be written: {problem}")
             written.add(os.path.realpath(path))
 
 
@@ -273,7 +273,7 @@ def _conflict(path: str, read: set[str], written: set[str]) -> str:
 def _problem(path: str) -> str:
     """What is wrong with the file's place, and the way out; empty for nothing."""
     folder = os.path.dirname(os.path.realpath(path))
-    told = visible(os.path.dirname(path) or ".")
+    told = escape_name(os.path.dirname(path) or ".")
     if not path or os.path.isdir(path):
         return "give the name of a file"
     if not os.path.isdir(folder):

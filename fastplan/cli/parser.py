@@ -19,7 +19,7 @@ from click.core import ParameterSource
 
 from fastplan.cli.errors import UsageError, unknown
 from fastplan.cli.values import READERS
-from fastplan.report.names import visible
+from fastplan.report.names import escape_name
 from fastplan.report.terminal import Style
 
 if TYPE_CHECKING:
@@ -294,7 +294,7 @@ class Command(_Strict):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         rest = super().parse_args(ctx, args)
         if rest and not ctx.resilient_parsing:
-            raise _usage_error(ctx, f"unknown argument `{visible(rest[0])}`")
+            raise _usage_error(ctx, f"unknown argument `{escape_name(rest[0])}`")
         return rest
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -367,7 +367,7 @@ def _text(error: click.UsageError, params: Iterable[click.Parameter]) -> str:
         flags = [name for param in params for name in param.opts if name.startswith("-")]
         near = get_close_matches(error.option_name, flags, n=1)
         hint = f"; did you mean `{near[0]}`?" if near else ""
-        return f"unknown argument `{visible(error.option_name)}`{hint}"
+        return f"unknown argument `{escape_name(error.option_name)}`{hint}"
     param = error.param if isinstance(error, click.BadParameter) else None
     if isinstance(error, _UnknownWord) or param is None:
         return error.message.rstrip(".")

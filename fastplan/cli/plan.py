@@ -28,7 +28,7 @@ from fastplan.cli.output import (
     write_page,
 )
 from fastplan.cli.parser import Args, argument, command, option, options
-from fastplan.report.names import visible
+from fastplan.report.names import escape_name
 
 if TYPE_CHECKING:
     from fastplan.cache.plan_cache import PlanCache
@@ -113,20 +113,20 @@ def plan(args: Args) -> int:
 
 def _show(args: Args, plan: Plan, result: Result) -> None:
     if args.json:
-        from fastplan.report.inspect_text import inspect_json
+        from fastplan.report.plan_text import inspect_json
 
         facts = {"fits": True, **inspect_json(plan)}
         if result.replan is not None:
-            from fastplan.report.replan_text import replan_json
+            from fastplan.report.plan_text import replan_json
 
             facts["replan"] = replan_json(result.replan)
         print_json(facts)
     elif not args.quiet:
-        from fastplan.report.inspect_text import inspect_text
+        from fastplan.report.plan_text import inspect_text
 
         print(inspect_text(plan, style=style()), end="")
         if result.replan is not None:
-            from fastplan.report.replan_text import replan_lines
+            from fastplan.report.plan_text import replan_lines
 
             print("", *replan_lines(result.replan), sep="\n")
 
@@ -207,7 +207,7 @@ def _write(args: Args, plan: Plan) -> None:
 
 def _say_infeasible(args: Args, result: Result) -> None:
     from fastplan.planning.describe import shortage_of
-    from fastplan.report.units import of_count
+    from fastplan.report.units import format_count
     from fastplan.sweep.memory import explain_lack
 
     job = result.job
@@ -216,8 +216,8 @@ def _say_infeasible(args: Args, result: Result) -> None:
     lack, words = explain_lack(result)
     if lack is not None:
         words += f"; {shortage_of(result).largest}"
-    tables = of_count(len(job.request.tables), "table")
-    ranks = of_count(len(job.cluster.rank_hbm), "rank")
+    tables = format_count(len(job.request.tables), "table")
+    ranks = format_count(len(job.cluster.rank_hbm), "rank")
     facts = {"fits": False, "model": name, "fingerprint": result.key.fingerprint, "reason": words}
     _say(args, name, facts | (lack or {}), f"no plan of {tables} fits on {ranks}: {words}")
 
@@ -226,7 +226,7 @@ def _say(args: Args, name: str, facts: dict[str, object], words: str) -> None:
     if args.json:
         print_json(facts)
     elif not args.quiet:
-        print(visible(f"{name}: {words}."))
+        print(escape_name(f"{name}: {words}."))
         print(
             "Try more ranks, a SKU with more memory, a smaller batch or `--precision fp16`; "
             "`fastplan precompute` finds the smallest cluster that fits."
@@ -244,7 +244,7 @@ def export(args: Args) -> int:
     if not is_function(args.model):
         raise CommandError(f"{args.model} is not package.module:function")
     check_outputs(args.output, inputs=[args.sku])
-    from fastplan.report.units import of_count
+    from fastplan.report.units import format_count
     from fastplan.spec.lower import check_cluster
     from fastplan.spec.write import spec_text, write_spec
 
@@ -254,5 +254,5 @@ def export(args: Args) -> int:
         print(spec_text(spec), end="")
     else:
         write_spec(spec, args.output)
-        print(f"written: {args.output} ({of_count(len(spec.tables), 'table')})")
+        print(f"written: {args.output} ({format_count(len(spec.tables), 'table')})")
     return OK

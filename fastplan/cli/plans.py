@@ -54,7 +54,7 @@ def inspect(args: Args) -> int:
     """Shows a plan on a page: its rating and worst rank, memory headroom, the load of the busiest
     ranks, and the tables that pin the worst one. Costs are estimates, unless marked as measured.
     """
-    from fastplan.report.inspect_text import inspect_json, inspect_text
+    from fastplan.report.plan_text import inspect_json, inspect_text
 
     check_outputs(args.html, inputs=[args.plan])
     plan = read_plan(args.plan, args)
@@ -87,13 +87,13 @@ def compare(args: Args) -> int:
     if len(args.plans) < 2:
         raise UsageError("two plans or more are needed (see `fastplan compare --help`)")
     from fastplan.report.compare_text import compare_json, compare_text
-    from fastplan.report.comparison import compare, distinct
+    from fastplan.report.comparison import compare, unique_labels
 
     if args.sku and not args.model:
         raise UsageError("--sku needs --model: plans are estimated anew from a spec")
     check_outputs(args.html, inputs=[*args.plans, args.model, args.sku])
     plans = _estimated_anew([read_plan(path, args) for path in args.plans], args)
-    labels = distinct(args.plans)
+    labels = unique_labels(args.plans)
     tried = None if args.measured is None else Measurements(args.measured, plans, labels)
     measured = None if tried is None else tried.by_label
     comparison = compare(plans, labels=labels, measured=measured, force=args.force)
@@ -114,7 +114,7 @@ def _estimated_anew(plans: list[Plan], args: Args) -> list[Plan]:
     if not args.model:
         return plans
     from fastplan.measure.rerate import rerated
-    from fastplan.report.estimates import NoEstimate
+    from fastplan.report.estimates import EstimateUnavailable
     from fastplan.spec.lower import lower
     from fastplan.spec.read import read_spec
     from fastplan.spec.variants import on_cluster
@@ -129,7 +129,7 @@ def _estimated_anew(plans: list[Plan], args: Args) -> list[Plan]:
             jobs[shape] = lower(cluster, trust=args.trust_code)
         try:
             found.append(rerated(plan, jobs[shape]))
-        except NoEstimate as problem:
+        except EstimateUnavailable as problem:
             raise CommandError(f"{path} is no plan of {args.model}: {problem}") from problem
     return found
 
@@ -201,10 +201,10 @@ def convert(args: Args) -> int:
     which needs TorchRec. Reads these, and the text and JSON that TorchRec prints of its plans.
     """
     from fastplan.plans.foreign import write_any
-    from fastplan.report.units import of_count
+    from fastplan.report.units import format_count
 
     check_outputs(args.output, inputs=[args.plan])
     plan = read_plan(args.plan, args)
     write_any(plan, args.output, args.to)
-    print(f"written: {args.output} ({of_count(len(plan.layout.tables), 'table')})")
+    print(f"written: {args.output} ({format_count(len(plan.layout.tables), 'table')})")
     return OK

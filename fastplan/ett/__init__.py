@@ -1,4 +1,4 @@
-"""Effective Training Time: record where a job's time goes, and what planning has to do with it.
+"""Effective Training Time: records where a job's time goes, and the share of planning in it.
 
     from fastplan import ett
 
@@ -7,7 +7,8 @@
         train(batch)
         ett.step(number)
 
-`fastplan ett report DIR` shows the result. Importing this does nothing, and loads no torch.
+`fastplan ett report DIR` shows the result. Importing this package installs nothing, and does not
+import torch.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Effective Training Time of a job, and where the rest of its time went.
+"""Computes a job's Effective Training Time and the time of all other phases.
 
-ETT is the share of the time from launch to end in which new data was consumed. The whole time is
-cut into pieces, each of which is one thing (`pieces.swept`): of what the ranks did at a time, what
-the others had to wait for. So phases are the maximum over ranks, and all of them add up to the
-whole. Time that is not training is idleness, but for what failures have cost: work that was lost,
-and everything between a failure and the next start's end. A start ends with the first batch; what
-still keeps the first step from training, such as compiling, is a part of it.
+ETT is the share of the time from launch to end in which the job trained on new data. At any time
+the job is in the phase that the other ranks wait for (`phases.merge_by_priority`). So the time of a
+phase is the maximum over ranks, and all phases add up to the whole time. Time that is not training
+is idle, except the cost of failures: lost work, and everything from a failure to the end of the
+next start. A start ends with the first batch; other phases during the first step, such as
+compiling, are part of the start.
 """
 
 from __future__ import annotations
@@ -14,18 +14,16 @@ import os
 from dataclasses import dataclass
 
 from fastplan.ett.building import load
-from fastplan.ett.names import NAMES, Kind, name_of
-from fastplan.ett.pieces import totals, within
-from fastplan.ett.timeline import Attempt, Job, RankTime
-from fastplan.report.units import of_ranks
+from fastplan.ett.phases import Kind, phase_name, phase_order, totals, within
+from fastplan.ett.timeline import Attempt, Job, RankTimeline
+from fastplan.report.units import format_ranks
 
 _SECOND = 1e9  # nanoseconds
-_ORDER = {name: place for place, name in enumerate(NAMES)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Longest:
-    """The most that one rank has spent in a phase of its own, in seconds."""
+class LongestPhase:
+    """The longest time of a rank in a phase, in seconds."""
 
     seconds: float
     rank: int
@@ -33,8 +31,8 @@ class Longest:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Planning:
-    """What a planner tells about itself."""
+class PlannerTimes:
+    """The times inside a planner, as it reports them."""
 
     rank: int
     seconds: float
@@ -45,7 +43,7 @@ class Planning:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttemptReport:
-    """One attempt, in seconds since the job's begin."""
+    """The report on one attempt. Times are in seconds, `begin` and `end` since the job's begin."""
 
     number: int
     run: str
@@ -55,76 +53,83 @@ class AttemptReport:
     begin: float
     end: float
     failed: bool
-    cause: str | None  # what it ended of, unless it ended well
-    to_training: float | None  # from the failure before, or from the launch, to its start's end
+    cause: str | None  # None if it ended normally
+    to_training: float | None  # from the previous failure, or the launch, to the end of its start
     to_first_step: float | None  # from its begin to the end of its first step
     productive: float
-    steps: int  # that were kept
+    steps: int  # without lost ones
     lost_steps: int
-    phases: dict[str, float]  # all of its time by name
-    start: dict[str, float]  # its start by name
+    phases: dict[str, float]  # its whole time by phase
+    start: dict[str, float]  # its start by phase
     until_first_step: dict[str, float]
-    plan: Planning | None
+    plan: PlannerTimes | None
 
     @property
     def seconds(self) -> float:
+        """From its begin to its end."""
         return self.end - self.begin
 
     @property
     def planning(self) -> float:
-        """Making the plan and giving it to all ranks, as far as others waited for it."""
+        """Planning and sending the plan, as far as other ranks waited for it."""
         return sum(self.start.get(name, 0.0) for name in ("plan", "broadcast"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
-    """A job's account. Times are seconds; `ett` is a share of 1."""
+    """The report on a job. Times are in seconds; `ett` is a fraction."""
 
     source: str
     seconds: float
     productive: float
-    failing: float  # what failures have cost
+    failing: float  # the cost of failures
     failures: int
     steps: int
     lost_steps: int
     attempts: tuple[AttemptReport, ...]
     phases: dict[str, float]
-    longest: dict[str, Longest]
-    background: dict[str, float]  # the most that a rank has spent there besides
+    longest: dict[str, LongestPhase]
+    background: dict[str, float]  # the longest time of a rank in the background, by phase
     notes: tuple[str, ...]
 
     @property
     def ett(self) -> float:
+        """Effective Training Time, from 0 to 1."""
         return self.productive / self.seconds if self.seconds else 0.0
 
     @property
     def idle(self) -> float:
-        """Neither training nor the cost of failures."""
+        """The time that is neither training nor the cost of failures."""
         return self.seconds - self.productive - self.failing
 
     @property
     def time_to_start(self) -> float | None:
-        """From the launch to the end of the first start that came so far."""
+        """From the launch to the end of the first complete start."""
         return next((a.to_training for a in self.attempts if a.to_training is not None), None)
 
     @property
     def times_to_recover(self) -> tuple[float, ...]:
-        """From each failure to the end of the next start that came so far."""
+        """From each failure to the end of the next complete start."""
         found = [a.to_training for a in self.attempts if a.to_training is not None]
         return tuple(found[1:])
 
     @property
     def lost(self) -> float:
+        """The time of lost work."""
         return self.phases.get("lost", 0.0)
 
 
-def report_on(directory: str | os.PathLike[str]) -> Report:
-    """The account of the job in a directory. Raises NoRecord if none was recorded there."""
-    return account(load(directory))
+def read_report(directory: str | os.PathLike[str]) -> Report:
+    """Reads the job in a directory and returns its report.
+
+    Raises:
+        RecordError: if no job was recorded there.
+    """
+    return job_report(load(directory))
 
 
-def account(job: Job) -> Report:
-    """The account of a job."""
+def job_report(job: Job) -> Report:
+    """Returns the report on a job."""
     reports = []
     failing = 0
     failed_at: int | None = None
@@ -152,7 +157,7 @@ def account(job: Job) -> Report:
 
 def _report(attempt: Attempt, origin: int, failed_at: int | None) -> AttemptReport:
     step_end, start = attempt.first_step_end, _start(attempt)
-    phases = _with_sums(attempt, totals(attempt.job))
+    phases = _move_short_phases(attempt, totals(attempt.job))
     since = origin if failed_at is None else failed_at
     return AttemptReport(
         number=attempt.number,
@@ -163,7 +168,7 @@ def _report(attempt: Attempt, origin: int, failed_at: int | None) -> AttemptRepo
         begin=(attempt.begin - origin) / _SECOND,
         end=(attempt.end - origin) / _SECOND,
         failed=attempt.failed,
-        cause=_cause(attempt),
+        cause=_end_cause(attempt),
         to_training=None
         if start is None
         else (attempt.begin - since + sum(start.values())) / _SECOND,
@@ -181,18 +186,18 @@ def _report(attempt: Attempt, origin: int, failed_at: int | None) -> AttemptRepo
 
 
 def _start(attempt: Attempt) -> dict[str, int] | None:
-    """All before the first batch, and all but training until the first step is done."""
+    """All phases before the first batch, and all but training until the first step ends."""
     batch = attempt.first_batch
     if batch is None:
         return None
     first_step = within(attempt.job, batch, attempt.first_step_end or batch)
-    held_up = [p for p in first_step if name_of(p.name).kind not in (Kind.TRAIN, Kind.LOST)]
-    return totals([*within(attempt.job, attempt.begin, batch), *held_up])
+    other = [p for p in first_step if phase_name(p.name).kind not in (Kind.TRAIN, Kind.LOST)]
+    return totals([*within(attempt.job, attempt.begin, batch), *other])
 
 
-def _with_sums(attempt: Attempt, phases: dict[str, int]) -> dict[str, int]:
-    """Moves short phases out of what they were in, by the rank that spent most on them."""
-    for (outer, name), took in sorted(_most_sums(attempt).items()):
+def _move_short_phases(attempt: Attempt, phases: dict[str, int]) -> dict[str, int]:
+    """Moves short phases out of their outer phases, by the rank that spent most on them."""
+    for (outer, name), took in sorted(_largest_short_phases(attempt).items()):
         took = min(took, phases.get(outer, 0))
         if took > 0:
             phases[outer] -= took
@@ -200,16 +205,16 @@ def _with_sums(attempt: Attempt, phases: dict[str, int]) -> dict[str, int]:
     return phases
 
 
-def _most_sums(attempt: Attempt) -> dict[tuple[str, str], int]:
+def _largest_short_phases(attempt: Attempt) -> dict[tuple[str, str], int]:
     most: dict[tuple[str, str], int] = {}
     for rank in attempt.ranks:
-        for key, took in _sums(rank, attempt).items():
+        for key, took in _short_phases(rank, attempt).items():
             most[key] = max(took, most.get(key, 0))
     return most
 
 
-def _sums(rank: RankTime, attempt: Attempt) -> dict[tuple[str, str], int]:
-    """A rank's short phases by what they were in."""
+def _short_phases(rank: RankTimeline, attempt: Attempt) -> dict[tuple[str, str], int]:
+    """A rank's short phases by their outer phase and name."""
     found: dict[tuple[str, str], int] = {}
     last = "stalled" if attempt.failed else "ending"
     outer = [("training", rank.kept_sums), (last, rank.rest)]
@@ -220,7 +225,7 @@ def _sums(rank: RankTime, attempt: Attempt) -> dict[tuple[str, str], int]:
 
 
 def _cost_of_failures(attempt: Attempt) -> int:
-    """Nanoseconds of an attempt that would not have been without failures."""
+    """Nanoseconds of an attempt caused by failures."""
     start = _start(attempt)
     if start is None:
         return attempt.end - attempt.begin if attempt.failed or attempt.number else 0
@@ -230,7 +235,7 @@ def _cost_of_failures(attempt: Attempt) -> int:
 
 
 def _failed_at(attempt: Attempt, before: int | None) -> int | None:
-    """When training ended: where the time begins that nothing is known of until the end."""
+    """When training ended: the begin of the last `stalled` pieces."""
     if attempt.first_batch is None:
         return before
     end = attempt.end
@@ -241,39 +246,40 @@ def _failed_at(attempt: Attempt, before: int | None) -> int | None:
     return end
 
 
-def _cause(attempt: Attempt) -> str | None:
-    """Why an attempt was not the last, or did not end well."""
-    told = [(at, rank.rank, cause) for rank in attempt.ranks for cause, at in rank.failures]
-    if told:
-        _, number, cause = min(told)
+def _end_cause(attempt: Attempt) -> str | None:
+    """Why an attempt was not the last, or did not end normally."""
+    causes = [(at, rank.rank, cause) for rank in attempt.ranks for cause, at in rank.failures]
+    if causes:
+        _, number, cause = min(causes)
         return f"rank {number}: {cause}"
     if attempt.ended:
-        return "ended in good order, and was started again" if attempt.failed else None
+        return "ended normally and was restarted" if attempt.failed else None
     for rank in attempt.ranks:
         if rank.killed_in is not None:
-            return f"rank {rank.rank} ended in {name_of(rank.killed_in).title} without a word"
+            title = phase_name(rank.killed_in).title
+            return f"rank {rank.rank} ended in {title} without an error message"
     silent = [rank.rank for rank in attempt.ranks if not rank.ended]
-    return f"{of_ranks(silent, len(attempt.ranks))} ended without a word"
+    return f"{format_ranks(silent, len(attempt.ranks))} ended without an error message"
 
 
-def _plan(attempt: Attempt) -> Planning | None:
-    """What the rank that planned longest tells about it."""
+def _plan(attempt: Attempt) -> PlannerTimes | None:
+    """The times inside the planner on the rank that planned longest."""
     found = []
     for rank in attempt.ranks:
-        told = [phase for phase in rank.phases if phase.name == "plan"]
-        if told:
-            found.append((sum(p.until - p.begin for p in told), rank.rank, told))
+        phases = [phase for phase in rank.phases if phase.name == "plan"]
+        if phases:
+            found.append((sum(p.until - p.begin for p in phases), rank.rank, phases))
     if not found:
         return None
-    took, rank_number, told = max(found, key=lambda entry: entry[0])
+    took, rank_number, phases = max(found, key=lambda entry: entry[0])
     parts: dict[str, float] = {}
-    for phase in told:
-        told_parts = phase.more.get("parts")
-        for name, seconds in told_parts.items() if isinstance(told_parts, dict) else ():
+    for phase in phases:
+        recorded = phase.more.get("parts")
+        for name, seconds in recorded.items() if isinstance(recorded, dict) else ():
             if type(seconds) in (int, float):
                 parts[name] = parts.get(name, 0.0) + seconds
-    more = told[-1].more
-    return Planning(
+    more = phases[-1].more
+    return PlannerTimes(
         rank=rank_number,
         seconds=took / _SECOND,
         engine=str(more["engine"]) if "engine" in more else None,
@@ -282,16 +288,16 @@ def _plan(attempt: Attempt) -> Planning | None:
     )
 
 
-def _longest(job: Job) -> dict[str, Longest]:
-    found: dict[str, Longest] = {}
+def _longest(job: Job) -> dict[str, LongestPhase]:
+    found: dict[str, LongestPhase] = {}
     for attempt in job.attempts:
         for rank in attempt.ranks:
             own = totals(rank.pieces)
-            for (_, name), took in _sums(rank, attempt).items():
+            for (_, name), took in _short_phases(rank, attempt).items():
                 own[name] = own.get(name, 0) + took
             for name, took in own.items():
                 if name not in found or took / _SECOND > found[name].seconds:
-                    found[name] = Longest(
+                    found[name] = LongestPhase(
                         seconds=took / _SECOND, rank=rank.rank, attempt=attempt.number
                     )
     return found
@@ -315,8 +321,8 @@ def _notes(job: Job) -> list[str]:
     if not (last.failed or last.ended):
         silent = [rank.rank for rank in last.ranks if not rank.ended]
         notes.append(
-            f"attempt {last.number}: {of_ranks(silent, len(last.ranks))} did not end: still "
-            "running, or killed; counted up to the last sign of life"
+            f"attempt {last.number}: {format_ranks(silent, len(last.ranks))} did not end: still "
+            "running, or killed; counted up to its last event"
         )
     if all(attempt.first_step is None for attempt in job.attempts):
         notes.append("no step was recorded: call `ett.step(number)` at the end of every step")
@@ -336,5 +342,4 @@ def _seconds(nanoseconds: dict[str, int]) -> dict[str, float]:
 
 
 def _in_order(phases: dict[str, float]) -> dict[str, float]:
-    """In the order of a job, the user's own phases last."""
-    return dict(sorted(phases.items(), key=lambda entry: (_ORDER.get(entry[0], 99), entry[0])))
+    return {name: phases[name] for name in sorted(phases, key=phase_order)}

@@ -1,22 +1,32 @@
-"""From files to a job on one clock."""
+"""Builds a job on one clock from its files: sorts them into attempts, and attempts into pieces."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
-from fastplan.ett.attempts import Group, grouped, missing, unseen_restarts
-from fastplan.ett.clocks import Clocks
-from fastplan.ett.names import Kind, name_of
-from fastplan.ett.pieces import Piece, innermost, swept, uncovered, within
+from fastplan.ett.phases import (
+    Kind,
+    Piece,
+    flatten,
+    merge_by_priority,
+    phase_name,
+    subtract,
+    within,
+)
 from fastplan.ett.reading import Phase, Record, read_job
-from fastplan.ett.timeline import Attempt, Job, RankTime, StepRange
+from fastplan.ett.timeline import Attempt, Clocks, Job, RankTimeline, StepRange
 
 _SECOND = 1_000_000_000
 
 
 def load(directory: str | os.PathLike[str]) -> Job:
-    """The job that was recorded in a directory. Raises NoRecord if none was."""
+    """Reads the job that was recorded in a directory.
+
+    Raises:
+        RecordError: if none was.
+    """
     records, problems = read_job(directory)
     job = build(records, os.fspath(directory))
     job.notes[:0] = problems
@@ -24,29 +34,34 @@ def load(directory: str | os.PathLike[str]) -> Job:
 
 
 def build(records: list[Record], source: str = "") -> Job:
-    """The job that these processes were. Raises nothing: what is missing is in its notes."""
-    groups = grouped(records)
+    """Builds a job from the records of its processes. Missing data is in the job's notes.
+
+    Args:
+        records: At least one record.
+        source: Where they come from, such as a directory.
+    """
+    groups = _group_by_attempt(records)
     clocks = Clocks([group.records for group in groups])
     attempts = [_attempt(number, group, clocks) for number, group in enumerate(groups)]
     attempts[-1].is_last = True
-    job = Job(source, attempts, missing(groups) + clocks.notes, unseen_restarts(groups))
-    _chain(job)
+    job = Job(source, attempts, _missing_files(groups) + clocks.notes, _unseen_restarts(groups))
+    _set_begin_times(job)
     for attempt, limit in zip(attempts, _lost_from(job), strict=True):
         for rank in attempt.ranks:
-            _fill(rank, attempt, limit)
+            _set_pieces(rank, attempt, limit)
         attempt.job = _job_pieces(attempt)
     return job
 
 
-def _attempt(number: int, group: Group, clocks: Clocks) -> Attempt:
-    """An attempt by itself; when it began is only known from the one before."""
+def _attempt(number: int, group: _AttemptFiles, clocks: Clocks) -> Attempt:
+    """An attempt, with a preliminary begin: the exact one depends on the previous attempt."""
     records = list(group.ranks.values())
     ranks = [_rank(record, clocks) for record in sorted(records, key=lambda r: r.rank)]
     end = max(rank.end for rank in ranks)
     for record in group.helpers:
         _add_helper(ranks, record, clocks)
     for rank in ranks:
-        _close(rank, end)
+        _close_open_phases(rank, end)
     stamps = [(r, r.identity.launched) for r in records]
     launched = [clocks.time_of_day(r, at) for r, at in stamps if at is not None]
     process = min(rank.begin for rank in ranks)
@@ -64,7 +79,7 @@ def _attempt(number: int, group: Group, clocks: Clocks) -> Attempt:
     )
 
 
-def _rank(record: Record, clocks: Clocks) -> RankTime:
+def _rank(record: Record, clocks: Clocks) -> RankTimeline:
     def time(t: int) -> int:
         return clocks.time(record, t)
 
@@ -72,7 +87,7 @@ def _rank(record: Record, clocks: Clocks) -> RankTime:
     phases = [_moved(phase, record, clocks) for phase in record.phases]
     batch = record.first_batch
     watched = record.t if record.watched is None else record.watched
-    return RankTime(
+    return RankTimeline(
         rank=record.rank,
         host=record.identity.host,
         begin=time(record.begin),
@@ -97,8 +112,8 @@ def _moved(phase: Phase, record: Record, clocks: Clocks) -> Phase:
     return Phase(phase.name, begin, end, phase.background, phase.sums, phase.more)
 
 
-def _add_helper(ranks: list[RankTime], record: Record, clocks: Clocks) -> None:
-    """What a rank's helper process does holds nothing up."""
+def _add_helper(ranks: list[RankTimeline], record: Record, clocks: Clocks) -> None:
+    """Adds a helper process, which no rank waits for."""
     rank = next(rank for rank in ranks if rank.rank == record.rank)
     for phase in record.phases:
         moved = _moved(phase, record, clocks)
@@ -106,8 +121,8 @@ def _add_helper(ranks: list[RankTime], record: Record, clocks: Clocks) -> None:
         rank.background.append(moved)
 
 
-def _close(rank: RankTime, end: int) -> None:
-    """Phases that a process was killed in lasted until the others went, too."""
+def _close_open_phases(rank: RankTimeline, end: int) -> None:
+    """Ends phases in which the process was killed: they last until all ranks have ended."""
     for phase in (*rank.phases, *rank.background):
         if phase.end is None:
             phase.end = max(end, phase.begin)
@@ -115,8 +130,8 @@ def _close(rank: RankTime, end: int) -> None:
                 rank.killed_in = phase.name  # the innermost begins last
 
 
-def _chain(job: Job) -> None:
-    """Gives every attempt its begin: the end of the one before, or its launch."""
+def _set_begin_times(job: Job) -> None:
+    """Sets when attempts begin: at the end of the previous one, or at the launch."""
     before: Attempt | None = None
     for attempt in job.attempts:
         stamp = attempt.launched
@@ -129,8 +144,8 @@ def _chain(job: Job) -> None:
         if before is None:
             if attempt.launched is None:
                 job.notes.append(
-                    "no launcher's time: set FASTPLAN_ETT_LAUNCHED=$(date +%s) before the launch; "
-                    "until then the job counts from its first process"
+                    "the time of the launch is unknown: set FASTPLAN_ETT_LAUNCHED=$(date +%s) "
+                    "before the launch; without it the job counts from its first process"
                 )
             attempt.begin = attempt.process if attempt.launched is None else attempt.launched
         else:
@@ -144,18 +159,18 @@ def _follow(job: Job, before: Attempt, attempt: Attempt) -> None:
             job.notes.append(
                 f"attempts {before.number} and {attempt.number} overlap by "
                 f"{(before.end - attempt.process) / 1e9:.1f} s, which counts for the later one; "
-                "give every job a directory of its own"
+                "use a separate directory for every job"
             )
         before.end = max(before.process, attempt.process)
     attempt.begin = before.end
     attempt.process = max(attempt.process, attempt.begin)
     attempt.end = max(attempt.end, attempt.process)
     if attempt.launched is not None and attempt.launched < before.end:
-        attempt.launched = None  # torchrun hands its own launch on to every restart
+        attempt.launched = None  # torchrun passes the time of its own launch to every restart
 
 
 def _lost_from(job: Job) -> list[int | None]:
-    """For every attempt, the first of its steps that was lost, if any was."""
+    """For every attempt, the first of its steps that was lost, or None."""
     limits: list[int | None] = []
     resumed: int | None = None
     for attempt in reversed(job.attempts):
@@ -167,7 +182,7 @@ def _lost_from(job: Job) -> list[int | None]:
             if not saved:
                 job.notes.append(
                     f"attempt {attempt.number} failed and no checkpoint was recorded: all of its "
-                    "steps count as lost; call `ett.checkpoint(step)` after each"
+                    "steps count as lost; call `ett.checkpoint(step)` after each checkpoint"
                 )
         limits.append(limit)
         if attempt.first_step is not None:
@@ -176,8 +191,8 @@ def _lost_from(job: Job) -> list[int | None]:
     return limits[::-1]
 
 
-def _fill(rank: RankTime, attempt: Attempt, limit: int | None) -> None:
-    """Cuts a rank's time in the attempt into pieces."""
+def _set_pieces(rank: RankTimeline, attempt: Attempt, limit: int | None) -> None:
+    """Splits a rank's time in the attempt into pieces."""
     late = "restart" if attempt.number and attempt.launched is None else "launch"
     base = [Piece(attempt.process, rank.begin, late), Piece(rank.begin, rank.imported, "imports")]
     start = rank.end if rank.first_batch is None else rank.first_batch
@@ -187,10 +202,10 @@ def _fill(rank: RankTime, attempt: Attempt, limit: int | None) -> None:
     ranges = []
     for steps in reversed(rank.steps):
         ranges.append(_cut(rank, steps, again))
-        # In this very attempt training may have gone back, too.
+        # Training may have gone back within this attempt as well.
         again = steps.first if again is None else min(again, steps.first)
     for pieces in reversed(ranges):
-        # Lines may be missing in between: their steps were trained on nevertheless.
+        # If lines are missing in between, their steps were still training.
         base.append(Piece(done, pieces[0].begin, "training"))
         base += pieces
         done = pieces[-1].end
@@ -198,13 +213,13 @@ def _fill(rank: RankTime, attempt: Attempt, limit: int | None) -> None:
         running = not (attempt.failed or rank.steps)
         left = "training" if running else "stalled" if attempt.failed else "ending"
         base.append(Piece(done, rank.end, left))
-    phases = innermost(Piece(p.begin, p.until, p.name) for p in rank.phases)
-    rank.between = within(uncovered(_in_order(base), phases), attempt.process, attempt.end)
+    phases = flatten(Piece(p.begin, p.until, p.name) for p in rank.phases)
+    rank.between = within(subtract(_in_order(base), phases), attempt.process, attempt.end)
     rank.pieces = sorted([*rank.between, *within(phases, attempt.process, attempt.end)])
 
 
 def _in_order(pieces: Iterable[Piece]) -> list[Piece]:
-    """Pieces that follow on one another, whatever a damaged file says about their times."""
+    """Pieces without overlaps, even if a damaged file has wrong times."""
     ordered: list[Piece] = []
     for begin, end, name in pieces:
         if ordered:
@@ -214,8 +229,8 @@ def _in_order(pieces: Iterable[Piece]) -> list[Piece]:
     return ordered
 
 
-def _cut(rank: RankTime, steps: StepRange, lost_from: int | None) -> list[Piece]:
-    """Steps that were kept, and those that a restart had to do again."""
+def _cut(rank: RankTimeline, steps: StepRange, lost_from: int | None) -> list[Piece]:
+    """Splits steps into those that were kept, and those that a restart had to repeat."""
     kept = steps.count if lost_from is None else min(max(0, lost_from - steps.first), steps.count)
     rank.lost_steps += steps.count - kept
     for name, (count, own) in steps.sums.items():
@@ -227,7 +242,7 @@ def _cut(rank: RankTime, steps: StepRange, lost_from: int | None) -> list[Piece]
 
 
 def _job_pieces(attempt: Attempt) -> list[Piece]:
-    """What the job did: before its first process it waited for that, then for its last rank."""
+    """The pieces of the job: before its first process it waits for that, then for its ranks."""
     first: list[Piece] = []
     if attempt.launched is not None:
         first.append(Piece(attempt.begin, attempt.launched, "down"))
@@ -239,8 +254,102 @@ def _job_pieces(attempt: Attempt) -> list[Piece]:
         seen[piece.name] = min(piece.begin, seen.get(piece.name, piece.begin))
 
     def importance(name: str) -> tuple[int, int]:
-        kind = name_of(name).kind
+        kind = phase_name(name).kind
         return kind.value, seen[name] if kind is Kind.WORK else 0
 
-    rest = swept((rank.pieces for rank in attempt.ranks), importance)
+    rest = merge_by_priority((rank.pieces for rank in attempt.ranks), importance)
     return [*(piece for piece in first if piece.end > piece.begin), *rest]
+
+
+@dataclass(slots=True)
+class _AttemptFiles:
+    """The files of one attempt: one per rank, and those of helper processes."""
+
+    ranks: dict[int, Record] = field(default_factory=dict)
+    helpers: list[Record] = field(default_factory=list)
+
+    @property
+    def records(self) -> list[Record]:
+        return [*self.ranks.values(), *self.helpers]
+
+    def add(self, record: Record) -> bool:
+        """Adds a record, unless it is of a later attempt with the same number.
+
+        Returns:
+            Whether it was added.
+        """
+        other = self.ranks.get(record.rank)
+        if other is None:
+            self.ranks[record.rank] = record
+            return True
+        if _begin(record) >= _end(other):
+            return False
+        # Two at the same time: one trains, and has started the other.
+        if record.steps and not other.steps:
+            self.ranks[record.rank], record = record, other
+        self.helpers.append(record)
+        return True
+
+
+def _group_by_attempt(records: list[Record]) -> list[_AttemptFiles]:
+    """Sorts records into attempts, in the order of time.
+
+    torchrun numbers restarts from 0 each time it is started, so numbers may repeat.
+    """
+    groups: list[_AttemptFiles] = []
+    latest: dict[tuple[str, int], _AttemptFiles] = {}
+    for record in sorted(records, key=_begin):
+        key = (record.identity.run, record.identity.attempt)
+        if key not in latest or not latest[key].add(record):
+            latest[key] = _AttemptFiles()
+            latest[key].add(record)
+            groups.append(latest[key])
+    return groups
+
+
+def _missing_files(groups: list[_AttemptFiles]) -> list[str]:
+    """Returns notes about files and lines that are missing."""
+    notes = []
+    for number, group in enumerate(groups):
+        world = max(record.world for record in group.ranks.values())
+        absent = sorted(set(range(world)) - group.ranks.keys())
+        if absent:
+            shown = ", ".join(map(str, absent[:8])) + (", ..." if len(absent) > 8 else "")
+            notes.append(
+                f"attempt {number}: no file of {len(absent)} of {world} ranks ({shown}); the "
+                "other ranks are used instead"
+            )
+        for record in group.records:
+            notes += record.problems
+    notes += [
+        f"attempt {number}: torchrun's restarts {first} to {last} left no file; they count as "
+        "failures, and their time as restart"
+        for number, first, last in _gaps(groups)
+    ]
+    return notes
+
+
+def _gaps(groups: list[_AttemptFiles]) -> list[tuple[int, int, int]]:
+    """Attempts after restarts without a file, and the first and last of these restarts."""
+    found = []
+    before: dict[str, int] = {}
+    for number, group in enumerate(groups):
+        identity = next(iter(group.ranks.values())).identity
+        expected = before.get(identity.run, -1) + 1
+        if identity.attempt > expected:
+            found.append((number, expected, identity.attempt - 1))
+        before[identity.run] = identity.attempt
+    return found
+
+
+def _unseen_restarts(groups: list[_AttemptFiles]) -> int:
+    """Returns the number of restarts that left no file."""
+    return sum(last + 1 - first for _, first, last in _gaps(groups))
+
+
+def _begin(record: Record) -> int:
+    return record.wall - record.t + record.begin
+
+
+def _end(record: Record) -> int:
+    return record.wall - record.t + record.last

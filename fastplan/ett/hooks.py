@@ -1,39 +1,60 @@
-"""Records the stock phases of a job by itself, through the functions that they go through.
+"""Records the standard phases of a job by wrapping the functions that run them.
 
-Nothing here imports torch or TorchRec: a module is hooked once the job has imported it. Everything
-that is replaced is put back by `uninstall()`.
+A module is patched after the job has imported it; nothing here imports torch or TorchRec.
+`uninstall()` restores everything that was replaced. `library_hooks` has the hooks themselves.
 """
 
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+from importlib.machinery import (
+    ExtensionFileLoader,
+    ModuleSpec,
+    SourceFileLoader,
+    SourcelessFileLoader,
+)
+from types import ModuleType
 from typing import Any
 
-from fastplan.ett import bundle_hooks, checkpoint_hooks, planner_hooks, recording
-from fastplan.ett.frames import Frame
-from fastplan.ett.patching import Hook, ImportWatch, Patches
+from fastplan.ett import recording
+from fastplan.ett.events import Frame, to_text
+from fastplan.ett.library_hooks import library_hooks
 from fastplan.ett.recorder import Recorder
-from fastplan.ett.values import shown
+
+Hook = Callable[[Any], None]  # receives the module, or a stand-in for it in tests
+
+logger = logging.getLogger(__name__)
+
+# Python creates these loaders for one module each, so replacing a method affects only that module.
+_LOADERS_OF_ONE_MODULE = (SourceFileLoader, SourcelessFileLoader, ExtensionFileLoader)
 
 _installed: Hooks | None = None
-_lock = threading.RLock()  # installing may import what installs
+_lock = threading.RLock()  # installing may import a module that installs
 
 
 def install(directory: str | os.PathLike[str] | None = None) -> bool:
-    """From now on records the stock phases; False if recording is off.
+    """Starts recording the standard phases, which `fastplan.ett.phases` lists.
 
-    The directory is FASTPLAN_ETT unless it is given; one that can't be written to costs a warning,
-    and is as good as none. The earlier the call, the better imports are
-    told apart from what follows; before anything else is imported, it costs nothing. The phases
-    are those of `fastplan.ett.names`. Calling it again changes nothing.
+    Call it before other imports, so that imports are recorded as such. Calling it again changes
+    nothing.
+
+    Args:
+        directory: Where to write the file of this process; FASTPLAN_ETT by default. If it can't be
+            written to, a warning is logged and nothing is recorded.
+
+    Returns:
+        Whether recording is on.
     """
     global _installed
-    if not recording.watch(directory):
+    if not recording.set_directory(directory):
         return False
     with _lock:
         if _installed is None:
@@ -42,7 +63,7 @@ def install(directory: str | os.PathLike[str] | None = None) -> bool:
 
 
 def uninstall() -> None:
-    """Puts back everything that `install()` has replaced. The record itself goes on."""
+    """Restores everything that `install()` replaced. Recording itself continues."""
     global _installed
     with _lock:
         if _installed is not None:
@@ -51,37 +72,26 @@ def uninstall() -> None:
 
 
 class Hooks:
-    """The hooks while they are in place."""
+    """The hooks while they are installed."""
 
     def __init__(self) -> None:
         self.patches = Patches()
-        self._watch = ImportWatch(self._all(), recording.imported)
+        self._watch = ImportWatch(library_hooks(self), recording.imported)
         self._watch.start()
-        self.patches.attribute(sys, "excepthook", self._failing)
+        self.patches.attribute(sys, "excepthook", self._record_exceptions)
 
     def undo(self) -> None:
+        """Restores everything."""
         self._watch.stop()
         self.patches.undo()
 
-    def _all(self) -> dict[str, Hook]:
-        return {
-            "torch.distributed.distributed_c10d": self._process_group,
-            "torch.optim.optimizer": self._optimizer,
-            "torch._dynamo": self._compiling,
-            "torchrec.modules.embedding_modules": self._model,
-            "torchrec.distributed.model_parallel": self._model_parallel,
-            **planner_hooks.hooks(self),
-            **checkpoint_hooks.hooks(self),
-            **bundle_hooks.hooks(self),
-        }
-
     def recorder(self) -> Recorder | None:
-        """Where to record, if anything still is."""
+        """Returns the recorder; None if recording is off."""
         return recording.current() if self.patches.on else None
 
     @contextmanager
     def phase(self, name: str) -> Iterator[tuple[Recorder | None, Frame]]:
-        """Records a block, unless it is within a phase of the same name already."""
+        """Records a block, unless it is within a phase of the same name."""
         frame = Frame(name)
         recorder = self.recorder()
         if recorder is not None and recorder.is_open(name):
@@ -98,7 +108,12 @@ class Hooks:
     def around(
         self, name: str, after: Callable[[Recorder], None] | None = None
     ) -> Callable[[Any], Any]:
-        """Makes calls of a function a phase; `after` may record more when it has returned."""
+        """Returns a wrapper that records calls of a function as a phase.
+
+        Args:
+            name: The phase.
+            after: Records more after the function has returned.
+        """
 
         def replace(function: Any) -> Any:
             @functools.wraps(function)
@@ -114,101 +129,136 @@ class Hooks:
 
         return replace
 
-    def _failing(self, before: Any) -> Any:
+    def _record_exceptions(self, before: Any) -> Any:
         @functools.wraps(before)
         def hook(kind: type[BaseException], error: BaseException, traceback: Any) -> None:
             if self.patches.on and not issubclass(kind, KeyboardInterrupt):
-                recording.failure(f"{kind.__name__}: {shown(error)}")
+                recording.failure(f"{kind.__name__}: {to_text(error)}")
             before(kind, error, traceback)
 
         return hook
 
-    def _process_group(self, module: Any) -> None:
-        def identify(recorder: Recorder) -> None:
-            recorder.identify(module.get_rank(), module.get_world_size())
 
-        self.patches.function(module, "init_process_group", self.around("process_group", identify))
+class Patches:
+    """Attributes that were replaced, and their earlier values."""
 
-    def _optimizer(self, module: Any) -> None:
-        self.patches.attribute(module.Optimizer, "__init__", self.around("optimizer"))
+    def __init__(self) -> None:
+        self.on = True
+        self._changes: list[tuple[Any, str, Any, Any, bool]] = []
+        self._undo: list[Callable[[], None]] = []
 
-    def _model(self, module: Any) -> None:
-        for owner in (module.EmbeddingBagCollection, module.EmbeddingCollection):
-            self.patches.attribute(owner, "__init__", self.around("model_build"))
+    def attribute(self, owner: Any, name: str, replace: Callable[[Any], Any]) -> None:
+        """Replaces an attribute that `owner` itself defines, such as a method of a class."""
+        if name in vars(owner):
+            self._change(owner, name, replace(vars(owner)[name]), everywhere=False)
 
-    def _model_parallel(self, module: Any) -> None:
-        base = module.DistributedModelParallel
-        owners = [base, *(c for c in vars(module).values() if _is_below(c, base))]
-        for owner in owners:
-            self.patches.attribute(owner, "__init__", self.around("dmp"))
-            self.patches.attribute(owner, "_init_dmp", self.around("shard"))
-            self.patches.attribute(owner, "_init_optim", self.around("fused_optimizer"))
-            self.patches.attribute(owner, "init_data_parallel", self.around("data_parallel"))
-        self.patches.attribute(base, "forward", self._first_batch)
+    def function(self, module: Any, name: str, replace: Callable[[Any], Any]) -> None:
+        """Replaces a function in its module, and in all modules that imported it by this name."""
+        if hasattr(module, name):
+            self._change(module, name, replace(getattr(module, name)), everywhere=True)
 
-    def _first_batch(self, forward: Any) -> Any:
-        """Marks the first call. A compiler that traces it sees nothing but the call."""
-        is_compiling = sys.modules["torch"].compiler.is_compiling
+    def on_undo(self, undo: Callable[[], None]) -> None:
+        """Adds a function that `undo()` calls."""
+        self._undo.append(undo)
 
-        @functools.wraps(forward)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            if not is_compiling():
-                recorder = self.recorder()
-                if recorder is not None:
-                    recorder.first_batch()
-            return forward(*args, **kwargs)
+    def undo(self) -> None:
+        """Restores everything in reverse order, except what other code has replaced since."""
+        self.on = False
+        for undo in reversed(self._undo):
+            undo()
+        for owner, name, before, after, everywhere in reversed(self._changes):
+            if vars(owner).get(name) is after:
+                setattr(owner, name, before)
+            if everywhere:
+                _rebind(name, after, before)
+        self._changes.clear()
+        self._undo.clear()
 
-        return call
-
-    def _compiling(self, module: Any) -> None:
-        """Compilations, by the callbacks that torch._dynamo offers for them."""
-        handler = module.callback_handler
-        compilations: list[tuple[Recorder, Frame]] = []
-
-        def begin(about: Any = None) -> None:
-            recorder = self.recorder()
-            if recorder is not None:
-                told = shown(getattr(about, "compile_id", ""))
-                frame = Frame("recompile" if is_recompile(told) else "compile", {"id": told})
-                compilations.append((recorder, frame))
-                recorder.begin(frame, announce=True)
-
-        def end(about: Any = None) -> None:
-            if compilations:
-                recorder, frame = compilations.pop()
-                recorder.end(frame)
-
-        def register() -> None:
-            handler.register_start_callback(begin)
-            handler.register_end_callback(end)
-
-        def remove() -> None:
-            if begin in handler.start_callbacks:
-                handler.remove_start_callback(begin)
-            if end in handler.end_callbacks:
-                handler.remove_end_callback(end)
-
-        def after_reset(reset: Any) -> Any:
-            @functools.wraps(reset)
-            def call(*args: Any, **kwargs: Any) -> Any:
-                result = reset(*args, **kwargs)  # drops all callbacks
-                if self.patches.on:
-                    remove()
-                    register()
-                return result
-
-            return call
-
-        register()
-        self.patches.later(remove)
-        self.patches.function(module, "reset", after_reset)
+    def _change(self, owner: Any, name: str, after: Any, *, everywhere: bool) -> None:
+        before = vars(owner)[name]
+        setattr(owner, name, after)
+        if everywhere:
+            _rebind(name, before, after)
+        self._changes.append((owner, name, before, after, everywhere))
 
 
-def is_recompile(compile_id: str) -> bool:
-    """Whether a frame is compiled for another time: 3/0 is the first of the fourth frame."""
-    again = compile_id.rpartition("/")[2].partition("_")[0]
-    return again.isdigit() and int(again) > 0
+def _rebind(name: str, before: Any, after: Any) -> None:
+    for module in list(sys.modules.values()):
+        # Some modules compute their attributes, or don't allow reading them.
+        names = getattr(module, "__dict__", None) if isinstance(module, ModuleType) else None
+        if names is not None and names.get(name) is before:
+            setattr(module, name, after)
 
 
-def _is_below(thing: Any, base: type) -> bool:
-    return isinstance(thing, type) and issubclass(thing, base) and thing is not base
+class ImportWatch(MetaPathFinder):
+    """Runs hooks after the import of their modules, and times imports that are not nested.
+
+    It ignores modules that are not loaded from files: install hooks after importing those.
+
+    Args:
+        hooks: Hooks by the full name of their module.
+        record: Receives begin and end of an import in nanoseconds.
+    """
+
+    def __init__(self, hooks: dict[str, Hook], record: Callable[[int, int], None]) -> None:
+        self._hooks = dict(hooks)
+        self._record = record
+        self._local = threading.local()
+
+    def start(self) -> None:
+        """Runs the hooks of modules that are imported already, and waits for the others."""
+        sys.meta_path.insert(0, self)
+        for name in list(self._hooks):
+            if name in sys.modules:
+                self._run(name, sys.modules[name])
+
+    def stop(self) -> None:
+        """Runs no more hooks, not even for a module that is being imported right now."""
+        self._hooks.clear()
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Returns the spec of the other finders, with a loader that runs the hook."""
+        local = self._local
+        inner = getattr(local, "depth", 0)
+        if getattr(local, "busy", False) or (inner and fullname not in self._hooks):
+            return None
+        local.busy = True
+        try:
+            others = [finder for finder in sys.meta_path if finder is not self]
+            found = (finder.find_spec(fullname, path, target) for finder in others)
+            spec = next((spec for spec in found if spec is not None), None)
+        finally:
+            local.busy = False
+        if spec is not None and isinstance(spec.loader, _LOADERS_OF_ONE_MODULE):
+            self._wrap_loader(fullname, spec.loader)
+        return spec
+
+    def _wrap_loader(self, name: str, loader: Any) -> None:
+        execute = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            del loader.exec_module
+            depth = getattr(self._local, "depth", 0)
+            self._local.depth = depth + 1
+            begin = time.monotonic_ns()
+            try:
+                execute(module)
+            finally:
+                self._local.depth = depth
+                if depth == 0:
+                    self._record(begin, time.monotonic_ns())
+            self._run(name, module)
+
+        loader.exec_module = exec_module
+
+    def _run(self, name: str, module: ModuleType) -> None:
+        hook = self._hooks.pop(name, None)
+        if hook is not None:
+            try:
+                hook(module)
+            except Exception as error:  # a release without these functions must stay importable
+                logger.warning("fastplan.ett: %s is not recorded: %r", name, error)

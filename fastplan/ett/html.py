@@ -1,248 +1,270 @@
-"""The HTML report: one file without scripts, to look at and to pass on."""
+"""The HTML report on a job: one file without scripts, to open in a browser and to pass on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+from collections.abc import Iterable, Sequence
 from html import escape
-from importlib.resources import files
+from typing import Any
+
+from markupsafe import Markup
 
 from fastplan import __version__
-from fastplan.ett.arithmetic import AttemptReport, Report, account
-from fastplan.ett.drawing import axis, chosen_ranks, lane, legend
-from fastplan.ett.names import name_of
-from fastplan.ett.pieces import Piece, within
-from fastplan.ett.report_text import (
+from fastplan.ett.arithmetic import AttemptReport, Report, job_report
+from fastplan.ett.phases import NAMES, Piece, phase_name, phase_order, within
+from fastplan.ett.text import (
     attempt_cells,
     by_bucket,
     by_span,
     facts,
-    lost_text,
-    recovery,
-    shares,
+    format_lost,
+    format_recovery,
+    format_shares,
+    planner_text,
 )
-from fastplan.ett.timeline import Attempt, Job
-from fastplan.report.names import visible
-from fastplan.report.page import html_page
-from fastplan.report.units import of_count, of_seconds, of_share
+from fastplan.ett.timeline import Attempt, Job, RankTimeline
+from fastplan.report.names import escape_name
+from fastplan.report.page import render_page
+from fastplan.report.units import format_count, format_percent, format_seconds
 
 _FEW_STARTS = 12
 _OPEN_STARTS = 2
 _FEW_RANKS = 32
+_WIDTH = 1000.0
+_FINEST = 2000  # pieces that a lane can show side by side
+_TICKS = 5
+
+Titles = list[tuple[str, bool]]  # of a table's columns, and whether they contain numbers
 
 
 def html_report(job: Job, report: Report | None = None) -> str:
-    """A page about a job: its account, its timeline by rank and attempt, and its starts."""
-    report = account(job) if report is None else report
-    name = visible(report.source or "job")
-    body = [
-        f'<header><p class="mark">Effective Training Time</p><h1>{escape(name)}</h1>'
-        f'<p class="facts">{escape(facts(report))}</p></header>',
-        _summary(report),
-        _waterfall(report),
-        _timeline(job),
-        _starts(job, report),
-        _attempts(report),
-        _phases(report),
-        _other_tools(report),
-        _notes(report),
-        f"<footer>Made by fastplan {escape(__version__)}.</footer>",
-    ]
-    return html_page(f"{name}: Effective Training Time", _style(), body)
+    """Renders a page about a job: its report, its timeline by rank and attempt, and its starts.
+
+    Args:
+        job: The job.
+        report: Its report, if it was computed already.
+
+    Returns:
+        The page as HTML.
+    """
+    report = job_report(job) if report is None else report
+    name = report.source or "job"
+    return render_page(
+        "ett.html",
+        styles=("base.css", "ett.css"),
+        title=f"{name}: Effective Training Time",
+        name=name,
+        facts=facts(report),
+        tiles=_tiles(report),
+        waterfall=_waterfall(report),
+        job=_job_lanes(job),
+        starts=[
+            _start(*pair)
+            for pair in zip(job.attempts[:_FEW_STARTS], report.attempts[:_FEW_STARTS], strict=True)
+        ],
+        more_starts=max(0, len(job.attempts) - _FEW_STARTS),
+        tables=[_attempts(report), _phases(report), _other_tools(report)],
+        notes=report.notes,
+        version=__version__,
+    )
 
 
-def _style() -> str:
-    base = (files("fastplan.report") / "assets" / "base.css").read_text("utf-8")
-    own = (files("fastplan.ett") / "assets" / "ett.css").read_text("utf-8")
-    return f"{base}\n{own}"
-
-
-def _section(title: str, *parts: str) -> str:
-    inside = "\n".join(parts)
-    return f'<section><div class="bar"><h2>{escape(title)}</h2></div>\n{inside}</section>'
-
-
-def _cell(kind: str, text: str) -> str:
-    return f'<span class="{kind}">{escape(visible(text))}</span>'
-
-
-def _summary(report: Report) -> str:
+def _tiles(report: Report) -> list[tuple[str, str, str]]:
     start, times = report.time_to_start, report.times_to_recover
-    tiles = [
-        ("ETT", of_share(report.ett), shares(report)),
-        ("Time to Start", "never" if start is None else of_seconds(start), "launch to training"),
+    to_start = "never" if start is None else format_seconds(start)
+    return [
+        ("ETT", format_percent(report.ett), format_shares(report)),
+        ("Time to Start", to_start, "launch to training"),
         (
             "Time to Recover",
-            of_seconds(sum(times) / len(times)) if times else "none",
-            recovery(report) if len(times) > 1 else "failure to training",
+            format_seconds(sum(times) / len(times)) if times else "none",
+            format_recovery(report) if len(times) > 1 else "failure to training",
         ),
-        ("Failures", str(report.failures), of_count(len(report.attempts), "attempt")),
-        ("Lost work", of_seconds(report.lost), lost_text(report)),
+        ("Failures", str(report.failures), format_count(len(report.attempts), "attempt")),
+        ("Lost work", format_seconds(report.lost), format_lost(report)),
     ]
-    made = "".join(
-        f'<div class="tile"><h3>{escape(title)}</h3><p class="value">{escape(value)}</p>'
-        f'<p class="note">{escape(note)}</p></div>'
-        for title, value, note in tiles
-    )
-    return f'<section aria-label="Summary"><div class="panel tiles">{made}</div></section>'
 
 
-def _waterfall(report: Report) -> str:
-    """The whole time, what each phase takes off it, and what is left for training."""
+def _waterfall(report: Report) -> list[tuple[str, str, str, str]]:
+    """The whole time, the time of each phase, and the time that is left for training."""
     whole = report.seconds or 1.0
-    taken = [entry for entry in report.phases.items() if entry[0] != "training"]
-    taken.sort(key=lambda entry: -entry[1])
-    rows, left = [], whole
-    for name, seconds in taken:
+    phases = [entry for entry in report.phases.items() if entry[0] != "training"]
+    rows, left = [_bar("whole job", "starting", 0.0, report.seconds, whole)], whole
+    for name, seconds in sorted(phases, key=lambda entry: -entry[1]):
         left -= seconds
-        rows.append((name_of(name).title, name, left, seconds))
-    rows.append(("training: the rest", "training", 0.0, report.phases.get("training", 0.0)))
-    cells = [_row("whole job", "starting", 0.0, report.seconds, whole)]
-    cells += [_row(title, name, begin, took, whole) for title, name, begin, took in rows]
-    drawn = f'<div class="panel figure"><div class="rows">{"".join(cells)}</div></div>'
-    return _section("Where the time went", drawn)
+        rows.append(_bar(phase_name(name).title, name, left, seconds, whole))
+    training = report.phases.get("training", 0.0)
+    return [*rows, _bar("training", "training", 0.0, training, whole)]
 
 
-def _row(title: str, name: str, begin: float, seconds: float, whole: float) -> str:
+def _bar(
+    title: str, name: str, begin: float, seconds: float, whole: float
+) -> tuple[str, str, str, str]:
     piece = Piece(round(begin * 1e9), round((begin + seconds) * 1e9), name)
-    return (
-        _cell("name", title)
-        + lane([piece], 0, round(whole * 1e9))
-        + _cell("figures", of_seconds(seconds))
-        + _cell("figures", of_share(seconds / whole))
-    )
+    lane = _lane([piece], 0, round(whole * 1e9))
+    return title, lane, format_seconds(seconds), format_percent(seconds / whole)
 
 
-def _lanes(rows: Iterable[tuple[str, str, bool]], begin: int, end: int) -> str:
-    cells = "".join(
-        _cell("name whole" if whole else "name", label) + drawn for label, drawn, whole in rows
-    )
-    return (
-        f'<div class="lanes">{cells}<span></span><div class="axis">{axis(begin, end)}</div></div>'
-    )
+def _lanes(
+    rows: list[tuple[str, str, bool]], names: Iterable[str], begin: int, end: int
+) -> dict[str, Any]:
+    """A timeline as the template reads it. A row is a label, a lane, and whether it is the job."""
+    known = sorted(set(names), key=phase_order)
+    ticks = [(end - begin) * i / (_TICKS - 1) / 1e9 for i in range(_TICKS)]
+    return {
+        "legend": [(_css_class(name), phase_name(name).title) for name in known],
+        "rows": rows,
+        "ticks": [format_seconds(tick) if tick else "0" for tick in ticks],
+    }
 
 
-def _timeline(job: Job) -> str:
-    """The whole job: a lane for what all waited for, and a lane per rank in each attempt."""
+def _job_lanes(job: Job) -> dict[str, Any]:
+    """A lane for the job as a whole, and a lane per rank in each attempt."""
     begin, end = job.begin, job.end
     pieces = [piece for attempt in job.attempts for piece in attempt.job]
-    rows = [("job", lane(pieces, begin, end, whole=True), True)]
+    rows = [("job", _lane(pieces, begin, end, is_job=True), True)]
     for attempt in job.attempts:
         for rank in chosen_ranks(attempt, max(4, _FEW_RANKS // len(job.attempts))):
             label = f"attempt {attempt.number} rank {rank.rank}"
-            rows.append((label, lane(rank.pieces, begin, end), False))
+            rows.append((label, _lane(rank.pieces, begin, end), False))
     names = {piece.name for piece in pieces}
     names |= {p.name for a in job.attempts for rank in a.ranks for p in rank.pieces}
-    drawn = f'<div class="panel figure">{legend(names)}{_lanes(rows, begin, end)}</div>'
-    return _section("Timeline", drawn)
+    return _lanes(rows, names, begin, end)
 
 
-def _starts(job: Job, report: Report) -> str:
-    """Every start from its beginning to the end of its first step; the line is the first batch."""
-    both = list(zip(job.attempts, report.attempts, strict=True))
-    parts = [_start(attempt, told) for attempt, told in both[:_FEW_STARTS]]
-    if len(both) > _FEW_STARTS:
-        parts.append(f"<p>And {len(both) - _FEW_STARTS} more starts.</p>")
-    return _section("Starts, to the end of the first step", *parts)
-
-
-def _start(attempt: Attempt, told: AttemptReport) -> str:
+def _start(attempt: Attempt, report: AttemptReport) -> dict[str, Any]:
+    """A start up to the end of its first step; a line marks the first batch."""
     begin, end = attempt.begin, attempt.first_step_end or attempt.end
     ranks = chosen_ranks(attempt, _FEW_RANKS)
     all_pieces = [("job", attempt.job), *((f"rank {rank.rank}", rank.pieces) for rank in ranks)]
     rows, names = [], set()
     for label, pieces in all_pieces:
-        inside, whole = within(pieces, begin, end), label == "job"
-        drawn = lane(inside, begin, end, whole=whole, edge=attempt.first_batch)
-        rows.append((label, drawn, whole))
+        inside, is_job = within(pieces, begin, end), label == "job"
+        lane = _lane(inside, begin, end, is_job=is_job, edge=attempt.first_batch)
+        rows.append((label, lane, is_job))
         names |= {piece.name for piece in inside}
-    some = f", {len(ranks)} of {len(attempt.ranks)} ranks" if len(ranks) < told.ranks else ""
-    words = f"Attempt {attempt.number}: {of_seconds((end - begin) / 1e9)}{some}"
-    opened = " open" if attempt.number < _OPEN_STARTS else ""
-    return (
-        f"<details{opened}><summary>{escape(words)}</summary>"
-        f'<div class="panel figure">{legend(names)}{_lanes(rows, begin, end)}'
-        f"{_inside_plan(told)}</div></details>"
-    )
+    some = f", {len(ranks)} of {len(attempt.ranks)} ranks" if len(ranks) < report.ranks else ""
+    plan = planner_text(report.plan)
+    return {
+        "summary": f"Attempt {attempt.number}: {format_seconds((end - begin) / 1e9)}{some}",
+        "open": attempt.number < _OPEN_STARTS,
+        "lanes": _lanes(rows, names, begin, end),
+        "plan": plan and f"Inside plan {plan}.",
+    }
 
 
-def _inside_plan(told: AttemptReport) -> str:
-    plan = told.plan
-    if plan is None or not plan.parts:
-        return ""
-    parts = sorted(plan.parts.items(), key=lambda entry: -entry[1])
-    words = ", ".join(f"{name} {of_seconds(seconds)}" for name, seconds in parts)
-    by = plan.engine or "unknown"
-    cached = f", cache {plan.cache}" if plan.cache else ""
-    text = f"Inside plan on rank {plan.rank} ({by}{cached}): {words}."
-    return f'<p class="facts">{escape(visible(text))}</p>'
+def _attempts(report: Report) -> tuple[str, Titles, list[list[str]]]:
+    titles = [("Attempt", False), ("Time", True), ("To training", True), ("Planning", True)]
+    titles += [("Steps", True), ("Lost", True), ("Ended", False)]
+    return "Attempts", titles, [attempt_cells(attempt) for attempt in report.attempts]
 
 
-def _table(titles: list[tuple[str, bool]], rows: list[list[str]]) -> str:
-    head = "".join(
-        f'<th class="num">{escape(title)}</th>' if number else f"<th>{escape(title)}</th>"
-        for title, number in titles
-    )
-    body = "".join(
-        "<tr>"
-        + "".join(
-            f'<td class="num">{escape(visible(cell))}</td>'
-            if number
-            else f"<td>{escape(visible(cell))}</td>"
-            for cell, (_, number) in zip(row, titles, strict=True)
-        )
-        + "</tr>"
-        for row in rows
-    )
-    inside = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
-    return f'<div class="panel"><table>{inside}</table></div>'
-
-
-def _attempts(report: Report) -> str:
-    titles = [("Attempt", False), ("Time", True), ("To training", True)]
-    titles += [("Of it planning", True), ("Steps", True), ("Lost", True), ("Ended", False)]
-    rows = [attempt_cells(attempt) for attempt in report.attempts]
-    return _section("Attempts", _table(titles, rows))
-
-
-def _phases(report: Report) -> str:
+def _phases(report: Report) -> tuple[str, Titles, list[list[str]]]:
     titles = [("Phase", False), ("Time", True), ("Share", True), ("Longest on a rank", True)]
     titles += [("ml-goodput-measurement", False), ("one-logger", False)]
     rows = []
     for name, seconds in report.phases.items():
-        known, longest = name_of(name), report.longest.get(name)
+        known, longest = phase_name(name), report.longest.get(name)
         rows.append(
             [
                 known.title,
-                of_seconds(seconds),
-                of_share(seconds / (report.seconds or 1.0)),
-                f"{of_seconds(longest.seconds)}, rank {longest.rank}" if longest else "-",
+                format_seconds(seconds),
+                format_percent(seconds / (report.seconds or 1.0)),
+                f"{format_seconds(longest.seconds)}, rank {longest.rank}" if longest else "-",
                 known.goodput,
                 known.span or "-",
             ]
         )
     for name, seconds in report.background.items():
-        known = name_of(name)
-        told = f"{of_seconds(seconds)}, in the background"
-        rows.append([known.title, "-", "-", told, "-", known.span or "-"])
-    return _section("Phases", _table(titles, rows))
+        known = phase_name(name)
+        text = f"{format_seconds(seconds)}, in the background"
+        rows.append([known.title, "-", "-", text, "-", known.span or "-"])
+    return "Phases", titles, rows
 
 
-def _other_tools(report: Report) -> str:
+def _other_tools(report: Report) -> tuple[str, Titles, list[list[str]]]:
     whole = report.seconds or 1.0
+    tools = (("ml-goodput-measurement", by_bucket(report)), ("one-logger", by_span(report)))
     rows = [
-        [tool, name, of_seconds(seconds), of_share(seconds / whole)]
-        for tool, found in (
-            ("ml-goodput-measurement", by_bucket(report)),
-            ("one-logger", by_span(report)),
-        )
+        [tool, name, format_seconds(seconds), format_percent(seconds / whole)]
+        for tool, found in tools
         for name, seconds in found.items()
     ]
     titles = [("Tool", False), ("Bucket or span", False), ("Time", True), ("Share", True)]
-    return _section("In the words of other tools", _table(titles, rows))
+    return "In other tools", titles, rows
 
 
-def _notes(report: Report) -> str:
-    if not report.notes:
-        return ""
-    items = "".join(f"<li>{escape(visible(note))}</li>" for note in report.notes)
-    return _section("What is missing, and what was put right", f'<ul class="notes">{items}</ul>')
+def _lane(
+    pieces: Iterable[Piece], begin: int, end: int, *, is_job: bool = False, edge: int | None = None
+) -> str:
+    """An SVG of the time from `begin` to `end`: a rectangle per piece, and a line at `edge`."""
+    scale = _WIDTH / max(1, end - begin)
+    shapes = [_rectangle(piece, begin, scale) for piece in merge_small_pieces(pieces, begin, end)]
+    if edge is not None and begin <= edge <= end:
+        x = f"{(edge - begin) * scale:.2f}"
+        shapes.append(f'<line class="edge" x1="{x}" x2="{x}" y1="0" y2="10"/>')
+    kind = "lane whole" if is_job else "lane"
+    return Markup(
+        f'<svg class="{kind}" viewBox="0 0 1000 10" preserveAspectRatio="none">'
+        f"{''.join(shapes)}</svg>"
+    )
+
+
+def merge_small_pieces(pieces: Iterable[Piece], begin: int, end: int) -> list[Piece]:
+    """Returns pieces that are wide enough to see.
+
+    Consecutive pieces that are too small become one, with the name of the longest of them.
+    """
+    finest = (end - begin) / _FINEST
+    visible: list[Piece] = []
+    small: list[Piece] = []
+
+    def flush() -> None:
+        if small:
+            most = max(small, key=lambda piece: piece.took)
+            visible.append(Piece(small[0].begin, small[-1].end, most.name))
+            small.clear()
+
+    for piece in pieces:
+        if piece.took >= finest:
+            flush()
+            visible.append(piece)
+        elif piece.took > 0:
+            small.append(piece)
+            if small[-1].end - small[0].begin >= finest:
+                flush()
+    flush()
+    return visible
+
+
+def _rectangle(piece: Piece, begin: int, scale: float) -> str:
+    text = f"{phase_name(piece.name).title}: {format_seconds(piece.took / 1e9)}"
+    return (
+        f'<rect class="{_css_class(piece.name)}" x="{(piece.begin - begin) * scale:.2f}" '
+        f'width="{piece.took * scale:.2f}" height="10"><title>{escape(escape_name(text))}</title>'
+        "</rect>"
+    )
+
+
+def _css_class(name: str) -> str:
+    """The class of a phase; all phases of the user share one."""
+    return f"p-{name}" if name in NAMES else "p-own"
+
+
+def chosen_ranks(attempt: Attempt, most: int) -> Sequence[RankTimeline]:
+    """Returns at most `most` ranks: the first, the latest to train, and a sample of the others."""
+    ranks = attempt.ranks
+    if len(ranks) <= most:
+        return ranks
+    latest = sorted(ranks, key=lambda rank: -(rank.first_batch or rank.end))[: most // 4]
+    spaced = [ranks[i * len(ranks) // most] for i in range(most)]
+    picked: dict[int, RankTimeline] = {}
+    for rank in (ranks[0], *latest, *_shuffled(spaced)):
+        if len(picked) < most:
+            picked[rank.rank] = rank
+    return [picked[number] for number in sorted(picked)]
+
+
+def _shuffled(ranks: list[RankTimeline]) -> list[RankTimeline]:
+    """A fixed order that is independent of the rank, so that no range of ranks is dropped."""
+    return sorted(ranks, key=lambda rank: hashlib.sha256(str(rank.rank).encode()).digest())

@@ -1,4 +1,4 @@
-"""The recorder of this process: none until there is something to record, none after a fork."""
+"""The recorder of this process. It starts with the first event, and a fork does not inherit it."""
 
 from __future__ import annotations
 
@@ -9,25 +9,23 @@ import time
 from types import TracebackType
 from typing import Any
 
-from fastplan.ett.frames import Frame
-from fastplan.ett.identity import identify
-from fastplan.ett.journal import Journal, obstacle
+from fastplan.ett.events import Frame, to_text, warn
+from fastplan.ett.journal import Journal, identify, why_not_writable
 from fastplan.ett.recorder import Recorder
-from fastplan.ett.values import shown, warn
 
-# Set to a directory, it turns recording on.
+# This environment variable turns recording on. Its value is a directory.
 DIRECTORY = "FASTPLAN_ETT"
 _MOST_IMPORTS = 1000
 _SHORT_IMPORT = 1_000_000  # nanoseconds
-_LONG_IMPORT = 10_000_000  # which is told apart from the phase that happened to need it first
+_LONG_IMPORT = 10_000_000  # recorded as an import even within another phase
 _LONGEST_NAME = 200
 
 _active: Recorder | None = None
-_off = False  # found to be off, and not to be asked again
+_off = False  # recording is known to be off
 _directory: str | None = None
 _watched: int | None = None
-_imports: list[tuple[int, int]] = []  # seen before there was a file
-_tended = False
+_imports: list[tuple[int, int]] = []  # before the file was created
+_registered = False
 _lock = threading.RLock()
 _starting = False
 
@@ -39,11 +37,19 @@ def start(
     world: int | None = None,
     attempt: int | None = None,
 ) -> str | None:
-    """Opens this process' file and returns its path; None if there is no directory to write to.
+    """Starts recording in this process and returns the path of its file.
 
-    The directory is FASTPLAN_ETT unless it is given; rank, world size and attempt are torchrun's.
-    Recording starts by itself with the first event: this is for processes that torchrun did not
-    start, and for children made by fork. A directory that can't be written to costs a warning.
+    Recording starts automatically with the first event. Call this in processes that torchrun did
+    not start, and in forked children. If the directory can't be written to, a warning is logged.
+
+    Args:
+        directory: Where to write the file; FASTPLAN_ETT by default.
+        rank: The rank of this process; torchrun's by default.
+        world: The number of ranks; torchrun's by default.
+        attempt: The number of restarts before this one; torchrun's by default.
+
+    Returns:
+        The path of the file; None without a writable directory.
     """
     global _active, _off, _imports
     stop()
@@ -58,7 +64,7 @@ def start(
         warn("nothing is recorded: %s", error)
         _off = True
         return None
-    _tend()
+    _register_exit()
     _active = Recorder(journal, identity, watched=_watched)
     for begin, end in _imports:
         _active.add("imports", begin, end)
@@ -67,7 +73,7 @@ def start(
 
 
 def stop() -> None:
-    """Ends the record in good order, as the end of the process does."""
+    """Ends recording cleanly, as the end of the process does."""
     global _active, _off
     recorder, _active = _active, None
     _off = True
@@ -76,11 +82,11 @@ def stop() -> None:
 
 
 def current() -> Recorder | None:
-    """The recorder, started now if recording is on."""
+    """Returns the recorder, and starts it if recording is on."""
     global _starting
     if _active is None and not _off:
         with _lock:
-            # A signal handler may get here while its own thread is at it.
+            # A signal handler may get here while its own thread is starting the recorder.
             if _active is None and not (_off or _starting):
                 _starting = True
                 try:
@@ -90,10 +96,14 @@ def current() -> Recorder | None:
     return _active
 
 
-def watch(directory: str | os.PathLike[str] | None) -> bool:
-    """Tells where to record, before there is anything to record.
+def set_directory(directory: str | os.PathLike[str] | None) -> bool:
+    """Sets where to record, before the first event.
 
-    False if nowhere, with a warning if that is not what was asked for.
+    Args:
+        directory: Where to write the file; None for FASTPLAN_ETT.
+
+    Returns:
+        Whether recording is on. A directory that can't be used is logged as a warning.
     """
     global _directory, _watched, _off
     problem = None
@@ -105,7 +115,7 @@ def watch(directory: str | os.PathLike[str] | None) -> bool:
     if _active is None:
         where = _where()
         if where is not None and problem is None:
-            problem = obstacle(where)
+            problem = why_not_writable(where)
         if problem is not None:
             warn("nothing is recorded: %s", problem)
         _off = where is None or problem is not None
@@ -114,7 +124,7 @@ def watch(directory: str | os.PathLike[str] | None) -> bool:
 
 
 def imported(begin: int, end: int) -> None:
-    """Notes an import. By itself it starts no record: helper processes import, too."""
+    """Records an import. It does not start recording, because helper processes import as well."""
     if end - begin < _SHORT_IMPORT:
         return
     if _active is not None:
@@ -125,21 +135,25 @@ def imported(begin: int, end: int) -> None:
 
 
 class phase(Frame):
-    """Records a block: `with ett.phase("publish"):`. Keywords are kept with it.
+    """Records a block: `with ett.phase("publish"):`.
 
-    Phases nest, and a phase's own time is what those within it leave. Known names are listed by
-    `fastplan.ett.names`; others are shown as they are. A phase of another thread than the main one
-    and the one that trains is in the background: it is shown, and holds nothing up. Whatever is
-    told never raises: what can't be written as JSON is written as text, and cut off if it is long.
+    Phases nest: the own time of a phase excludes the phases within it. A phase in a thread that is
+    neither the main thread nor the one that trains is in the background: it is shown, but no rank
+    waits for it. Arguments never cause an error: a value that is not JSON is written as text, and
+    long ones are cut off.
+
+    Args:
+        name: A name of `fastplan.ett.phases`, or your own, which is shown unchanged.
+        **more: Details that are stored with the phase.
     """
 
     __slots__ = ()
 
     def __init__(self, name: str | None = None, /, **more: Any) -> None:
-        # A detail may be called `name`, too; where it is the only one, it is the phase's.
-        told = more.pop("name", "") if name is None else name
-        plain = type(told) is str and len(told) <= _LONGEST_NAME
-        self.name = told if plain else shown(told, _LONGEST_NAME)
+        # A detail may be called `name` as well. Without a positional name, it is the phase's.
+        given = more.pop("name", "") if name is None else name
+        usable = type(given) is str and len(given) <= _LONGEST_NAME
+        self.name = given if usable else to_text(given, _LONGEST_NAME)
         self.more = more or None
         self.recorder = None
 
@@ -161,16 +175,23 @@ class phase(Frame):
 
 
 def step(number: int) -> None:
-    """Step `number` has just ended. Numbers go on over restarts: they tell which work was lost."""
+    """Records the end of step `number`.
+
+    Args:
+        number: Numbers must continue across restarts, because they show which work was lost.
+    """
     recorder = _active or current()
     if recorder is not None:
         recorder.step(number)
 
 
 def checkpoint(step: int) -> None:
-    """The steps up to this one, included, are saved for good: a restart goes on after it.
+    """Records a checkpoint: a restart continues after this step.
 
-    torch.distributed.checkpoint tells this by itself once hooks are installed.
+    With hooks installed, saves of torch.distributed.checkpoint are recorded automatically.
+
+    Args:
+        step: The last step that the checkpoint includes.
     """
     recorder = _active or current()
     if recorder is not None:
@@ -178,7 +199,11 @@ def checkpoint(step: int) -> None:
 
 
 def failure(cause: str) -> None:
-    """Training has failed. An uncaught exception tells this by itself once hooks are installed."""
+    """Records a failure. With hooks installed, an uncaught exception is recorded automatically.
+
+    Args:
+        cause: A short description, which reports show.
+    """
     recorder = _active or current()
     if recorder is not None:
         recorder.failure(cause)
@@ -189,18 +214,21 @@ def _where() -> str | None:
     return None if found in ("", "0") else found
 
 
-def _tend() -> None:
-    """From the first record on: ends it with the process, and not with a forked child's."""
-    global _tended
-    if not _tended:
-        _tended = True
+def _register_exit() -> None:
+    """Ends recording with the process, but not with a forked child."""
+    global _registered
+    if not _registered:
+        _registered = True
         atexit.register(stop)
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=_forget)
+            os.register_at_fork(after_in_child=_reset_after_fork)
 
 
-def _forget() -> None:
-    """In a forked child: its parent's file is its parent's. `start()` gives it one of its own."""
+def _reset_after_fork() -> None:
+    """Stops recording in a forked child, which must not write to its parent's file.
+
+    `start()` creates another file for the child.
+    """
     global _active, _off, _imports, _lock, _starting
     if _active is not None:
         _active.abandon()

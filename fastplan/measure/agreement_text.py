@@ -10,10 +10,16 @@ from fastplan.measure.agreement import Agreement, PartAgreement
 from fastplan.measure.parts import NAMES
 from fastplan.measure.results import Runs
 from fastplan.measure.statistics import Interval
-from fastplan.report.names import visible
+from fastplan.report.names import escape_name
 from fastplan.report.table_text import Column, table_lines
 from fastplan.report.terminal import Style
-from fastplan.report.units import of_bytes, of_count, of_milliseconds, of_seconds, of_share
+from fastplan.report.units import (
+    format_bytes,
+    format_count,
+    format_milliseconds,
+    format_percent,
+    format_seconds,
+)
 
 AS_FAST = "  = as fast as the fastest, within noise"
 
@@ -34,7 +40,7 @@ def agreement_text(found: Agreement, runs: Runs, style: Style | None = None) -> 
 
 def about(runs: Runs) -> str:
     """Where and what, such as `4 cpu ranks (Xeon), batch 512`."""
-    devices = ", ".join(map(visible, runs.devices))
+    devices = ", ".join(map(escape_name, runs.devices))
     ranks = f"{runs.about['ranks']} {runs.about['device']} ranks ({devices})"
     return f"{ranks}, batch {runs.about['batch_size']}"
 
@@ -48,11 +54,11 @@ def warnings(runs: Runs) -> Iterator[str]:
         )
     if runs.drift > _LARGE_DRIFT:
         yield (
-            f"the machine changed by {of_share(runs.drift)} between rounds; plans took turns, so "
-            "that it hit all of them"
+            f"the machine changed by {format_percent(runs.drift)} between rounds; plans took "
+            "turns, so that it hit all of them"
         )
     for failure in runs.failures:
-        yield f"not measured: {visible(failure)}"
+        yield f"not measured: {escape_name(failure)}"
 
 
 def _plans(found: Agreement, style: Style) -> Iterator[str]:
@@ -64,13 +70,13 @@ def _plans(found: Agreement, style: Style) -> Iterator[str]:
     ]
     rows = [
         [
-            visible(plan.label),
-            "-" if plan.estimated is None else of_milliseconds(plan.estimated),
-            of_seconds(plan.measured.median),
-            of_seconds(plan.measured.spread),
+            escape_name(plan.label),
+            "-" if plan.estimated is None else format_milliseconds(plan.estimated),
+            format_seconds(plan.measured.median),
+            format_seconds(plan.measured.spread),
             "=" if number and plan.like_fastest else "",
-            "-" if plan.estimated_memory is None else of_bytes(plan.estimated_memory),
-            of_bytes(plan.peak_memory),
+            "-" if plan.estimated_memory is None else format_bytes(plan.estimated_memory),
+            format_bytes(plan.peak_memory),
         ]
         for number, plan in enumerate(found.plans)
     ]
@@ -96,7 +102,7 @@ def order(found: Agreement) -> Iterator[str]:
     pairs = found.pairs
     yield (
         f"pairs: {pairs.agreeing} of {pairs.clear} that differ beyond noise are estimated in the "
-        f"right order; {of_count(pairs.noise, 'pair is', 'pairs are')} within noise"
+        f"right order; {format_count(pairs.noise, 'pair is', 'pairs are')} within noise"
     )
 
 
@@ -107,7 +113,7 @@ def _parts(found: Agreement, style: Style) -> Iterator[str]:
         [
             NAMES[part.part],
             "-" if part.factor is None else of_factor(part.factor),
-            "-" if part.error is None else of_share(part.error),
+            "-" if part.error is None else format_percent(part.error),
         ]
         for part in found.parts
     ]

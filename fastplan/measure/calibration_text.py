@@ -9,7 +9,7 @@ from fastplan.measure.fit import Fit
 from fastplan.measure.sku_file import CalibratedSku, figure_text, range_text
 from fastplan.report.table_text import Column, table_lines
 from fastplan.report.terminal import Style
-from fastplan.report.units import of_seconds, of_share
+from fastplan.report.units import format_percent, format_seconds
 
 
 def calibration_text(sku: CalibratedSku, style: Style | None = None) -> str:
@@ -42,10 +42,10 @@ def _cells(fit: Fit) -> list[str]:
     return [
         str(fit.points),
         f"{fit.bandwidth / 1e9:.3g}",
-        of_share(fit.error),
-        of_seconds(fit.latency),
+        format_percent(fit.error),
+        format_seconds(fit.latency),
         f"{1e-9 / fit.slope:.3g}" if fit.slope > 0 else "-",
-        of_share(fit.error_with_latency),
+        format_percent(fit.error_with_latency),
     ]
 
 

@@ -18,7 +18,7 @@ from fastplan.measure.scaling import Room, scaled_layout, scaled_spec, smallest_
 from fastplan.measure.settings import Group, MeasureError, Settings
 from fastplan.model.plan import Layout, Plan
 from fastplan.plans.file import write_plan
-from fastplan.report.estimates import NoEstimate, estimates
+from fastplan.report.estimates import EstimateUnavailable, estimates
 from fastplan.spec.model import ModelSpec, ModuleSpec
 from fastplan.spec.references import BadReference, find, is_reference
 from fastplan.spec.stock import KINDS
@@ -280,7 +280,7 @@ def _memory(plan: Plan, scaled: ModelSpec, layout: Layout, device: str) -> list[
     try:
         basis = basis_of(layout, replace(request, tables=tables), plan.basis.cluster)
         found = estimates(basis).rank_memory
-    except NoEstimate:
+    except EstimateUnavailable:
         return None
     held = found["hbm"] + found["ddr"] if device == "cpu" else found["hbm"]
     return [int(size) for size in held]

@@ -13,19 +13,19 @@ from fastplan.model.plan import COLUMNS, RANK, Basis, Layout, Plan
 from fastplan.model.record import AS_REQUESTED, BadRecord, PlanRecord
 from fastplan.model.request import Cluster, Request
 from fastplan.model.vocabulary import KERNEL_INDEX, SHARDING_TYPE_INDEX, UNIFORM_TYPES
-from fastplan.report.estimates import RATED, NoEstimate
+from fastplan.report.estimates import RATED, EstimateUnavailable
 
 _BY_COLUMN = ("column_wise", "table_column_wise", "grid_shard")
 _COLUMNS = {"prefetch": "run_prefetch_compute"}
 
 
 def rerated(plan: Plan, job: SpecJob) -> Plan:
-    """The plan with the estimates that it has as one of the job's. Raises NoEstimate."""
+    """The plan with the estimates that it has as one of the job's. Raises EstimateUnavailable."""
     return replace(plan, basis=basis_of(plan.layout, job.request, job.cluster), fingerprint=None)
 
 
 def basis_of(layout: Layout, request: Request, cluster: Cluster) -> Basis:
-    """What the estimates of a layout need. Raises NoEstimate if it is none of the request's."""
+    """What estimating a layout needs. Raises EstimateUnavailable for another model's layout."""
     request = _cut_alike(layout, request)
     record = _record(layout, request)
     ranks = len(cluster.rank_hbm)
@@ -34,7 +34,7 @@ def basis_of(layout: Layout, request: Request, cluster: Cluster) -> Basis:
         shards = np.add.reduceat(space.run_count, space.option_run_begin[:-1])
         shard_rank = shard_ranks(record, shards, ranks)
     except (BadRecord, OutOfRange) as problem:
-        raise NoEstimate(str(problem)) from problem
+        raise EstimateUnavailable(str(problem)) from problem
     run_total = sum(getattr(space, _COLUMNS.get(part, f"run_{part}")) for part in RATED)
     totals = np.bincount(shard_rank, np.repeat(run_total, space.run_count), ranks)
     return Basis(
@@ -63,7 +63,7 @@ def _record(layout: Layout, request: Request) -> PlanRecord:
     numbers = {(table.path, table.name): i for i, table in enumerate(request.tables)}
     for table in layout.tables:
         if (table.path, table.name) not in numbers:
-            raise NoEstimate(f"table {table.name} is not one of the model's")
+            raise EstimateUnavailable(f"table {table.name} is not one of the model's")
     placed = [
         table.shards[:, RANK] for table in layout.tables if table.sharding_type not in UNIFORM_TYPES
     ]

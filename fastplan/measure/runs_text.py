@@ -8,16 +8,16 @@ from typing import Any
 from fastplan.measure.agreement_text import AS_FAST, about, warnings
 from fastplan.measure.parts import NAMES, PARTS
 from fastplan.measure.results import PlanRuns, Runs
-from fastplan.report.names import visible
+from fastplan.report.names import escape_name
 from fastplan.report.table_text import Column, table_lines
 from fastplan.report.terminal import Style
-from fastplan.report.units import of_bytes, of_count, of_seconds
+from fastplan.report.units import format_bytes, format_count, format_seconds
 
 
 def runs_text(runs: Runs, style: Style | None = None) -> str:
     """All plans that were measured, the fastest first."""
     style = style or Style()
-    lines = [style.paint(f"{visible(runs.about['model'])} on {about(runs)}", "bold")]
+    lines = [style.paint(f"{escape_name(runs.about['model'])} on {about(runs)}", "bold")]
     if runs.plans:
         plans = sorted(runs.plans, key=lambda plan: plan.step.median)
         lines += ["", *_steps(plans, style), "", *_memory(plans, style), "", _count(runs)]
@@ -33,11 +33,11 @@ def _steps(plans: list[PlanRuns], style: Style) -> Iterator[str]:
     like_fastest = [False, *(plan.step.same_as(fastest) for plan in plans[1:])]
     rows = [
         [
-            visible(plan.label),
-            of_seconds(plan.step.median),
-            of_seconds(plan.step.spread),
+            escape_name(plan.label),
+            format_seconds(plan.step.median),
+            format_seconds(plan.step.spread),
             "=" if same else "",
-            *(of_seconds(plan.part(part).median) for part in PARTS),
+            *(format_seconds(plan.part(part).median) for part in PARTS),
         ]
         for plan, same in zip(plans, like_fastest, strict=True)
     ]
@@ -53,19 +53,22 @@ def _memory(plans: list[PlanRuns], style: Style) -> Iterator[str]:
     for plan in plans:
         told = plan.estimated_memory
         rank = plan.peak_memory.index(max(plan.peak_memory))
-        row = [visible(plan.label), f"{of_bytes(max(plan.peak_memory))} (r{rank})"]
-        row += [of_bytes(sum(plan.peak_memory)), "-", ""]
+        row = [escape_name(plan.label), f"{format_bytes(max(plan.peak_memory))} (r{rank})"]
+        row += [format_bytes(sum(plan.peak_memory)), "-", ""]
         if told is not None:
-            row[3:] = [of_bytes(sum(told)), f"{sum(plan.peak_memory) / max(1, sum(told)):.2f} x"]
+            row[3:] = [
+                format_bytes(sum(told)),
+                f"{sum(plan.peak_memory) / max(1, sum(told)):.2f} x",
+            ]
         rows.append(row)
     yield from table_lines(columns, rows, style)
 
 
 def _count(runs: Runs) -> str:
     steps = runs.plans[0].step.n
-    rounds = of_count(len(runs.plans[0].steps), "round")
+    rounds = format_count(len(runs.plans[0].steps), "round")
     return (
-        f"medians of {of_count(steps, 'step')} in {rounds}, spread between the quartiles;\n"
+        f"medians of {format_count(steps, 'step')} in {rounds}, spread between the quartiles;\n"
         "parts on their slowest rank, with all ranks waiting for each other before each"
     )
 

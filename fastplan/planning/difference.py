@@ -12,7 +12,7 @@ import numpy as np
 from fastplan.model.plan import Plan, TableLayout
 from fastplan.model.request import Cluster, Request, Table
 from fastplan.planning.held import LOST, Key, RankMap, key_of
-from fastplan.report.units import of_count
+from fastplan.spec.units import format_count
 
 _SHAPE = ("rows", "dim", "element_size")
 _CONSTRAINTS = ("min_partition", "buckets", "tower")
@@ -74,7 +74,7 @@ class Difference:
         named = (("added", self.added), ("removed", self.removed))
         for word, names in named:
             if names:
-                yield f"{of_count(len(names), 'table')} {word} ({_some(names)})"
+                yield f"{format_count(len(names), 'table')} {word} ({_some(names)})"
         groups = (
             ("resized", self.resized),
             ("with other costs", self.drifted),
@@ -83,7 +83,7 @@ class Difference:
         for word, changes in groups:
             if changes:
                 names = tuple(dict.fromkeys(change.table for change in changes))
-                yield f"{of_count(len(names), 'table')} {word} ({_some(names)})"
+                yield f"{format_count(len(names), 'table')} {word} ({_some(names)})"
         ranks = (
             ("lost", self.lost_ranks),
             ("new", self.new_ranks),
@@ -91,9 +91,9 @@ class Difference:
         )
         for word, numbers in ranks:
             if numbers:
-                yield f"{of_count(len(numbers), 'rank')} {word} ({_some(numbers)})"
+                yield f"{format_count(len(numbers), 'rank')} {word} ({_some(numbers)})"
         if self.renumbered:
-            yield f"{of_count(len(self.renumbered), 'rank')} renumbered"
+            yield f"{format_count(len(self.renumbered), 'rank')} renumbered"
         if self.ranks_per_host:
             yield "{} -> {} ranks per host".format(*self.ranks_per_host)
         if self.cost_model:

@@ -1,1 +1,1 @@
-"""Reports: what a plan looks like and how plans differ, for terminals, scripts and browsers."""
+"""Reports on plans and their differences, as text, JSON and HTML."""

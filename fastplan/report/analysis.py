@@ -1,4 +1,4 @@
-"""What there is to say about a plan: costs and memory by rank, tables, what limits it."""
+"""Analyses a plan: costs and memory by rank, costs by table, and the tables on the worst rank."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import numpy as np
 
 from fastplan.engine.problem import Floats, Ints
 from fastplan.model.plan import COLUMNS, RANK, ROWS, Plan, TableLayout
-from fastplan.report.estimates import TIERS, Estimates, NoEstimate, estimates
-from fastplan.report.spread import by_load
-from fastplan.report.units import ALL_RANKS, of_ranks
+from fastplan.report.estimates import TIERS, Estimates, EstimateUnavailable, by_load, estimates
+from fastplan.report.units import ALL_RANKS, format_ranks
 
 ASSUMED_ELEMENT_SIZE = 4
 _COMPUTE = ("fwd_compute", "bwd_compute", "prefetch")
@@ -28,10 +27,12 @@ class Costs:
 
     @property
     def worst_rank(self) -> int:
+        """The rank with the largest total."""
         return int(by_load(self.total)[0])
 
     @property
     def mean(self) -> float:
+        """The mean over ranks."""
         return float(self.total.mean())
 
     @property
@@ -41,15 +42,17 @@ class Costs:
 
     @property
     def balanced(self) -> bool:
-        """No rank stands out, so that naming a worst one would mislead."""
+        """Whether all ranks cost the same, so that none is the worst."""
         return bool(self.total.max() - self.total.min() <= 1e-9 * self.total.max())
 
     @property
     def compute(self) -> Floats:
+        """Compute by rank."""
         return np.asarray(sum(self.parts[part] for part in _COMPUTE))
 
     @property
     def comms(self) -> Floats:
+        """Communication by rank."""
         return np.asarray(sum(self.parts[part] for part in _COMMS))
 
 
@@ -58,14 +61,14 @@ class Memory(NamedTuple):
 
     tier: str  # hbm, ddr or ssd
     used: Ints
-    capacity: Ints | None  # None where the cluster is not known
+    capacity: Ints | None  # None if the cluster is not known
 
     @property
     def fullest_rank(self) -> int:
-        """The rank with the smallest free share, or with the most used if that is all we know."""
+        """The rank with the smallest free share; without capacities, with the most bytes."""
         if self.capacity is None:
             return int(self.used.argmax())
-        # A rank without this tier is full only when something lies there all the same.
+        # A rank without this tier is full only if bytes are placed there anyway.
         empty = np.where(self.used > 0, -1.0, 1.0)
         free = np.divide(
             self.capacity - self.used, self.capacity, out=empty, where=self.capacity > 0
@@ -81,84 +84,95 @@ class Memory(NamedTuple):
 
     @property
     def headroom_share(self) -> float | None:
-        """The same as a part of the rank's capacity."""
+        """The headroom as a fraction of the rank's capacity."""
         if self.capacity is None or self.headroom is None:
             return None
         return self.headroom / max(1, int(self.capacity[self.fullest_rank]))
 
 
 class TableRow(NamedTuple):
-    """One table of a plan. Costs are None where they are not known."""
+    """One table of a plan. Costs are None if they are not known."""
 
     path: str
     name: str
     shape: tuple[int, int] | None
     sharding_type: str
     kernel: str
-    element_size: int | None  # None where it is assumed
-    bytes: int | None  # of the weights, copies not counted
+    element_size: int | None  # None if it is assumed
+    bytes: int | None  # of the weights, without copies
     shards: int
-    ranks: Ints  # each once, rising
+    ranks: Ints  # each once, ascending
     cost: float | None  # milliseconds over all ranks
     cost_share: float | None  # of the sum over all tables
     on_worst: float | None  # milliseconds on the worst rank
 
     def where(self, world: int) -> str:
-        """Its ranks as text, such as `r0-7` or `all ranks`."""
+        """Returns its ranks as text, such as `r0-7` or `all ranks`."""
         if len(self.ranks) == world > 1:
             return ALL_RANKS
-        return of_ranks(self.ranks.tolist())
+        return format_ranks(self.ranks.tolist())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
-    """A plan's figures. `assumptions` says in words what they rest on."""
+    """The figures of a plan, and their assumptions as sentences."""
 
     plan: Plan
     ranks: int
     ranks_per_host: int | None
     costs: Costs | None
-    memory: tuple[Memory, ...]  # tiers that are used, hbm first
+    memory: tuple[Memory, ...]  # used tiers, hbm first
     tables: tuple[TableRow, ...]  # in the plan's order
-    pinning: tuple[int, ...]  # tables on the worst rank, those most above their mean first
-    lower_bound: float | None  # no plan is better than this, milliseconds
-    gap: float | None  # how far the rating is above the bound, at most
+    pinning: tuple[int, ...]  # tables on the worst rank, by cost above their mean over ranks
+    lower_bound: float | None  # milliseconds; no plan is better
+    gap: float | None  # how far the rating is above the bound, at most, as a fraction
     assumptions: tuple[str, ...]
 
     @property
     def hosts(self) -> int | None:
+        """The number of hosts; None if the ranks per host are not known."""
         if not self.ranks_per_host:
             return None
         return -(-self.ranks // self.ranks_per_host)
 
     @property
     def rating(self) -> float | None:
-        """What the plan is rated, which may be known where its costs are not."""
+        """The plan's rating in milliseconds, which may be known even if its costs are not."""
         return None if self.plan.basis is None else self.plan.basis.record.rating
 
     @property
     def fits(self) -> bool | None:
-        """Whether every rank has room; None where capacities are not known."""
-        rooms = [tier.headroom for tier in self.memory]
-        if any(room is None for room in rooms):
+        """Whether every rank has enough memory; None if capacities are not known."""
+        free = [tier.headroom for tier in self.memory]
+        if any(size is None for size in free):
             return None
-        return all(room >= 0 for room in rooms if room is not None)
+        return all(size >= 0 for size in free if size is not None)
 
     @property
     def bytes(self) -> int:
-        """Bytes of all weights, as far as they are known."""
+        """Bytes of all weights of known size."""
         return sum(table.bytes or 0 for table in self.tables)
 
 
 def analyse(plan: Plan) -> Analysis:
-    """Everything the reports show of a plan; a bare layout gives what is known of it."""
+    """Analyses a plan for all reports.
+
+    Args:
+        plan: A plan. If only its layout is known, costs are missing.
+
+    Returns:
+        The figures, and what they assume.
+
+    Raises:
+        ValueError: if a table of the layout is not in the plan's request.
+    """
     found: Estimates | None = None
-    why = "only the layout of the plan is known: costs are left out"
+    why = "only the layout of the plan is known: costs are not shown"
     if plan.basis is not None:
         try:
             found = estimates(plan.basis)
-        except NoEstimate as problem:
-            why = f"costs are left out: {problem}"
+        except EstimateUnavailable as problem:
+            why = f"costs are not shown: {problem}"
     cluster = plan.basis.cluster if plan.basis is not None else None
     ranks = plan.ranks
     tables = _rows(plan, found)
@@ -170,7 +184,7 @@ def analyse(plan: Plan) -> Analysis:
         memory = found.rank_memory
         assumptions.append("costs and memory are TorchRec's estimates, not measurements")
     else:
-        assumptions += [why, "memory is that of the weights alone"]
+        assumptions += [why, "memory is that of the weights only"]
         memory = _weights_by_rank(plan, tables)
     if any(table.element_size is None for table in tables):
         assumptions.append(f"elements of {ASSUMED_ELEMENT_SIZE} bytes are assumed")
@@ -242,12 +256,12 @@ def _bare_row(layout: TableLayout) -> TableRow:
 
 
 def _once(ranks: Ints) -> Ints:
-    """Each rank once, rising; most are so already."""
+    """Each rank once, ascending. Most inputs are so already."""
     return ranks if (np.diff(ranks) > 0).all() else np.unique(ranks)
 
 
 def _weights_by_rank(plan: Plan, rows: tuple[TableRow, ...]) -> dict[str, Ints]:
-    """Bytes of weights in the tier where their kernel keeps them."""
+    """Bytes of weights in the tier of their kernel."""
     ranks = plan.ranks
     used = {tier: np.zeros(ranks) for tier in TIERS}
     for layout, row in zip(plan.layout.tables, rows, strict=True):
@@ -277,7 +291,7 @@ def _tiers(plan: Plan, memory: dict[str, Ints]) -> tuple[Memory, ...]:
 
 
 def _pinning(rows: tuple[TableRow, ...], costs: Costs | None) -> tuple[int, ...]:
-    """What makes a rank the worst is what a table costs there beyond its mean over all ranks."""
+    """Tables on the worst rank, by cost there above their mean over all ranks."""
     if costs is None:
         return ()
     ranks, balanced = len(costs.total), costs.balanced
@@ -291,7 +305,7 @@ def _pinning(rows: tuple[TableRow, ...], costs: Costs | None) -> tuple[int, ...]
 
 
 def _gap(plan: Plan) -> tuple[float | None, float | None]:
-    """The proven lower bound, and the gap to it."""
+    """The proven lower bound, and the gap between it and the rating."""
     bound = plan.lower_bound
     if plan.basis is None or not bound:
         return None, None

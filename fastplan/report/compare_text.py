@@ -1,4 +1,4 @@
-"""What `fastplan compare` prints: counts first, then what matters most."""
+"""What `fastplan compare` prints: counts first, then the largest changes; and the same as JSON."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 from fastplan.engine.problem import Floats
 from fastplan.planning.movement import KERNEL
 from fastplan.report.analysis import Analysis, Memory
-from fastplan.report.comparison import MARKS, Comparison, Measured, Step
-from fastplan.report.inspect_text import cluster
-from fastplan.report.names import visible
-from fastplan.report.spread import by_load
+from fastplan.report.comparison import MARKS, Comparison, Measured, PlanStep
+from fastplan.report.estimates import by_load
+from fastplan.report.names import escape_name
+from fastplan.report.plan_text import cluster
 from fastplan.report.table_text import Column, table_lines
 from fastplan.report.terminal import Style
 from fastplan.report.units import (
-    of_bytes,
-    of_change,
-    of_count,
-    of_milliseconds,
-    of_seconds,
-    of_share,
+    format_bytes,
+    format_change,
+    format_count,
+    format_milliseconds,
+    format_percent,
+    format_seconds,
 )
 
 _FEW_CHANGES = 10
@@ -31,18 +31,19 @@ _COLOURS = {"~": "yellow", ">": "blue", "+": "green", "-": "red"}
 def compare_text(
     comparison: Comparison, *, tables: bool = False, style: Style | None = None
 ) -> str:
-    """The differences on a page.
+    """Returns the differences between plans as text.
 
     Args:
-        tables: lists every changed table instead of the largest changes.
-        style: `Style.of(stream)` of the stream it is for.
+        comparison: The plans.
+        tables: Whether to list all changed tables instead of the largest changes.
+        style: `Style.of(stream)` of the stream to print to.
     """
     style = style or Style()
     if len(comparison.steps) > 1:
         lines = list(_many(comparison, style))
     else:
         step = comparison.steps[0]
-        lines = [*_head(comparison, style), "", *_remarks(step, style), counts_text(step)]
+        lines = [*_head(comparison, style), "", *_remarks(step, style), _counts_text(step)]
         lines += _changes(step, style, every=tables)
         lines += ["", *_figures(comparison, step, style), *_ranks(comparison, style)]
     return "\n".join(line.rstrip() for line in lines) + "\n"
@@ -52,35 +53,35 @@ def _head(comparison: Comparison, style: Style) -> list[str]:
     first = comparison.analyses[0]
     room = style.width // 2 - 3
     before, after = (style.name(label, room) for label in comparison.labels[:2])
-    facts = f"{of_count(len(first.tables), 'table')}, {cluster(first)}"
+    facts = f"{format_count(len(first.tables), 'table')}, {cluster(first)}"
     return [style.paint(f"{before} -> {after}", "bold"), style.name(facts, style.width)]
 
 
-def _remarks(step: Step, style: Style, label: str = "") -> Iterator[str]:
+def _remarks(step: PlanStep, style: Style, label: str = "") -> Iterator[str]:
     for remark in remarks(step, most=2):
         yield style.paint(style.name(label + remark, style.width), "yellow")
         yield ""
 
 
-def remarks(step: Step, *, most: int) -> Iterator[str]:
-    """What else to know of two plans, at most so many examples of each."""
+def remarks(step: PlanStep, *, most: int) -> Iterator[str]:
+    """Yields other differences between two plans, with at most `most` examples of each kind."""
     for title, found in (
-        ("different subjects", step.differences),
+        ("model and cluster", step.differences),
         ("planned differently", step.settings),
-        ("other settings", tuple(map(visible, step.tuned))),
+        ("other settings", tuple(map(escape_name, step.tuned))),
     ):
         if found:
             more = f" and {len(found) - most} more" if len(found) > most else ""
             yield f"{title}: {', '.join(found[:most])}{more}"
 
 
-def counts_text(step: Step) -> str:
-    """Such as `3 re-sharded, 5 moved, 0 added, 0 removed, 18 unchanged`."""
+def _counts_text(step: PlanStep) -> str:
+    """Returns a line such as `3 re-sharded, 5 moved, 0 added, 0 removed, 18 unchanged`."""
     return ", ".join(f"{count:,} {words}" for _, count, words in counted(step))
 
 
-def counted(step: Step) -> Iterator[tuple[str, int, str]]:
-    """Mark, count and words of what becomes of the tables."""
+def counted(step: PlanStep) -> Iterator[tuple[str, int, str]]:
+    """Yields mark, count and description of each kind of change."""
     for change, count in step.counts.items():
         if change != KERNEL:
             yield MARKS[change], count, change
@@ -88,13 +89,13 @@ def counted(step: Step) -> Iterator[tuple[str, int, str]]:
             yield MARKS[change], count, "with another kernel"
 
 
-def _changes(step: Step, style: Style, *, every: bool) -> Iterator[str]:
+def _changes(step: PlanStep, style: Style, *, every: bool) -> Iterator[str]:
     shown = step.changes if every else step.changes[:_FEW_CHANGES]
     if not shown:
         return
     columns = [Column("  table"), Column("change"), Column("to move", right=True)]
     rows = [
-        [f"{MARKS[change.kind]} {visible(change.table)}", change.words, _bytes(change.bytes)]
+        [f"{MARKS[change.kind]} {escape_name(change.table)}", change.words, _bytes(change.bytes)]
         for change in shown
     ]
     yield ""
@@ -104,28 +105,31 @@ def _changes(step: Step, style: Style, *, every: bool) -> Iterator[str]:
         yield style.paint(line, _COLOURS[MARKS[change.kind]])
     rest = step.changes[len(shown) :]
     if rest:
-        size = of_bytes(sum(change.bytes or 0 for change in rest))
-        yield style.paint(f"  and {of_count(len(rest), 'more change')}, {size}", "dim")
+        size = format_bytes(sum(change.bytes or 0 for change in rest))
+        yield style.paint(f"  and {format_count(len(rest), 'more change')}, {size}", "dim")
 
 
 def _bytes(count: int | None) -> str:
-    return "?" if count is None else of_bytes(count)
+    return "?" if count is None else format_bytes(count)
 
 
-def _figures(comparison: Comparison, step: Step, style: Style) -> Iterator[str]:
+def _figures(comparison: Comparison, step: PlanStep, style: Style) -> Iterator[str]:
     before, after = comparison.analyses[:2]
-    yield from _lines("to move", moves_text(step, before), style)
+    yield from _lines("to move", _moves_text(step, before), style)
     old, new = before.rating, after.rating
     if old is not None and new is not None:
-        text = f"est.  {of_milliseconds(old)} -> {of_milliseconds(new)}  {of_change(old, new)}"
+        text = f"est.  {format_milliseconds(old)} -> {format_milliseconds(new)}"
+        text += f"  {format_change(old, new)}"
         yield from _lines("rating", text, style, _tone(old, new))
-    measured = measured_text(*comparison.measured[:2])
+    measured = _measured_text(*comparison.measured[:2])
     if measured is not None:
         yield from _lines("step", measured, style)
     if before.costs is not None and after.costs is not None:
-        text = f"{of_share(before.costs.imbalance)} -> {of_share(after.costs.imbalance)}"
+        text = (
+            f"{format_percent(before.costs.imbalance)} -> {format_percent(after.costs.imbalance)}"
+        )
         yield from _lines("imbalance", f"{text} above the mean", style)
-    for name, text in memory_changes(before, after):
+    for name, text in _memory_changes(before, after):
         yield from _lines(name, text, style)
 
 
@@ -137,38 +141,41 @@ def _tone(before: float, after: float) -> str:
     return "green" if after < before else "red" if after > before else ""
 
 
-def moves_text(step: Step, before: Analysis) -> str:
-    """Bytes that have to move, the rank that receives most, and how long it takes."""
+def _moves_text(step: PlanStep, before: Analysis) -> str:
+    """Returns the bytes to move, the rank that receives most, and the estimated time."""
     moves = step.movement
     text = "nothing"
     if moves.bytes:
         received = moves.rank_received
         busiest = int(received.argmax())
-        text = f"{of_bytes(moves.bytes)} of {of_bytes(before.bytes)} of weights, most to rank "
-        text += f"{busiest}: {of_bytes(int(received[busiest]))}"
+        text = (
+            f"{format_bytes(moves.bytes)} of {format_bytes(before.bytes)} of weights, most to rank "
+        )
+        text += f"{busiest}: {format_bytes(int(received[busiest]))}"
         if moves.seconds is not None:
-            text += f"; est. {of_seconds(moves.seconds)}"
+            text += f"; est. {format_seconds(moves.seconds)}"
     if moves.created:
-        text += f"; {of_bytes(moves.created)} to create"
+        text += f"; {format_bytes(moves.created)} to create"
     if moves.unknown:
-        text += f"; {of_count(len(moves.unknown), 'table')} of unknown size"
+        text += f"; {format_count(len(moves.unknown), 'table')} of unknown size"
     return f"{text}; 4-byte elements assumed" if moves.assumed else text
 
 
-def measured_text(before: Measured | None, after: Measured | None) -> str | None:
-    """Measured steps; a change within the spread is no change."""
+def _measured_text(before: Measured | None, after: Measured | None) -> str | None:
+    """Returns the measured steps, and whether the change is within the spread."""
     if before is None or after is None:
         return None
     sides = [
-        f"{of_seconds(one.median)} ({of_seconds(one.spread)} spread)" for one in (before, after)
+        f"{format_seconds(one.median)} ({format_seconds(one.spread)} spread)"
+        for one in (before, after)
     ]
-    change = of_change(before.median, after.median)
+    change = format_change(before.median, after.median)
     within = abs(before.median - after.median) <= max(before.spread, after.spread)
     return f"meas. {' -> '.join(sides)}  {change}{', within the spread' if within else ''}"
 
 
-def memory_changes(before: Analysis, after: Analysis) -> Iterator[tuple[str, str]]:
-    """How full the fullest rank is, by tier."""
+def _memory_changes(before: Analysis, after: Analysis) -> Iterator[tuple[str, str]]:
+    """Yields each tier of memory, and the use of its fullest rank in both plans."""
     old = {tier.tier: tier for tier in before.memory}
     new = {tier.tier: tier for tier in after.memory}
     for name in dict.fromkeys([*old, *new]):
@@ -179,14 +186,14 @@ def _full(tier: Memory | None) -> str:
     if tier is None:
         return "0 B"
     rank = tier.fullest_rank
-    used = of_bytes(int(tier.used[rank]))
+    used = format_bytes(int(tier.used[rank]))
     if tier.headroom_share is None:
         return f"{used} (r{rank})"
-    return f"{used} (r{rank}, {of_share(1 - tier.headroom_share)})"
+    return f"{used} (r{rank}, {format_percent(1 - tier.headroom_share)})"
 
 
 def _ranks(comparison: Comparison, style: Style) -> Iterator[str]:
-    """The ranks that were worst and those that are, as estimated and as measured."""
+    """The worst ranks of both plans, as estimated and as measured."""
     if not comparison.steps[0].changes:
         return
     estimated = [None if it.costs is None else it.costs.total for it in comparison.analyses[:2]]
@@ -203,17 +210,17 @@ def _worst_ranks(before: Floats, after: Floats, style: Style) -> Iterator[str]:
     rows = []
     for rank in dict.fromkeys(map(int, worst)):
         old, new = (float(side[rank]) if rank < len(side) else None for side in (before, after))
-        change = of_change(old, new) if old is not None and new is not None else ""
-        shown = ["-" if value is None else of_milliseconds(value) for value in (old, new)]
+        change = format_change(old, new) if old is not None and new is not None else ""
+        shown = ["-" if value is None else format_milliseconds(value) for value in (old, new)]
         rows.append([f"r{rank}", *shown, change])
     columns = [Column("rank"), *(Column(name, right=True) for name in ("before", "after", ""))]
     yield from table_lines(columns, rows, style)
 
 
 def _many(comparison: Comparison, style: Style) -> Iterator[str]:
-    """Three plans or more: one line each, against the first."""
+    """Three or more plans: one line each, compared with the first."""
     first = comparison.analyses[0]
-    facts = f"{of_count(len(first.tables), 'table')}, {cluster(first)}"
+    facts = f"{format_count(len(first.tables), 'table')}, {cluster(first)}"
     yield style.paint(style.name(f"{len(comparison.labels)} plans, {facts}", style.width), "bold")
     yield ""
     for step in comparison.steps:
@@ -232,37 +239,37 @@ def _row(comparison: Comparison, index: int) -> list[str]:
     costs, memory, measured = analysis.costs, analysis.memory, comparison.measured[index]
     row = [
         comparison.labels[index],
-        of_milliseconds(own) if own is not None else "",
-        of_change(first, own) if index and first is not None and own is not None else "",
-        of_seconds(measured.median) if measured is not None else "",
-        of_share(costs.imbalance) if costs is not None else "",
+        format_milliseconds(own) if own is not None else "",
+        format_change(first, own) if index and first is not None and own is not None else "",
+        format_seconds(measured.median) if measured is not None else "",
+        format_percent(costs.imbalance) if costs is not None else "",
         fullest_text(memory[0]) if memory else "",
     ]
     if not index:
         return [*row, "", ""]
     step = comparison.steps[index - 1]
     seconds = step.movement.seconds
-    move_time = of_seconds(seconds) if seconds is not None else ""
-    return [*row, of_bytes(step.movement.bytes), move_time]
+    move_time = format_seconds(seconds) if seconds is not None else ""
+    return [*row, format_bytes(step.movement.bytes), move_time]
 
 
 def fullest_text(tier: Memory) -> str:
-    """How full the fullest rank is, such as `74.6 % HBM`."""
+    """Returns the use of the fullest rank, such as `74.6 % HBM`."""
     if tier.headroom_share is None:
-        return of_bytes(int(tier.used[tier.fullest_rank]))
-    return f"{of_share(1 - tier.headroom_share)} {tier.tier.upper()}"
+        return format_bytes(int(tier.used[tier.fullest_rank]))
+    return f"{format_percent(1 - tier.headroom_share)} {tier.tier.upper()}"
 
 
 def compare_json(comparison: Comparison) -> dict[str, Any]:
-    """The same for scripts. Bytes, milliseconds (`rating`) and seconds (`move_seconds`).
+    """Returns the differences as JSON types, in bytes, milliseconds (`rating`) and seconds.
 
     Keys: `same`; `plans`, each with `label`, `rating`, `imbalance`, `worst_rank`, `fits` and
     `measured` (null, or `median` and `spread` in seconds); `steps` from the first plan to each
     other one, with `label`, `counts` by kind, `changes` (`table`, `kind`, `bytes`, and null or
     `sharding_type`, `kernel`, `ranks` under `before` and `after`), `move_bytes`, `move_seconds`,
-    `received`, `sent` and `created` by rank, `assumed` (sizes of elements), and in words
-    `differences` (of model and cluster), `settings` (of the search), `tuned` (tables that lie as
-    before, with other settings).
+    `received`, `sent` and `created` by rank, `assumed` (whether sizes of elements are assumed), and
+    lists of strings: `differences` (of model and cluster), `settings` (of the search) and `tuned`
+    (tables with the same placement and other settings).
     """
     pairs = zip(comparison.labels, comparison.analyses, comparison.measured, strict=True)
     return {
@@ -286,7 +293,7 @@ def _plan_json(label: str, analysis: Analysis, measured: Measured | None) -> dic
     }
 
 
-def _step_json(step: Step) -> dict[str, Any]:
+def _step_json(step: PlanStep) -> dict[str, Any]:
     return {
         "label": step.label,
         "counts": dict(step.counts),

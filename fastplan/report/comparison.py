@@ -1,15 +1,17 @@
-"""How plans differ: what moves, what that costs, and what it brings."""
+"""Compares plans: whether they are for the same model and cluster, and which tables move."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from fastplan.cache.differences import Difference, differences
 from fastplan.engine.problem import Floats
-from fastplan.model.plan import RANK, Plan, TableLayout
+from fastplan.model.plan import RANK, Basis, Plan, TableLayout
 from fastplan.planning.movement import (
     ADDED,
     CHANGES,
@@ -23,19 +25,18 @@ from fastplan.planning.movement import (
     movement,
 )
 from fastplan.report.analysis import Analysis, analyse
-from fastplan.report.comparable import different_subjects
-from fastplan.report.names import table_name, visible
-from fastplan.report.units import of_ranks
+from fastplan.report.names import escape_name, table_name
+from fastplan.report.units import format_count, format_ranks
 
 MARKS = {RESHARDED: "~", KERNEL: "~", MOVED: ">", ADDED: "+", REMOVED: "-", UNCHANGED: "="}
 
 
 class NotComparable(ValueError):
-    """Plans of different models or clusters; says what differs."""
+    """The plans are for different models or clusters. The message says what differs."""
 
 
 class Measured(NamedTuple):
-    """A plan's step as it was measured on real devices."""
+    """A plan's step, measured on real devices."""
 
     rank_seconds: dict[str, tuple[float, ...]]  # by part, then by rank
     median: float  # seconds of a step
@@ -43,15 +44,15 @@ class Measured(NamedTuple):
 
     @property
     def rank_milliseconds(self) -> Floats | None:
-        """All parts of each rank; None where ranks were not measured one by one."""
+        """The sum of all parts by rank; None if ranks were not measured separately."""
         if not self.rank_seconds:
             return None
         seconds = np.array([*self.rank_seconds.values()], np.float64)
         return np.asarray(1000 * seconds.sum(axis=0))
 
 
-class Placed(NamedTuple):
-    """How a table lies."""
+class TablePlacement(NamedTuple):
+    """The placement of a table."""
 
     sharding_type: str
     kernel: str
@@ -62,47 +63,47 @@ class Placed(NamedTuple):
 
 
 class TableChange(NamedTuple):
-    """One table that is not as before. A side that does not have it is None."""
+    """A table that changes. A plan without the table is None."""
 
     table: str
-    kind: str  # one of movement.CHANGES, but unchanged
-    before: Placed | None
-    after: Placed | None
-    bytes: int | None  # to be moved; None where sizes are not known
+    kind: str  # one of movement.CHANGES, except unchanged
+    before: TablePlacement | None
+    after: TablePlacement | None
+    bytes: int | None  # to move; None if the size is not known
 
     @property
     def words(self) -> str:
-        """The change in short: what stays the same is said once."""
+        """The change as text. What stays the same is written once."""
         before, after = self.before, self.after
         if before is None or after is None:
             return str(before or after)
         return f"{before} -> {after.ranks if before[:2] == after[:2] else after}"
 
 
-class Step(NamedTuple):
-    """From the first plan to another one."""
+class PlanStep(NamedTuple):
+    """The differences between the first plan and another one."""
 
     label: str
     movement: Movement
-    counts: dict[str, int]  # tables by what becomes of them
+    counts: dict[str, int]  # tables by kind of change
     changes: tuple[TableChange, ...]  # most bytes first
-    differences: tuple[str, ...]  # in model and cluster, when the comparison was forced
-    settings: tuple[str, ...]  # in how the plans were searched for
-    tuned: tuple[str, ...]  # tables that lie as before, with other settings
+    differences: tuple[str, ...]  # in model and cluster, if the comparison was forced
+    settings: tuple[str, ...]  # in the search for the plans
+    tuned: tuple[str, ...]  # tables with the same placement and other settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Two or more plans; every step starts from the first."""
+    """Two or more plans; each is compared with the first."""
 
     labels: tuple[str, ...]
     analyses: tuple[Analysis, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[PlanStep, ...]
     measured: tuple[Measured | None, ...]
 
     @property
     def same(self) -> bool:
-        """Whether all plans have every table alike."""
+        """Whether all tables are the same in all plans."""
         return not any(step.changes or step.tuned for step in self.steps)
 
 
@@ -116,15 +117,18 @@ def compare(
     """Compares plans with the first of them.
 
     Args:
-        labels: what to call the plans, such as their files; their names by default.
-        measured: measurements by label.
-        force: compares plans of different models or clusters, too.
+        plans: Two or more plans.
+        labels: Names for the plans, such as their files; their own names by default.
+        measured: Measurements by label.
+        force: Whether to compare plans for different models or clusters anyway.
 
-    Raises NotComparable for plans of different models or clusters.
+    Raises:
+        NotComparable: if the plans are for different models or clusters.
+        ValueError: if there are fewer than two plans, or not one label per plan.
     """
     if len(plans) < 2:
         raise ValueError("`plans` must be at least two")
-    names = distinct([plan.name for plan in plans] if labels is None else labels)
+    names = unique_labels([plan.name for plan in plans] if labels is None else labels)
     if len(names) != len(plans):
         raise ValueError("`labels` must be one per plan")
     steps = [
@@ -139,8 +143,8 @@ def compare(
     )
 
 
-def distinct(names: Sequence[str]) -> list[str]:
-    """Names with a number where several are alike."""
+def unique_labels(names: Sequence[str]) -> list[str]:
+    """Returns the names, with a number after those that occur more than once."""
     seen: dict[str, int] = {}
     for name in names:
         seen[name] = seen.get(name, 0) + 1
@@ -152,19 +156,19 @@ def distinct(names: Sequence[str]) -> list[str]:
     return distinct
 
 
-def _step(before: Plan, after: Plan, first: str, label: str, force: bool) -> Step:
-    differences, settings = different_subjects(before, after)
+def _step(before: Plan, after: Plan, first: str, label: str, force: bool) -> PlanStep:
+    differences, settings = _subject_differences(before, after)
     if differences and not force:
         more = f" and {len(differences) - 3} more" if len(differences) > 3 else ""
         raise NotComparable(
-            f"{visible(first)} and {visible(label)} are plans of different models or clusters: "
-            f"{', '.join(differences[:3])}{more}. "
-            "Compare them all the same with --force (`force=True`)."
+            f"{escape_name(first)} and {escape_name(label)} are plans of different models or "
+            f"clusters: {', '.join(differences[:3])}{more}. "
+            "Compare them anyway with --force (`force=True`)."
         )
     moves = movement(before, after)
     worlds = before.ranks, after.ranks
     changed = [table for table in moves.tables if table.change != UNCHANGED]
-    return Step(
+    return PlanStep(
         label=label,
         movement=moves,
         counts={change: moves.count(change) for change in CHANGES},
@@ -190,13 +194,89 @@ def _change(table: TableMovement, old_ranks: int, new_ranks: int) -> TableChange
 
 
 def _settings(table: TableLayout | None) -> dict[str, Any]:
-    """What a plan file says of a table beyond where it lies."""
+    """The settings of a table in a plan file, without its placement."""
     settings = {} if table is None else table.settings
     return {name: value for name, value in settings.items() if name not in ("shards", "ranks")}
 
 
-def _placed(table: TableLayout | None, world: int) -> Placed | None:
+def _placed(table: TableLayout | None, world: int) -> TablePlacement | None:
     if table is None:
         return None
-    ranks = of_ranks(table.shards[:, RANK].tolist(), world)
-    return Placed(table.sharding_type, table.kernel, ranks)
+    ranks = format_ranks(table.shards[:, RANK].tolist(), world)
+    return TablePlacement(table.sharding_type, table.kernel, ranks)
+
+
+# Free memory differs slightly between equal hosts.
+_CAPACITY_TOLERANCE = 0.01
+# Fields about the search for a plan. All others are about the model, its load or the cluster.
+_SETTINGS = re.compile(
+    r"plan_version|search\b.*|context\.(?!local_world_size|group_size).*", re.DOTALL
+)
+
+
+def _subject_differences(before: Plan, after: Plan) -> tuple[list[str], list[str]]:
+    """Finds differences between the requests of two plans.
+
+    Returns:
+        Sentences about differences in model and cluster, and about differences in the search.
+    """
+    if before.basis is None or after.basis is None:
+        return _layout_differences(before, after), []
+    subjects, settings, options = [], [], 0
+    for change in differences(before.basis.canonical, after.basis.canonical):
+        if change.field.startswith("tables[") and change.field.endswith("].options"):
+            options += 1
+        elif _SETTINGS.fullmatch(change.field) or _is_unused_bandwidth(change):
+            settings.append(escape_name(str(change)))
+        else:
+            subjects.append(escape_name(str(change)))
+    if options:
+        settings.append(f"other options for {format_count(options, 'table')}")
+    # Costs follow from other fields, so they come last.
+    subjects.sort(key=lambda text: text.startswith("cost."))
+    # A different reservation explains different free memory.
+    reserved = any(text.startswith("context.reservation") for text in settings)
+    (settings if reserved else subjects).extend(_capacities(before.basis, after.basis))
+    return subjects, settings
+
+
+def _is_unused_bandwidth(change: Difference) -> bool:
+    """Whether one of the plans does not use this bandwidth, because it has no such collective."""
+    return change.field.startswith("cost.bw_") and 0.0 in (change.old, change.new)
+
+
+def _capacities(before: Basis, after: Basis) -> list[str]:
+    found = []
+    for tier in ("rank_hbm", "rank_ddr", "rank_ssd"):
+        old, new = getattr(before.cluster, tier), getattr(after.cluster, tier)
+        for rank, (a, b) in enumerate(zip(old, new, strict=False)):
+            if abs(a - b) > _CAPACITY_TOLERANCE * max(a, b):
+                found.append(f"{tier}[{rank}]: {a} -> {b} bytes")
+                break
+    return found
+
+
+def _layout_differences(before: Plan, after: Plan) -> list[str]:
+    """Differences in tables and shapes. An unused rank looks like a missing one."""
+    old = {table_name(table.path, table.name): table.shape for table in before.layout.tables}
+    new = {table_name(table.path, table.name): table.shape for table in after.layout.tables}
+    found = [f"table {escape_name(name)} is missing" for name in old if name not in new]
+    found += [f"table {escape_name(name)} is new" for name in new if name not in old]
+    for name, shape in old.items():
+        other = new.get(name)
+        if shape is not None and other is not None and shape != other:
+            found.append(f"table {escape_name(name)} has shape {other}, not {shape}")
+    sizes = before.layout.ranks_per_host, after.layout.ranks_per_host
+    if None not in sizes and sizes[0] != sizes[1]:
+        found.append(f"hosts have {sizes[1]} ranks, not {sizes[0]}")
+    if before.ranks != after.ranks and _knows_ranks(before) and _knows_ranks(after):
+        found.append(f"there are {after.ranks} ranks, not {before.ranks}")
+    return found
+
+
+def _knows_ranks(plan: Plan) -> bool:
+    """Whether the number of ranks is known: from the request, or from tables on all ranks."""
+    uniform = ("data_parallel", "row_wise")
+    return plan.basis is not None or any(
+        table.sharding_type in uniform for table in plan.layout.tables
+    )

@@ -1,35 +1,63 @@
-"""The HTML report: one file that needs nothing else, to look at and to pass on."""
+"""The HTML report on plans: one file without dependencies, to open in a browser and to pass on."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from importlib.resources import files
 from typing import Any
+
+from markupsafe import Markup
 
 from fastplan import __version__
 from fastplan.model.plan import Plan
 from fastplan.report.analysis import Analysis, analyse
-from fastplan.report.comparison import Comparison
-from fastplan.report.html_compare import (
-    arrivals,
-    change_data,
-    comparison_section,
-    measured_section,
-)
-from fastplan.report.html_data import embedded, plan_data
-from fastplan.report.inspect_text import facts, page_of
-from fastplan.report.names import visible
-from fastplan.report.page import html_page
+from fastplan.report.compare_text import counted, fullest_text, remarks
+from fastplan.report.comparison import Comparison, PlanStep
+from fastplan.report.html_data import change_data, embedded, plan_data, received_bytes
+from fastplan.report.names import escape_name
+from fastplan.report.page import render_page
+from fastplan.report.plan_text import analysis_text, facts
+from fastplan.report.scatter import Point, scatter
 from fastplan.report.terminal import Style
+from fastplan.report.units import (
+    format_bytes,
+    format_change,
+    format_count,
+    format_milliseconds,
+    format_percent,
+    format_seconds,
+)
+
+_STYLES = ("base.css", "ranks.css", "lists.css", "scatter.css", "sizes.css")
+_SCRIPTS = ("base.js", "chart.js", "ranks.js", "lists.js", "page.js")
+# Title, class and key of each column in the table of plans.
+_COLUMNS = (
+    ("Plan", "", "label"),
+    ("Load by rank", "load", "load"),
+    ("Rating, est.", "num", "rating"),
+    ("Change", "num", "change"),
+    ("Step, meas.", "num", "step"),
+    ("Imbalance", "num less", "imbalance"),
+    ("Fullest rank", "num", "fullest"),
+    ("To move, est.", "num", "to_move"),
+)
 
 
 def html_report(
     plans: Sequence[Plan], comparison: Comparison | None = None, findings: Sequence[str] = ()
 ) -> str:
-    """A page about one plan; or about several, and how they differ if their comparison is given.
+    """Renders a page about one or more plans.
 
-    `findings` are sentences about how their estimates and measurements agree.
+    Args:
+        plans: The plans to show.
+        comparison: The comparison of these plans, which adds how they differ.
+        findings: Sentences about how estimates and measurements agree.
+
+    Returns:
+        The page as HTML.
+
+    Raises:
+        ValueError: if there is no plan, or `comparison` is of other plans.
     """
     if not plans:
         raise ValueError("`plans` must have at least one")
@@ -39,109 +67,131 @@ def html_report(
         analyses, labels = list(comparison.analyses), list(comparison.labels)
     if any(analysis.plan is not plan for analysis, plan in zip(analyses, plans, strict=True)):
         raise ValueError("`comparison` must be of these plans")
-    style = _assets("base.css", "ranks.css", "lists.css", "scatter.css", "sizes.css")
-    parts = _assets("base.js", "chart.js", "ranks.js", "lists.js", "page.js")
-    script = f'"use strict";\n(() => {{\n{parts}}})();\n'
     data: dict[str, Any] = {"plans": [plan_data(analysis) for analysis in analyses]}
-    body = [_header(analyses[0], labels)]
     if comparison is not None:
         data["changes"] = change_data(comparison)
         for plan, step in zip(data["plans"][1:], comparison.steps, strict=True):
-            plan["lanes"] += arrivals(step, labels[0], plan["ranks"])
-        body += [comparison_section(comparison), measured_section(comparison, findings)]
-    body += [_summary(labels), _RANKS, _TABLES, _provenance(analyses, labels), _noscript(analyses)]
-    body.append(f'<script id="data" type="application/json">{embedded(data)}</script>')
-    title = f"{visible(analyses[0].plan.name)}: sharding plan"
-    return html_page(title, style, body, script)
-
-
-_RANKS = """<section id="ranks" aria-labelledby="ranks-title">
-<div class="bar">
-<h2 id="ranks-title">Ranks</h2>
-<button type="button" id="zoom-out" hidden>All ranks</button>
-<fieldset class="choice"><legend>Order of ranks</legend>
-<label><input type="radio" name="order" value="rank" checked>By rank</label>
-<label><input type="radio" name="order" value="load">By load</label>
-</fieldset>
-</div>
-<div class="panel figure">
-<ul class="legend" id="legend"></ul>
-<div class="chart" id="chart" tabindex="0" role="slider" aria-label="Rank" aria-valuemin="0"></div>
-<div class="details" id="details"></div>
-</div>
-</section>"""
-
-_TABLES = """<section id="tables" aria-labelledby="tables-title">
-<div class="bar">
-<h2 id="tables-title">Tables</h2>
-<output id="table-count" class="quiet" aria-live="polite"></output>
-<input type="search" id="filter-text" placeholder="Filter by name" aria-label="Filter by name">
-<select id="filter-type" aria-label="Sharding type"></select>
-<input type="number" id="filter-rank" min="0" placeholder="On rank" aria-label="On rank">
-</div>
-<div class="panel" id="table-list"></div>
-</section>"""
-
-
-def _assets(*names: str) -> str:
-    home = files("fastplan.report").joinpath("assets")
-    return "\n".join(home.joinpath(name).read_text("utf-8") for name in names)
-
-
-def _header(first: Analysis, labels: list[str]) -> str:
-    mark = "Sharding plan" if len(labels) == 1 else f"{len(labels)} sharding plans"
-    return (
-        f'<header><p class="mark">{mark}</p>'
-        f"<h1>{escape(visible(first.plan.name))}</h1>"
-        f'<p class="facts">{escape(visible(facts(first)))}</p></header>'
+            plan["lanes"] += received_bytes(step, labels[0], plan["ranks"])
+    name = analyses[0].plan.name
+    texts = [analysis_text(it, ranks="worst", tables=True, style=Style()) for it in analyses]
+    return render_page(
+        "plans.html",
+        styles=_STYLES,
+        scripts=_SCRIPTS,
+        title=f"{name}: sharding plan",
+        mark="Sharding plan" if len(labels) == 1 else f"{len(labels)} sharding plans",
+        name=name,
+        facts=facts(analyses[0]),
+        labels=labels,
+        comparison=None if comparison is None else _comparison(comparison),
+        findings=findings,
+        origins=[_origin(*pair) for pair in zip(analyses, labels, strict=True)],
+        version=__version__,
+        text=Markup(escape("\n".join(texts))),
+        data=Markup(embedded(data)),
     )
 
 
-def _summary(labels: list[str]) -> str:
-    """The headline of the plan that is shown, and the choice between several."""
-    choice = ""
-    if len(labels) > 1:
-        # What was changed to is of more interest than what was there.
-        options = "".join(
-            f'<label><input type="radio" name="plan" value="{i}"{" checked" if i == 1 else ""}>'
-            f"{escape(visible(label))}</label>"
-            for i, label in enumerate(labels)
-        )
-        choice = (
-            '<div class="bar"><h2>Plan</h2><fieldset class="choice">'
-            f"<legend>Plan</legend>{options}</fieldset></div>"
-        )
-    return (
-        f'<section aria-label="Summary">{choice}<p class="sentence" id="sentence"></p>'
-        '<div class="panel tiles" id="tiles"></div></section>'
-    )
-
-
-def _provenance(analyses: list[Analysis], labels: list[str]) -> str:
-    lists = []
-    for analysis, label in zip(analyses, labels, strict=True):
-        plan = analysis.plan
-        facts = {"plan": label, **plan.notes}
-        if plan.layout.device:
-            facts["device"] = plan.layout.device
-        pairs = [(name, escape(visible(str(value)))) for name, value in facts.items()]
-        if plan.fingerprint:
-            pairs.append(("fingerprint", f"<code>{escape(visible(plan.fingerprint))}</code>"))
-        pairs += [("assumption", escape(text)) for text in analysis.assumptions]
-        rows = "".join(f"<dt>{escape(_title(name))}</dt><dd>{text}</dd>" for name, text in pairs)
-        lists.append(f'<dl class="panel">{rows}</dl>')
-    return (
-        '<section aria-labelledby="origin-title"><div class="bar">'
-        f'<h2 id="origin-title">Where this comes from</h2></div>{"".join(lists)}</section>'
-        f"<footer>Made by fastplan {escape(__version__)}.</footer>"
-    )
+def _origin(analysis: Analysis, label: str) -> list[tuple[str, str]]:
+    """Titles and texts about how a plan was created, and the assumptions of its figures."""
+    plan = analysis.plan
+    found = {"plan": label, **{name: str(value) for name, value in plan.notes.items()}}
+    if plan.layout.device:
+        found["device"] = plan.layout.device
+    if plan.fingerprint:
+        found["fingerprint"] = plan.fingerprint
+    pairs = [*found.items(), *(("assumption", text) for text in analysis.assumptions)]
+    return [(_title(name), text) for name, text in pairs]
 
 
 def _title(name: str) -> str:
-    words = visible(name).replace("_", " ")
+    words = escape_name(name).replace("_", " ")
     return words[:1].upper() + words[1:]
 
 
-def _noscript(analyses: list[Analysis]) -> str:
-    texts = [page_of(it, ranks="worst", tables=True, style=Style()) for it in analyses]
-    return f"<noscript><pre>{escape(chr(10).join(texts))}</pre></noscript>"
+def _comparison(comparison: Comparison) -> dict[str, Any]:
+    """The section about how plans differ, as the template reads it."""
+    steps = comparison.steps
+    rows = [_row(comparison, index) for index in range(len(comparison.labels))]
+    return {
+        "sentence": _sentence(comparison),
+        "remarks": [
+            f"{step.label}: {text}" if len(steps) > 1 else text
+            for step in steps
+            for text in remarks(step, most=5)
+        ],
+        "counts": [(mark, f"{count:,}", words) for mark, count, words in counted(steps[0])]
+        if len(steps) == 1
+        else [],
+        "columns": [
+            column
+            for column in _COLUMNS
+            if column[2] == "load" or any(row[column[2]] for row in rows)
+        ],
+        "rows": rows,
+        "changed": any(step.changes for step in steps),
+        "scatter": Markup(scatter(_points(comparison))),
+    }
+
+
+def _points(comparison: Comparison) -> list[Point]:
+    return [
+        Point(label, analysis.rating, 1000 * measured.median, 1000 * measured.spread)
+        for label, analysis, measured in zip(
+            comparison.labels, comparison.analyses, comparison.measured, strict=True
+        )
+        if analysis.rating is not None and measured is not None
+    ]
+
+
+def _sentence(comparison: Comparison) -> str:
+    """The estimate of the best of the other plans, and what the change to it takes."""
+    if not any(step.changes for step in comparison.steps):
+        return "All plans place every table the same way."
+    first, *others = (analysis.rating for analysis in comparison.analyses)
+    known = [(rating, i) for i, rating in enumerate(others) if rating is not None]
+    if first is None or not known:
+        step = max(comparison.steps, key=lambda step: len(step.changes))
+        return f"{_effort(step)}."
+    best, index = min(known)
+    step = comparison.steps[index]
+    if best == first:
+        return f"{step.label} costs the same by estimate. {_effort(step)}."
+    much = f"{format_percent(abs(1 - best / first))} {'less' if best < first else 'more'}"
+    costs = f"{format_milliseconds(best)} a step instead of {format_milliseconds(first)}"
+    return f"{step.label} costs {much} by estimate: {costs}. {_effort(step)}."
+
+
+def _effort(step: PlanStep) -> str:
+    moved = format_bytes(step.movement.bytes)
+    text = f"Getting there changes {format_count(len(step.changes), 'table')} and moves {moved}"
+    seconds = step.movement.seconds
+    return text if seconds is None else f"{text} in about {format_seconds(seconds)}"
+
+
+def _row(comparison: Comparison, index: int) -> dict[str, Any]:
+    """A row in the table of plans. Lists are parts that a line break does not split."""
+    analysis, measured = comparison.analyses[index], comparison.measured[index]
+    first, own, costs = comparison.analyses[0].rating, analysis.rating, analysis.costs
+    row: dict[str, Any] = {
+        "index": index,
+        "label": comparison.labels[index],
+        "rating": [] if own is None else [format_milliseconds(own)],
+        "change": "",
+        "tone": "",
+        "step": [],
+        "imbalance": [] if costs is None else [f"+{format_percent(costs.imbalance)}"],
+        "fullest": [fullest_text(analysis.memory[0])] if analysis.memory else [],
+        "to_move": [],
+    }
+    if measured is not None:
+        half = format_seconds(measured.spread / 2)
+        row["step"] = [format_seconds(measured.median), f"± {half}"]
+    if index:
+        if first is not None and own is not None:
+            row["change"] = format_change(first, own)
+            row["tone"] = "good" if own < first else "bad" if own > first else ""
+        moves = comparison.steps[index - 1].movement
+        seconds = "" if moves.seconds is None else format_seconds(moves.seconds)
+        row["to_move"] = [format_bytes(moves.bytes), seconds]
+    return row

@@ -1,4 +1,4 @@
-"""Names of tables and models as they may safely be shown: one line, no tricks, not too long."""
+"""Escapes and shortens names of tables and models for display."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import unicodedata
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
-def visible(name: str) -> str:
-    """The name with everything that does not show, or moves other text, written as an escape."""
+def escape_name(name: str) -> str:
+    """Returns the name with characters that are invisible or move other text as escapes."""
     if name.isascii() and name.isprintable():
         return name
     return "".join(_escape(c) if unicodedata.category(c) in _HIDDEN else c for c in name)
@@ -23,7 +23,7 @@ def _escape(character: str) -> str:
 
 
 def columns(text: str) -> int:
-    """Terminal columns that a visible text takes."""
+    """Returns the number of terminal columns of an escaped text."""
     return len(text) if text.isascii() else sum(map(_columns, text))
 
 
@@ -33,9 +33,12 @@ def _columns(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
-def shortened(name: str, width: int, *, ellipsis: str = "…") -> str:
-    """The visible name in at most `width` columns; the middle goes, ends tell names apart."""
-    name = visible(name)
+def shorten(name: str, width: int, *, ellipsis: str = "…") -> str:
+    """Returns the escaped name in at most `width` columns.
+
+    The middle is cut out, because names often differ in their ends.
+    """
+    name = escape_name(name)
     if columns(name) <= width:
         return name
     room = max(0, width - len(ellipsis))
@@ -53,5 +56,5 @@ def _first_columns(text: str, width: int) -> str:
 
 
 def table_name(path: str, name: str) -> str:
-    """A table's full name, as TorchRec spells it."""
+    """Returns a table's full name, as TorchRec writes it."""
     return f"{path}.{name}" if path else name

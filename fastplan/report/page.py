@@ -1,47 +1,67 @@
-"""Self-contained HTML pages: nothing is fetched, and nothing but their own code runs."""
+"""Renders self-contained HTML pages: they fetch nothing, and run only their own script."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable
-from html import escape
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
 
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta name="referrer" content="no-referrer">
-<title>{title}</title>
-<link rel="icon" href="data:,">
-<style>{style}</style>
-</head>
-<body>
-{body}
-</body>
-</html>
-"""
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from fastplan.report.names import escape_name
 
 
-def html_page(title: str, style: str, body: Iterable[str], script: str | None = None) -> str:
-    """A page of parts that are HTML already; its title is plain text.
+def render_page(
+    template: str, *, styles: Sequence[str], scripts: Sequence[str] = (), **context: Any
+) -> str:
+    """Renders a template of `fastplan/report/templates`.
 
-    `script` runs after the body is read. The page's policy allows this style and script only.
+    Every value in the template is escaped, and characters that are invisible or move other text are
+    shown as escapes. Values of type `markupsafe.Markup` are inserted unchanged.
+
+    Args:
+        template: The file name of a template that extends `page.html`.
+        styles: File names in `fastplan/report/assets`, which are inserted into the page.
+        scripts: The same for scripts, which run after the page is read.
+        **context: The values of the template, `title` among them.
+
+    Returns:
+        The page. Its content security policy allows only these styles and scripts.
     """
-    parts = [*body, f"<script>{script}</script>"] if script is not None else body
-    return _PAGE.format(
-        policy=escape(_policy(style, script)),
-        title=escape(title),
-        style=style,
-        body="\n".join(parts),
+    style = _assets(styles)
+    script = f'"use strict";\n(() => {{\n{_assets(scripts)}}})();\n' if scripts else None
+    page = _environment().get_template(template)
+    return page.render(
+        policy=_policy(style, script),
+        style=Markup(style),
+        script=None if script is None else Markup(script),
+        **context,
     )
 
 
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=PackageLoader("fastplan.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=lambda value: escape_name(value) if type(value) is str else value,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def _assets(names: Sequence[str]) -> str:
+    folder = files("fastplan.report").joinpath("assets")
+    return "\n".join(folder.joinpath(name).read_text("utf-8") for name in names)
+
+
 def _policy(style: str, script: str | None) -> str:
-    """Only this page's own style and script, and no network at all."""
+    """Allows this page's style and script, and no network."""
     scripts = "" if script is None else f"script-src {_source(script)}; "
     return (
         f"default-src 'none'; {scripts}style-src {_source(style)}; "

@@ -1,6 +1,6 @@
-"""A picture of plans: estimated against measured time, both on logarithmic scales.
+"""A scatter plot of plans: estimated and measured time, both on logarithmic scales.
 
-On such scales a common factor between the two is a line, and the distance from it an error.
+On such scales a constant ratio of the two is a line, and the distance from it is the error.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from html import escape
 from statistics import median
 from typing import NamedTuple
 
-from fastplan.report.names import visible
-from fastplan.report.units import of_milliseconds
+from fastplan.report.names import escape_name
+from fastplan.report.units import format_milliseconds
 
 _WIDTH, _HEIGHT = 760.0, 420.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 84.0, 24.0, 16.0, 52.0
@@ -30,7 +30,7 @@ class Point(NamedTuple):
 
 
 class _Axis:
-    """A range of times, with some room around it, on a number of pixels."""
+    """Maps a range of times, with a margin, to pixels."""
 
     def __init__(self, values: Sequence[float], begin: float, end: float) -> None:
         low, high = math.log10(min(values)), math.log10(max(values))
@@ -43,7 +43,7 @@ class _Axis:
         return self._begin + share * (self._end - self._begin)
 
     def ticks(self) -> list[float]:
-        """Round times that are far enough from each other to be read."""
+        """Round times with enough distance for their labels."""
         low, high = 10.0**self.low, 10.0**self.high
         if high / low < 6:
             power = 10.0 ** math.floor(math.log10(high - low))
@@ -60,9 +60,10 @@ class _Axis:
 
 
 def scatter(points: Sequence[Point]) -> str:
-    """An SVG with a point per plan, bars for spreads and the line of the common factor.
+    """Draws a point per plan, bars for spreads, and a line for the median ratio.
 
-    Empty with fewer than two points that logarithms can show.
+    Returns:
+        An SVG; empty with fewer than two points above zero.
     """
     points = [point for point in points if point.estimated > 0 and point.measured > 0]
     if len(points) < 2:
@@ -79,7 +80,7 @@ def scatter(points: Sequence[Point]) -> str:
 
 def _quartiles(point: Point) -> tuple[float, float]:
     half = point.spread / 2
-    # A bar that would reach zero ends where it can still be drawn.
+    # A logarithmic scale can't show a bar down to zero.
     return max(point.measured - half, point.measured / 4), point.measured + half
 
 
@@ -88,18 +89,18 @@ def _grid(across: _Axis, up: _Axis) -> Iterator[str]:
     for tick in up.ticks():
         y = up.at(tick)
         yield _line("grid", _LEFT, y, right, y)
-        yield _text(_LEFT - 8, y + 4, of_milliseconds(tick), "end")
+        yield _text(_LEFT - 8, y + 4, format_milliseconds(tick), "end")
     for tick in across.ticks():
         x = across.at(tick)
         yield _line("grid", x, _TOP, x, bottom)
-        yield _text(x, bottom + 18, of_milliseconds(tick), "middle")
+        yield _text(x, bottom + 18, format_milliseconds(tick), "middle")
     yield _text((_LEFT + right) / 2, _HEIGHT - 10, "estimated, a step", "middle")
     yield f'<g transform="translate(14 {(_TOP + bottom) / 2:g}) rotate(-90)">'
     yield _text(0, 0, "measured, a step", "middle") + "</g>"
 
 
 def _factor_line(points: Sequence[Point], across: _Axis, up: _Axis) -> Iterator[str]:
-    """Where plans would be whose measured time is the usual multiple of the estimated."""
+    """A line for the median ratio of measured to estimated time."""
     factor = median(math.log10(point.measured / point.estimated) for point in points)
     begin, end = max(across.low, up.low - factor), min(across.high, up.high - factor)
     if begin < end:
@@ -113,23 +114,23 @@ def _factor_line(points: Sequence[Point], across: _Axis, up: _Axis) -> Iterator[
 def _marks(points: Sequence[Point], across: _Axis, up: _Axis) -> Iterator[str]:
     points = sorted(points, key=lambda point: -point.measured)
     heights = [up.at(point.measured) for point in points]
-    for point, y, beside in zip(points, heights, _apart(heights), strict=True):
+    for point, y, beside in zip(points, heights, _spread_labels(heights), strict=True):
         x = across.at(point.estimated)
         low, high = map(up.at, _quartiles(point))
         yield _line("spread", x, low, x, high)
-        estimated, measured = map(of_milliseconds, (point.estimated, point.measured))
-        told = f"{point.label}: est. {estimated}, meas. {measured}"
+        estimated, measured = map(format_milliseconds, (point.estimated, point.measured))
+        text = f"{point.label}: est. {estimated}, meas. {measured}"
         yield (
             f'<circle class="point" cx="{x:.1f}" cy="{y:.1f}" r="5">'
-            f"<title>{escape(visible(told))}</title></circle>"
+            f"<title>{escape(escape_name(text))}</title></circle>"
         )
         left = x > (_LEFT + _WIDTH) / 2
         side = x - 10 if left else x + 10
         yield _text(side, beside + 4, _short(point.label), "end" if left else "")
 
 
-def _apart(heights: Sequence[float]) -> list[float]:
-    """Where labels go, top down: beside their points, but none over another if there is room."""
+def _spread_labels(heights: Sequence[float]) -> list[float]:
+    """The heights of labels from the top: next to their points, without overlaps if possible."""
     line = min(_LINE, (_HEIGHT - _TOP - _BOTTOM) / len(heights))
     lowest = _HEIGHT - _BOTTOM
     places: list[float] = []
@@ -141,7 +142,7 @@ def _apart(heights: Sequence[float]) -> list[float]:
 
 
 def _short(label: str) -> str:
-    name = visible(label)
+    name = escape_name(label)
     return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
 
 

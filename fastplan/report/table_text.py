@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from fastplan.report.names import columns as width_of
-from fastplan.report.names import visible
+from fastplan.report.names import escape_name
 from fastplan.report.terminal import Style
 
 _INDENT = "  "
@@ -21,7 +21,7 @@ class Column(NamedTuple):
 
 def table_lines(columns: list[Column], rows: list[list[str]], style: Style) -> Iterator[str]:
     """A line of titles, and the rows. Wide names are shortened until all fit."""
-    cells = [[visible(cell) for cell in row] for row in rows]
+    cells = [[escape_name(cell) for cell in row] for row in rows]
     widths = [
         max(map(width_of, [column.title, *(row[i] for row in cells)]))
         for i, column in enumerate(columns)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple, TextIO
 
-from fastplan.report.names import columns, shortened
+from fastplan.report.names import columns, shorten
 
 MOST_COLUMNS = 100
 _FEWEST_COLUMNS = 40
@@ -44,7 +44,7 @@ class Style(NamedTuple):
         """A name that fits, in characters the stream has."""
         if not self.unicode:
             text = text.encode("ascii", "backslashreplace").decode("ascii")
-        return shortened(text, width, ellipsis="…" if self.unicode else "...")
+        return shorten(text, width, ellipsis="…" if self.unicode else "...")
 
     def labelled(self, label: str, room: int, text: str, *colours: str) -> list[str]:
         """A label of `room` columns and a sentence beside it, on as many lines as it takes: what

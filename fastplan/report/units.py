@@ -1,15 +1,18 @@
-"""Figures as people read them."""
+"""Formats figures for people."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+# Defined next to `format_size`, because packages below this one need it.
+from fastplan.spec.units import format_count as format_count
+
 ALL_RANKS = "all ranks"
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
-def of_bytes(count: float) -> str:
-    """Such as `12.3 GiB`."""
+def format_bytes(count: float) -> str:
+    """Returns bytes with a binary unit, such as `12.3 GiB`."""
     size, unit = float(abs(count)), 0
     while size >= 1024 and unit < len(_BYTE_UNITS) - 1:
         size, unit = size / 1024, unit + 1
@@ -19,8 +22,8 @@ def of_bytes(count: float) -> str:
     return f"{sign}{size:.{1 if size < 1000 else 0}f} {_BYTE_UNITS[unit]}"
 
 
-def of_milliseconds(value: float) -> str:
-    """TorchRec's costs are in milliseconds: four digits of them, and another unit for extremes."""
+def format_milliseconds(value: float) -> str:
+    """Returns milliseconds with about four digits, such as `0.651 ms`; extremes in us or s."""
     if value >= 10_000:
         return f"{_digits(value / 1000)} s"
     if 0 < value < 0.01:
@@ -28,12 +31,13 @@ def of_milliseconds(value: float) -> str:
     return f"{_digits(value)} ms"
 
 
-def of_seconds(value: float) -> str:
+def format_seconds(value: float) -> str:
+    """Returns seconds in a suitable unit, such as `3.2 h`, `12.0 min`, `4.3 s` or `498 ms`."""
     if value >= 7200:
         return f"{value / 3600:.1f} h"
     if value >= 120:
         return f"{value / 60:.1f} min"
-    return of_milliseconds(value * 1000) if value < 1 else f"{value:.1f} s"
+    return format_milliseconds(value * 1000) if value < 1 else f"{value:.1f} s"
 
 
 def _digits(value: float) -> str:
@@ -44,16 +48,16 @@ def _digits(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def of_share(fraction: float) -> str:
-    """A part of a whole, such as `12.9 %`."""
+def format_percent(fraction: float) -> str:
+    """Returns a fraction as percent, such as `12.9 %`."""
     percent = 100 * fraction
     if 0 < percent < 0.05:
         return "<0.1 %"
     return f"{percent:.1f} %"
 
 
-def of_change(before: float, after: float) -> str:
-    """Such as `-18.6 %`; `0 %` is no change at all."""
+def format_change(before: float, after: float) -> str:
+    """Returns a relative change, such as `-18.6 %`; `0 %` is no change at all."""
     if before == after:
         return "0 %"
     if before == 0:
@@ -62,13 +66,13 @@ def of_change(before: float, after: float) -> str:
     return f"{percent:+.1f} %" if abs(percent) >= 0.05 else f"{percent:+.1g} %"
 
 
-def of_count(count: int, one: str, many: str | None = None) -> str:
-    """Such as `1 table` or `1,024 tables`."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
+def format_ranks(ranks: Iterable[int], world: int | None = None) -> str:
+    """Returns ranks as ranges, such as `r0-7,12`.
 
-
-def of_ranks(ranks: Iterable[int], world: int | None = None) -> str:
-    """Ranks as ranges, such as `r0-7,12`; all of a cluster's ranks are `all ranks`."""
+    Args:
+        ranks: Ranks in order.
+        world: The number of ranks of the cluster: all of them are `all ranks`.
+    """
     runs: list[list[int]] = []
     for rank in ranks:
         if runs and rank in (runs[-1][1], runs[-1][1] + 1):

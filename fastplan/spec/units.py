@@ -84,6 +84,11 @@ def format_size(size: int) -> str:
     return f"{sign}{size} B"
 
 
+def format_count(count: int, one: str, many: str | None = None) -> str:
+    """Returns a count and its noun, such as `1 table` or `1,024 tables`."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
 def shown(value: object) -> str:
     """A value as errors quote it: a few words on one line."""
     if isinstance(value, Mapping):

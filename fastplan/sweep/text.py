@@ -9,16 +9,16 @@ from dataclasses import asdict, fields
 from textwrap import wrap
 from typing import Any
 
-from fastplan.report.names import visible
+from fastplan.report.names import escape_name
 from fastplan.report.table_text import Column, table_lines
 from fastplan.report.terminal import Style
 from fastplan.report.units import (
-    of_bytes,
-    of_change,
-    of_count,
-    of_milliseconds,
-    of_seconds,
-    of_share,
+    format_bytes,
+    format_change,
+    format_count,
+    format_milliseconds,
+    format_percent,
+    format_seconds,
 )
 from fastplan.sweep.queries import Cheapest, Saving, Smallest, memory_of, savings
 from fastplan.sweep.rows import Row, SweepResult
@@ -72,7 +72,7 @@ def smallest_lines(answers: list[Smallest], style: Style = PLAIN) -> Iterator[st
         row = answer.row
         found = ["-"] * 3
         if row is not None:
-            found = [str(row.world_size), _rating(row), of_share(row.headroom or 0)]
+            found = [str(row.world_size), _rating(row), format_percent(row.headroom or 0)]
         asked = [answer.model, answer.sku, str(answer.batch), answer.precision]
         rows.append([*asked, *found, _smallest_note(answer)])
     yield from table_lines(titles, rows, style)
@@ -81,7 +81,7 @@ def smallest_lines(answers: list[Smallest], style: Style = PLAIN) -> Iterator[st
 def cheapest_lines(answers: list[Cheapest], rating: float, style: Style = PLAIN) -> Iterator[str]:
     """The answers to `cheapest`."""
     yield style.paint(
-        f"Cheapest cluster with a rating of at most {of_milliseconds(rating)}", "bold"
+        f"Cheapest cluster with a rating of at most {format_milliseconds(rating)}", "bold"
     )
     titles = [
         Column("model"),
@@ -136,7 +136,7 @@ def cell_lines(found: list[Cell], style: Style = PLAIN) -> Iterator[str]:
         for cell in found
     ]
     yield from table_lines(titles, rows, style)
-    yield f"\n{of_count(len(found), 'cell')}"
+    yield f"\n{format_count(len(found), 'cell')}"
 
 
 def cells_json(found: list[Cell]) -> list[dict[str, Any]]:
@@ -191,14 +191,14 @@ def _csv(names: Sequence[str], rows: Sequence[Row | Cell]) -> str:
     writer.writerow(names)
     for row in rows:
         values = [getattr(row, name) for name in names]
-        writer.writerow([visible(v) if isinstance(v, str) else v for v in values])
+        writer.writerow([escape_name(v) if isinstance(v, str) else v for v in values])
     return text.getvalue()
 
 
 def _counts(result: SweepResult) -> str:
     rows = result.rows
     fit, failed = len(result.fitting), len(result.failed)
-    told = [f"{of_count(len(rows), 'cell')}: {fit} fit", f"{len(rows) - fit - failed} do not"]
+    told = [f"{format_count(len(rows), 'cell')}: {fit} fit", f"{len(rows) - fit - failed} do not"]
     if failed:
         told.append(f"{failed} failed")
     for status, words in (("hit", "were cached"), ("miss", "are stored now")):
@@ -207,7 +207,7 @@ def _counts(result: SweepResult) -> str:
             told.append(f"{count} {words}")
     if result.known:
         told.append(f"{result.known} were known")
-    return f"{', '.join(told)}; {of_seconds(result.seconds)}"
+    return f"{', '.join(told)}; {format_seconds(result.seconds)}"
 
 
 def _by_batch(rows: tuple[Row, ...]) -> dict[tuple[str, int], list[Row]]:
@@ -230,15 +230,15 @@ def _cells(row: Row) -> list[str]:
         str(row.hosts),
         {True: "yes", False: "no", None: "failed"}[row.fits],
         _rating(row),
-        of_bytes(row.headroom_bytes or 0) if known else "-",
-        of_share(row.headroom or 0.0) if known else "-",
+        format_bytes(row.headroom_bytes or 0) if known else "-",
+        format_percent(row.headroom or 0.0) if known else "-",
         _CACHE.get(row.cache, "-") if row.fits else "-",
         _note(row),
     ]
 
 
 def _rating(row: Row) -> str:
-    return "-" if row.rating is None else of_milliseconds(row.rating)
+    return "-" if row.rating is None else format_milliseconds(row.rating)
 
 
 def _note(row: Row) -> str:
@@ -248,7 +248,7 @@ def _note(row: Row) -> str:
         return "" if row.headroom_bytes is not None else row.shortage or ""
     elsewhere = {"ddr": row.ddr_bytes, "ssd": row.ssd_bytes}
     return ", ".join(
-        f"{of_bytes(size)} in {tier.upper()}"
+        f"{format_bytes(size)} in {tier.upper()}"
         for tier, size in elsewhere.items()
         if size and tier != row.tier
     )
@@ -271,7 +271,7 @@ def _lack(row: Row) -> str:
         return "failed"
     if row.headroom_bytes is None:
         return f"do not do: {row.shortage}"
-    return f"lack {of_bytes(-row.headroom_bytes)} {(row.tier or '').upper()} each"
+    return f"lack {format_bytes(-row.headroom_bytes)} {(row.tier or '').upper()} each"
 
 
 def _savings(found: list[Saving], style: Style) -> Iterator[str]:
@@ -303,10 +303,10 @@ def _saving_cells(saving: Saving) -> list[str]:
     return [
         *asked,
         f"{row.world_size} ranks",
-        of_bytes(memory_of(row)),
-        "" if saving.memory is None else of_change(1.0, saving.memory),
+        format_bytes(memory_of(row)),
+        "" if saving.memory is None else format_change(1.0, saving.memory),
         _rating(row),
-        "" if saving.rating is None else of_change(1.0, saving.rating),
+        "" if saving.rating is None else format_change(1.0, saving.rating),
     ]
 
 
@@ -314,12 +314,12 @@ def _failures(failed: tuple[Row, ...], style: Style) -> Iterator[str]:
     if not failed:
         return
     yield ""
-    yield style.paint(f"{of_count(len(failed), 'cell')} failed", "bold", "red")
+    yield style.paint(f"{format_count(len(failed), 'cell')} failed", "bold", "red")
     for row in failed[:_MOST_FAILURES]:
         place = f"{row.model} on {row.world_size} x {row.sku}, batch {row.batch}, {row.precision}"
         yield f"  {style.name(place, style.width - 3)}:"
         yield from wrap(
-            visible(row.error or "for no known reason"),
+            escape_name(row.error or "for no known reason"),
             style.width,
             initial_indent="    ",
             subsequent_indent="    ",

@@ -10,7 +10,7 @@ from bench.ett_check import differing_losses, read_starts, wrong_starts
 from bench.ett_launch import Steps, run_job
 from bench.ett_report import digest
 from fastplan.bundle import open_bundle
-from fastplan.ett.arithmetic import account
+from fastplan.ett.arithmetic import job_report
 from fastplan.ett.building import load
 
 pytestmark = [
@@ -31,7 +31,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def report(folder):
-    return account(load(folder / "runs"))
+    return job_report(load(folder / "runs"))
 
 
 def test_the_restart_neither_searches_nor_compiles(folder):

@@ -150,7 +150,7 @@ NAMES = {
         "class fastplan.measure.calibrate.Calibrated",
         "fastplan.measure.rerate.rerated",
         "fastplan.measure.settings.MeasureError",
-        "fastplan.report.estimates.NoEstimate",
+        "fastplan.report.estimates.EstimateUnavailable",
     ),
 }
 SHOWN = [name for names in NAMES.values() for name in names]

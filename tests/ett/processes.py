@@ -1,4 +1,4 @@
-"""Runs code in processes of its own, which may be killed."""
+"""Runs code in separate processes, which tests can kill."""
 
 from __future__ import annotations
 

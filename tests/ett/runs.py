@@ -1,4 +1,4 @@
-"""Records of made-up jobs, written by the recorder itself under a clock that tests set."""
+"""Records of invented jobs, written by the recorder with a clock that tests set."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fastplan.ett.frames import Frame
-from fastplan.ett.identity import Identity
-from fastplan.ett.journal import Journal
+from fastplan.ett.events import Frame
+from fastplan.ett.journal import Identity, Journal
 from fastplan.ett.recorder import Recorder
 
 EPOCH = 1_700_000_000  # seconds

@@ -1,9 +1,9 @@
-"""Short phases after the last step: they are no part of the training before them."""
+"""Short phases after the last step do not belong to the training before them."""
 
 import pytest
 
-from fastplan.ett.arithmetic import report_on
-from fastplan.ett.frames import Frame
+from fastplan.ett.arithmetic import read_report
+from fastplan.ett.events import Frame
 from tests.ett.runs import Rank, ns
 
 
@@ -22,9 +22,9 @@ def of_kind(rank, *kinds):
     return [entry for entry in rank.lines() if entry["e"] in kinds]
 
 
-def test_they_are_told_apart_from_training_at_the_end(trained, tmp_path):
+def test_they_are_separate_from_training_at_the_end(trained, tmp_path):
     trained.recorder.stop()
-    report = report_on(tmp_path)
+    report = read_report(tmp_path)
     assert report.productive == close(1.0)
     assert report.phases == {
         "training": close(1.0),
@@ -34,21 +34,21 @@ def test_they_are_told_apart_from_training_at_the_end(trained, tmp_path):
     }
 
 
-def test_they_are_told_apart_from_training_after_a_checkpoint(trained, tmp_path):
+def test_they_are_separate_from_training_after_a_checkpoint(trained, tmp_path):
     trained.recorder.checkpoint(4)
     trained.short("publish", 0.3).recorder.stop()
-    report = report_on(tmp_path)
+    report = read_report(tmp_path)
     assert report.productive == close(1.0)
     assert report.phases["publish"] == close(1.1)
 
 
 @pytest.mark.parametrize("ended", [True, False])
-def test_they_are_told_apart_from_training_at_a_failure(trained, tmp_path, ended):
+def test_they_are_separate_from_training_at_a_failure(trained, tmp_path, ended):
     trained.recorder.checkpoint(4)
     trained.short("publish", 0.3).recorder.failure("out of memory")
     if ended:
         trained.recorder.stop()
-    report = report_on(tmp_path)
+    report = read_report(tmp_path)
     assert report.productive == close(1.0)
     assert report.phases["publish"] == close(1.1)
     assert report.phases["stalled"] == close(0.1)
@@ -60,21 +60,21 @@ def test_a_kill_takes_none_of_them_out_of_training(trained, tmp_path, last):
         trained.phase("checkpoint_save").__enter__()
     elif last == "a checkpoint":
         trained.recorder.checkpoint(4)
-    report = report_on(tmp_path)
+    report = read_report(tmp_path)
     known = 0.2 if last == "nothing" else 1.0  # its last steps had not been written yet
     assert report.productive == close(known)
 
 
-def test_training_that_goes_on_was_held_up_by_them(trained, tmp_path):
+def test_they_belong_to_the_steps_if_training_continues(trained, tmp_path):
     trained.recorder.checkpoint(4)
     trained.steps(5, 9, 0.2).recorder.stop()
-    report = report_on(tmp_path)
+    report = read_report(tmp_path)
     assert report.productive == close(2.1)
     assert (report.phases["publish"], report.phases["evaluation"]) == (close(0.8), close(0.7))
     assert "ending" not in report.phases
 
 
-def test_training_that_goes_back_was_held_up_by_them_afterwards(trained):
+def test_they_belong_to_the_repeated_steps_if_training_goes_back(trained):
     trained.steps(2, 3, 0.2).recorder.stop()
     first, before, after, _ = of_kind(trained, "steps")
     assert "in" not in first

@@ -1,10 +1,10 @@
-"""The account of a job, against runs computed by hand and against the formula."""
+"""The report on a job, compared with runs computed by hand and with the formula."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastplan.ett.arithmetic import report_on
+from fastplan.ett.arithmetic import read_report
 from tests.ett.runs import Rank
 
 EXACT = {"rel": 0, "abs": 1e-9}
@@ -23,7 +23,7 @@ def one_rank(directory, **more):
 
 def test_one_rank_by_hand(tmp_path):
     one_rank(tmp_path).recorder.stop()
-    report = report_on(tmp_path)
+    report = read_report(tmp_path)
     assert report.seconds == close(22.5)
     assert report.phases == {
         "launch": close(2.0),
@@ -50,7 +50,7 @@ def test_all_phases_add_up_to_the_whole(tmp_path):
     rank = one_rank(tmp_path)
     rank.do("checkpoint_save", 0.7).steps(101, 120, 0.1).short("data_wait", 0.3)
     rank.steps(121, 130, 0.1).do("publish", 3.0).recorder.stop()
-    report = report_on(tmp_path)
+    report = read_report(tmp_path)
     assert sum(report.phases.values()) == close(report.seconds)
     assert report.phases["data_wait"] == close(0.3)
     assert report.phases["publish"] == close(3.0)
@@ -62,7 +62,7 @@ def test_a_phase_within_a_phase_counts_once(tmp_path):
     with rank.phase("broadcast", 1.0), rank.phase("plan", 2.0):
         rank.do("reserve", 0.5)
     rank.steps(0, 0, 1.0).recorder.stop()
-    report = report_on(tmp_path)
+    report = read_report(tmp_path)
     assert report.phases["broadcast"] == close(1.0)
     assert report.phases["plan"] == close(2.0)
     assert report.phases["reserve"] == close(0.5)
@@ -74,7 +74,7 @@ def test_short_phases_within_a_phase_are_taken_out_of_it(tmp_path):
     with rank.phase("eval", 2.0):
         rank.short("data_wait", 0.5)
     rank.steps(1, 1, 1.0).recorder.stop()
-    report = report_on(tmp_path)
+    report = read_report(tmp_path)
     assert report.phases["eval"] == close(2.0)
     assert report.phases["data_wait"] == close(0.5)
     assert report.phases["training"] == close(2.0)
@@ -91,7 +91,7 @@ def test_a_restart_by_hand(tmp_path):
     second = Rank(tmp_path, attempt=1, begin=20.0, launched=0.0)
     second.do("plan", 3.0).do("restore", 1.0).steps(7, 12, 1.0)
     second.recorder.stop()
-    report = report_on(tmp_path)
+    report = read_report(tmp_path)
     assert report.seconds == close(30.0)
     assert report.productive == close(12.0)
     assert report.phases == {
@@ -115,7 +115,7 @@ def test_time_between_the_last_step_and_the_end_of_a_failed_attempt_is_part_of_r
     first.recorder.checkpoint(5)
     first.wait(7.0).recorder.failure("timeout")
     Rank(tmp_path, attempt=1, begin=15.0).do("plan", 1.0).steps(6, 6, 1.0).recorder.stop()
-    report = report_on(tmp_path)
+    report = read_report(tmp_path)
     assert report.phases["stalled"] == close(7.0)
     assert report.times_to_recover == (close(7.0 + 3.0 + 1.0),)
     assert report.lost_steps == 0
@@ -124,16 +124,16 @@ def test_time_between_the_last_step_and_the_end_of_a_failed_attempt_is_part_of_r
 def test_the_same_launch_time_on_every_restart_is_that_of_the_first(tmp_path):
     Rank(tmp_path, begin=1.0, launched=0.0).steps(1, 4, 1.0)
     Rank(tmp_path, attempt=1, begin=8.0, launched=0.0).steps(1, 4, 1.0).recorder.stop()
-    report = report_on(tmp_path)
+    report = read_report(tmp_path)
     assert report.phases["launch"] == close(1.0)
     assert report.phases["restart"] == close(3.0)
     assert "down" not in report.phases
 
 
-def test_a_job_that_is_launched_again_was_down_before(tmp_path):
+def test_a_job_was_down_before_it_is_launched_again(tmp_path):
     Rank(tmp_path, begin=1.0, launched=0.0).steps(1, 4, 1.0)
     Rank(tmp_path, run="again", begin=30.0, launched=25.0).steps(5, 8, 1.0).recorder.stop()
-    report = report_on(tmp_path)
+    report = read_report(tmp_path)
     assert report.phases["down"] == close(20.0)
     assert report.phases["launch"] == close(1.0 + 5.0)
     assert report.failures == 1
@@ -144,7 +144,7 @@ def test_an_attempt_that_never_trains_is_part_of_recovering(tmp_path):
     Rank(tmp_path).steps(1, 4, 1.0)
     Rank(tmp_path, attempt=1, begin=5.0).do("plan", 2.0).recorder.failure("no memory")
     Rank(tmp_path, attempt=2, begin=10.0).do("plan", 2.0).steps(5, 6, 1.0).recorder.stop()
-    report = report_on(tmp_path)
+    report = read_report(tmp_path)
     assert report.failures == 2
     assert report.times_to_recover == (close(8.0),)
     assert report.failing == close(8.0)
@@ -154,7 +154,7 @@ def test_an_attempt_that_never_trains_is_part_of_recovering(tmp_path):
 def test_a_start_that_never_trained_delays_the_start(tmp_path):
     Rank(tmp_path).do("plan", 2.0).recorder.failure("no memory")
     Rank(tmp_path, attempt=1, begin=3.0).do("plan", 2.0).steps(1, 2, 1.0).recorder.stop()
-    report = report_on(tmp_path)
+    report = read_report(tmp_path)
     assert report.time_to_start == close(5.0)
     assert report.times_to_recover == ()
     assert report.failures == 1
@@ -164,7 +164,7 @@ def test_all_work_that_is_done_again_was_lost_whenever_it_was_done(tmp_path):
     Rank(tmp_path).steps(1, 10, 1.0)
     Rank(tmp_path, attempt=1, begin=10.0).steps(11, 14, 1.0)
     Rank(tmp_path, attempt=2, begin=14.0).steps(6, 20, 1.0).recorder.stop()
-    report = report_on(tmp_path)
+    report = read_report(tmp_path)
     assert report.lost_steps == 5 + 4
     assert report.steps == 20
     assert report.productive == close(20.0)
@@ -172,7 +172,7 @@ def test_all_work_that_is_done_again_was_lost_whenever_it_was_done(tmp_path):
 
 def test_training_may_go_back_within_an_attempt(tmp_path):
     Rank(tmp_path).steps(1, 10, 1.0).steps(6, 12, 1.0).recorder.stop()
-    report = report_on(tmp_path)
+    report = read_report(tmp_path)
     assert (report.lost_steps, report.steps) == (5, 12)
     assert report.productive == close(12.0)
     assert report.failures == 0
@@ -182,7 +182,7 @@ def test_a_job_that_failed_for_good_has_lost_what_it_had_not_saved(tmp_path):
     rank = Rank(tmp_path).steps(1, 6, 1.0)
     rank.recorder.checkpoint(6)
     rank.steps(7, 10, 1.0).recorder.failure("no more")
-    report = report_on(tmp_path)
+    report = read_report(tmp_path)
     assert (report.lost_steps, report.steps, report.failures) == (4, 6, 1)
 
 
@@ -194,7 +194,7 @@ def test_a_checkpoint_counts_once_all_ranks_that_save_have_it(tmp_path):
             if step in saved:
                 rank.recorder.checkpoint(step)
         rank.recorder.failure("no more")
-    assert report_on(tmp_path).lost_steps == 5
+    assert read_report(tmp_path).lost_steps == 5
 
 
 def test_the_job_waits_for_its_slowest_rank(tmp_path):
@@ -206,7 +206,7 @@ def test_the_job_waits_for_its_slowest_rank(tmp_path):
     fast.do("shard", 1.0).steps(1, 10, 1.0).recorder.stop()
     slow = Rank(tmp_path, 1, world=2, recorded=3.0)
     slow.do("broadcast", 5.5).do("shard", 1.0).steps(1, 10, 1.0).recorder.stop()
-    report = report_on(tmp_path)
+    report = read_report(tmp_path)
     assert report.phases == {
         "imports": close(3.0),
         "plan": close(5.0),
@@ -227,7 +227,7 @@ def test_a_phase_of_one_rank_holds_all_of_them_up(tmp_path):
         else:
             rank.wait(2.0)
         rank.steps(6, 10, 1.0).recorder.stop()
-    report = report_on(tmp_path)
+    report = read_report(tmp_path)
     assert report.phases == {"eval": close(2.0), "training": close(10.0)}
 
 
@@ -238,17 +238,17 @@ def test_short_phases_count_by_the_rank_that_spent_most(tmp_path):
         for step in range(1, 11):
             rank.short("data_wait", wait).steps(step, step, 1.0 - wait)
         rank.recorder.stop()
-    report = report_on(tmp_path)
+    report = read_report(tmp_path)
     assert report.phases == {"data_wait": close(4.0), "training": close(7.0)}
 
 
-def test_what_goes_on_in_the_background_holds_nothing_up(tmp_path):
+def test_no_rank_waits_for_background_phases(tmp_path):
     rank = Rank(tmp_path)
     rank.steps(1, 10, 1.0)
     begin = rank._monotonic(2.0)
     rank.recorder.add("checkpoint_upload", begin, begin + 5 * 10**9, background=True)
     rank.recorder.stop()
-    report = report_on(tmp_path)
+    report = read_report(tmp_path)
     assert report.phases == {"training": close(10.0)}
     assert report.background == {"checkpoint_upload": close(5.0)}
 
@@ -257,7 +257,7 @@ def test_the_inside_of_planning_is_kept(tmp_path):
     rank = Rank(tmp_path)
     rank.do("plan", 2.0, engine="native", cache="hit", parts={"search": 1.5, "bad": "x"})
     rank.steps(1, 1, 1.0).recorder.stop()
-    plan = report_on(tmp_path).attempts[0].plan
+    plan = read_report(tmp_path).attempts[0].plan
     assert (plan.engine, plan.cache, plan.parts) == ("native", "hit", {"search": 1.5})
     assert plan.seconds == close(2.0)
 
@@ -293,7 +293,7 @@ def test_the_formula(tmp_path_factory, planning, other, each, kept, lost, ranks)
                 rank.recorder.failure("killed")
         now += other + planning + done * each
         step += steps
-    report = report_on(directory)
+    report = read_report(directory)
     work, failures = sum(kept) * each, len(kept) - 1
     expected = work / (work + (1 + failures) * (other + planning) + failures * lost * each)
     assert report.ett == close(expected)
@@ -312,7 +312,7 @@ def test_compiling_in_the_first_step_is_a_part_of_the_start(tmp_path):
     second.do("plan", 3.0).recorder.first_batch()
     second.do("compile", 10.0).steps(6, 9, 1.0).do("recompile", 2.0).steps(10, 10, 1.0)
     second.recorder.stop()
-    report = report_on(tmp_path)
+    report = read_report(tmp_path)
     assert report.time_to_start == close(23.0)
     assert report.times_to_recover == (close(1.5 + 3.0 + 10.0),)
     assert report.failing == close(1.5 + 13.0)

@@ -1,8 +1,8 @@
-"""Hosts whose clocks differ."""
+"""Hosts with different clocks."""
 
 import pytest
 
-from fastplan.ett.arithmetic import report_on
+from fastplan.ett.arithmetic import read_report
 from tests.ett.runs import Rank
 
 
@@ -17,7 +17,7 @@ def test_clocks_of_hosts_may_differ(tmp_path, skew):
         rank.do("process_group", 1.0).do("plan" if number == 0 else "broadcast", 3.0)
         rank.steps(0, 1000, 0.01)
         rank.recorder.stop()
-    report = report_on(tmp_path)
+    report = read_report(tmp_path)
     assert report.seconds == pytest.approx(14.01, abs=1e-6)
     assert report.phases["plan"] == pytest.approx(3.0, abs=1e-6)
     assert report.time_to_start == pytest.approx(4.0, abs=1e-6)
@@ -29,14 +29,14 @@ def test_clocks_that_differ_by_less_than_steps_do_are_left_alone(tmp_path):
     for number, host in enumerate("ab"):
         rank = Rank(tmp_path, number, world=2, host=host, skew=0.0005 * number)
         rank.steps(0, 600, 0.01).recorder.stop()
-    assert not any("clock" in note for note in report_on(tmp_path).notes)
+    assert not any("clock" in note for note in read_report(tmp_path).notes)
 
 
 def test_ranks_of_one_host_share_a_clock_even_if_its_time_of_day_was_set_meanwhile(tmp_path):
     Rank(tmp_path, 0, world=2).do("plan", 5.0).steps(0, 9, 1.0).recorder.stop()
     late = Rank(tmp_path, 1, world=2, skew=900.0)
     late.do("broadcast", 5.0).steps(0, 9, 1.0).recorder.stop()
-    report = report_on(tmp_path)
+    report = read_report(tmp_path)
     assert report.seconds == close(15.0)
     assert report.phases["plan"] == close(5.0)
 
@@ -44,4 +44,4 @@ def test_ranks_of_one_host_share_a_clock_even_if_its_time_of_day_was_set_meanwhi
 def test_hosts_without_a_common_step_are_named(tmp_path):
     for number, host in enumerate("ab"):
         Rank(tmp_path, number, world=2, host=host).do("plan", 1.0).recorder.stop()
-    assert any("hosts b: no step in common" in note for note in report_on(tmp_path).notes)
+    assert any("hosts b: no step in common" in note for note in read_report(tmp_path).notes)

@@ -81,7 +81,7 @@ def test_a_projection_of_a_recorded_job(runs, capsys):
     assert found["plans"]["full"] == pytest.approx(4.0)
 
 
-def test_a_job_that_did_not_plan_with_torchrec_can_not_tell_what_that_takes(tmp_path, capsys):
+def test_a_job_without_torchrecs_planner_needs_its_time_as_an_option(tmp_path, capsys):
     runs = str(tmp_path / "none")
     Rank(Path(runs)).steps(1, 20, 1.0).recorder.stop()
     assert main(["ett", "project", "--from", runs]) == 1
@@ -90,15 +90,15 @@ def test_a_job_that_did_not_plan_with_torchrec_can_not_tell_what_that_takes(tmp_
     rank = Rank(Path(runs)).do("plan", 0.5, engine="native", cache="off")
     rank.steps(1, 20, 1.0).recorder.stop()
     assert main(["ett", "project", "--from", runs]) == 1
-    told = f"{runs}: its planning is fastplan's, 500.0 ms without a hit of its cache; give"
-    assert told in capsys.readouterr().err
+    expected = f"{runs}: its planning is fastplan's, 500.0 ms without a hit of its cache; give"
+    assert expected in capsys.readouterr().err
     assert main(["ett", "project", "--from", runs, "--plan", "4s", "--json"]) == 0
     plans = json.loads(capsys.readouterr().out)["plans"]
     assert (plans["full"], plans["cold"]) == (4.0, pytest.approx(0.5))
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (["report", "nowhere"], "nowhere: no such directory"),
         (["project", "--work", "3d"], "--failures and --start and --lost and --plan must be given"),
@@ -107,11 +107,11 @@ def test_a_job_that_did_not_plan_with_torchrec_can_not_tell_what_that_takes(tmp_
         (["reprot", "runs"], "did you mean `report`?"),
     ],
 )
-def test_errors_say_what_is_wrong(words, told, capsys):
+def test_errors_name_the_problem(words, expected, capsys):
     assert main(["ett", *words]) == 1
     error = capsys.readouterr().err
     assert error.startswith("fastplan: error: ")
-    assert told in error
+    assert expected in error
 
 
 def test_looking_loads_no_torch_and_records_nothing(runs, tmp_path):

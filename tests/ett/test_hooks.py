@@ -1,4 +1,4 @@
-"""Hooks into torch, TorchRec and fastplan's planner: in place, and back."""
+"""Hooks into torch, TorchRec and fastplan's planner are installed and removed."""
 
 import sys
 import threading
@@ -16,7 +16,7 @@ from torchrec.distributed.planner import Topology, enumerators, partitioners, pl
 import fastplan
 import fastplan.bundle
 from fastplan import ett
-from fastplan.ett.hooks import is_recompile
+from fastplan.ett.library_hooks import is_recompile
 from fastplan.ett.reading import read_job
 from fastplan.torchrec import planner as fastplan_planner
 from fastplan.torchrec.compat import NotNative
@@ -93,7 +93,7 @@ def topology():
     return Topology(world_size=2, compute_device="cuda")
 
 
-def test_everything_is_replaced_and_everything_is_put_back(tmp_path):
+def test_everything_is_replaced_and_restored(tmp_path):
     before = watched()
     ett.install(tmp_path / "runs")
     during = watched()
@@ -138,7 +138,7 @@ def test_a_planner_with_an_account_of_another_kind_plans_as_ever(recorded, caplo
     planner.last_run = "yesterday"
     assert planner.plan(model(), SHARDERS).plan
     assert names(recorded()).count("plan") == 1
-    assert "lacks an event" in caplog.text
+    assert "an event is not recorded" in caplog.text
 
 
 def test_an_asynchronous_save_that_returns_something_else_returns_it(recorded, monkeypatch):
@@ -190,7 +190,7 @@ def test_building_a_model_and_an_optimizer_are_recorded(recorded):
     assert names(recorded()) == ["model_build", "optimizer"]
 
 
-def test_compilations_are_recorded_and_recompilations_told_apart(recorded):
+def test_compilations_and_recompilations_are_recorded_separately(recorded):
     torch._dynamo.reset()  # drops callbacks, and is survived
     compiled = torch.compile(lambda x: 2 * x, backend="eager", dynamic=False)
     compiled(torch.ones(2))
@@ -295,7 +295,7 @@ def test_an_uncaught_exception_is_a_failure(recorded, capsys):
     assert "out of luck" in capsys.readouterr().err
 
 
-def test_wrappers_that_somebody_kept_record_nothing_after_uninstalling(tmp_path):
+def test_wrappers_that_other_code_still_holds_record_nothing_after_uninstalling(tmp_path):
     ett.install(tmp_path / "runs")
     kept = dcp.save
     ett.uninstall()

@@ -7,11 +7,10 @@ from html.parser import HTMLParser
 
 import pytest
 
-from fastplan.ett.arithmetic import account
+from fastplan.ett.arithmetic import job_report
 from fastplan.ett.building import load
-from fastplan.ett.drawing import chosen_ranks, thinned
-from fastplan.ett.html import html_report
-from fastplan.ett.pieces import Piece
+from fastplan.ett.html import chosen_ranks, html_report, merge_small_pieces
+from fastplan.ett.phases import Piece
 from tests.ett.runs import Rank
 
 NASTY = "</title></svg><script>alert(1)</script>\x1b[31m\u202e&amp;"
@@ -95,7 +94,7 @@ def test_it_has_every_rank_of_every_attempt(job):
 
 
 def test_it_shows_the_figures_of_the_account(job):
-    report = account(job)
+    report = job_report(job)
     text = html_report(job, report)
     assert f"{100 * report.ett:.1f} %" in text
     assert "WASTED_PROGRESS_FROM_DISRUPTION" in text
@@ -124,6 +123,6 @@ def test_a_job_of_many_pieces_makes_a_page_of_bounded_size(tmp_path):
 
 def test_pieces_too_small_to_see_become_one():
     pieces = [Piece(i, i + 1, "ab"[i % 2]) for i in range(10_000)]
-    shown = thinned(pieces, 0, 10_000)
+    shown = merge_small_pieces(pieces, 0, 10_000)
     assert len(shown) <= 2001
     assert (shown[0].begin, shown[-1].end) == (0, 10_000)

@@ -1,10 +1,10 @@
-"""Jobs that are not all there: killed, running, without some of their files."""
+"""Incomplete jobs: killed, running, or without some of their files."""
 
 import json
 
 import pytest
 
-from fastplan.ett.arithmetic import account, report_on
+from fastplan.ett.arithmetic import job_report, read_report
 from fastplan.ett.building import build
 from fastplan.ett.reading import read
 from tests.ett.runs import Rank
@@ -16,7 +16,7 @@ def close(value):
 
 def test_a_failed_job_without_checkpoints_has_lost_everything_and_says_so(tmp_path):
     Rank(tmp_path).steps(1, 6, 1.0).recorder.failure("no more")
-    report = report_on(tmp_path)
+    report = read_report(tmp_path)
     assert (report.ett, report.lost_steps) == (0.0, 6)
     assert any("no checkpoint was recorded" in note for note in report.notes)
 
@@ -27,7 +27,7 @@ def test_a_rank_that_was_killed_in_a_phase_was_in_it_until_the_end(tmp_path):
     phase.__enter__()
     other = Rank(tmp_path, 1, world=2).steps(1, 3, 1.0)
     other.wait(4.0).recorder.failure("connection closed")
-    report = report_on(tmp_path)
+    report = read_report(tmp_path)
     assert report.phases["checkpoint_save"] == close(4.0)
     assert report.attempts[0].cause == "rank 1: connection closed"
 
@@ -36,13 +36,13 @@ def test_the_phase_that_a_job_died_in_is_named(tmp_path):
     for number in range(2):
         rank = Rank(tmp_path, number, world=2)
         rank.phase("restore").__enter__()
-    report = report_on(tmp_path)
-    assert report.attempts[0].cause == "rank 0 ended in checkpoint restore without a word"
+    report = read_report(tmp_path)
+    assert report.attempts[0].cause == "rank 0 ended in checkpoint restore without an error message"
 
 
 def test_a_job_that_still_runs_is_counted_up_to_now(tmp_path):
     Rank(tmp_path).do("plan", 1.0).steps(1, 100, 0.1)
-    report = report_on(tmp_path)
+    report = read_report(tmp_path)
     assert report.failures == 0
     assert report.ett > 0.8
     assert any("still running, or killed" in note for note in report.notes)
@@ -51,7 +51,7 @@ def test_a_job_that_still_runs_is_counted_up_to_now(tmp_path):
 def test_missing_ranks_are_named(tmp_path):
     for number in (0, 2):
         Rank(tmp_path, number, world=4).steps(1, 3, 1.0).recorder.stop()
-    report = report_on(tmp_path)
+    report = read_report(tmp_path)
     assert report.attempts[0].ranks == 2
     assert any("no file of 2 of 4 ranks (1, 3)" in note for note in report.notes)
 
@@ -59,14 +59,14 @@ def test_missing_ranks_are_named(tmp_path):
 def test_missing_restarts_are_named_and_counted(tmp_path):
     Rank(tmp_path).steps(1, 3, 1.0)
     Rank(tmp_path, attempt=3, begin=10.0).steps(4, 6, 1.0).recorder.stop()
-    report = report_on(tmp_path)
+    report = read_report(tmp_path)
     assert report.failures == 3
     assert any("restarts 1 to 2 left no file" in note for note in report.notes)
 
 
 def test_a_job_without_steps_says_what_to_do(tmp_path):
     Rank(tmp_path).do("plan", 1.0).recorder.stop()
-    report = report_on(tmp_path)
+    report = read_report(tmp_path)
     assert report.ett == 0.0
     assert report.time_to_start is None
     assert any("call `ett.step(number)`" in note for note in report.notes)
@@ -79,16 +79,16 @@ def test_steps_whose_lines_are_damaged_were_trained_on(tmp_path):
     middle = next(i for i, line in enumerate(lines) if json.loads(line).get("last", 0) > 40)
     lines[middle] = "x" * len(lines[middle].strip()) + "\n"
     rank.path.write_text("".join(lines))
-    report = report_on(tmp_path)
+    report = read_report(tmp_path)
     assert report.productive == close(100.0)
     assert any("1 damaged line" in note for note in report.notes)
 
 
-def test_two_jobs_in_one_directory_at_the_same_time_are_told(tmp_path):
+def test_two_jobs_in_one_directory_at_the_same_time_are_reported(tmp_path):
     Rank(tmp_path, run="one").steps(1, 30, 1.0).recorder.stop()
     Rank(tmp_path, run="two", begin=10.0).steps(1, 30, 1.0).recorder.stop()
-    report = report_on(tmp_path)
-    assert any("give every job a directory of its own" in note for note in report.notes)
+    report = read_report(tmp_path)
+    assert any("use a separate directory for every job" in note for note in report.notes)
     assert sum(report.phases.values()) == close(report.seconds)
 
 
@@ -96,7 +96,7 @@ def test_a_helper_process_of_a_rank_is_in_its_background(tmp_path):
     Rank(tmp_path, begin=0.0).do("plan", 2.0).steps(1, 10, 1.0).recorder.stop()
     helper = Rank(tmp_path, begin=3.0).do("decode", 4.0)
     helper.recorder.stop()
-    report = report_on(tmp_path)
+    report = read_report(tmp_path)
     assert len(report.attempts) == 1
     assert report.background == {"decode": close(4.0)}
     assert report.phases["training"] == close(10.0)
@@ -109,5 +109,5 @@ def test_the_order_of_files_does_not_matter(tmp_path):
             rank = Rank(tmp_path, number, world=3, attempt=attempt, begin=20.0 * attempt)
             rank.do("plan", 1.0 + number).steps(5 * attempt, 5 * attempt + 8, 1.0)
             paths.append(rank.path)
-    expected = account(build([read(path) for path in paths]))
-    assert account(build([read(path) for path in reversed(paths)])) == expected
+    expected = job_report(build([read(path) for path in paths]))
+    assert job_report(build([read(path) for path in reversed(paths)])) == expected

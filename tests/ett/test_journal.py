@@ -6,9 +6,8 @@ import os
 import pytest
 
 from fastplan.ett import journal
-from fastplan.ett.identity import identify
-from fastplan.ett.journal import Journal
-from fastplan.ett.reading import NoRecord, read, read_job
+from fastplan.ett.journal import Journal, identify
+from fastplan.ett.reading import RecordError, read, read_job
 from tests.ett.processes import run, start
 from tests.ett.runs import Rank, entries
 
@@ -39,7 +38,7 @@ def test_a_directory_is_made(tmp_path):
     assert len(list((tmp_path / "a" / "b").iterdir())) == 1
 
 
-def test_a_full_disk_is_waited_for_and_no_line_is_torn(tmp_path, monkeypatch):
+def test_a_full_disk_is_waited_for_and_no_line_is_incomplete(tmp_path, monkeypatch):
     rank = Rank(tmp_path)
     disk = Disk(monkeypatch, room=70)
     rank.do("process_group", 1.0).do("plan", 1.0)
@@ -64,7 +63,7 @@ def test_steps_lose_nothing_to_a_full_disk(tmp_path, monkeypatch):
     assert len(entries(rank.path, "steps")) < 20
 
 
-def test_what_a_full_disk_costs_is_told_once_it_has_room(tmp_path, monkeypatch):
+def test_lines_lost_to_a_full_disk_are_counted_once_it_has_space(tmp_path, monkeypatch):
     rank = Rank(tmp_path)
     disk = Disk(monkeypatch, room=100)
     for number in range(2_000):
@@ -78,7 +77,7 @@ def test_what_a_full_disk_costs_is_told_once_it_has_room(tmp_path, monkeypatch):
     assert any("lines were lost" in problem for problem in read(rank.path).problems)
 
 
-def test_a_full_disk_is_told_once(tmp_path, monkeypatch, caplog):
+def test_a_full_disk_is_logged_once(tmp_path, monkeypatch, caplog):
     rank = Rank(tmp_path)
     Disk(monkeypatch, room=0)
     with caplog.at_level(logging.WARNING):
@@ -98,8 +97,8 @@ path = ett.recording._active.path
 _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (600, hard))
 for number in range(50):
-    with ett.phase(f"phase {number}", told=number): pass
-assert read(path).problems, "the last line must be torn"
+    with ett.phase(f"phase {number}", detail=number): pass
+assert read(path).problems, "the last line must be incomplete"
 resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 with ett.phase("last"): pass
 ett.stop()
@@ -134,7 +133,7 @@ def test_a_killed_writer_leaves_what_it_had_written(tmp_path):
     code = """
 from fastplan import ett
 for number in range(10**9):
-    with ett.phase("plan", told="x" * (number % 300)): pass
+    with ett.phase("plan", detail="x" * (number % 300)): pass
     if number == 100: print("ready", flush=True)
 """
     for _ in range(5):
@@ -184,12 +183,12 @@ def test_a_file_cut_at_any_byte_is_read_up_to_there(tmp_path):
     for size in [*range(0, len(whole), 3), len(whole)]:
         rank.path.write_bytes(whole[:size])
         if size < first:
-            with pytest.raises(NoRecord):
+            with pytest.raises(RecordError):
                 read(rank.path)
             continue
         record = read(rank.path)
-        torn = not whole[:size].endswith(b"\n")
-        assert any("torn" in problem for problem in record.problems) == torn
+        incomplete = not whole[:size].endswith(b"\n")
+        assert any("incomplete" in problem for problem in record.problems) == incomplete
         seen.append((len(record.phases), sum(s.last + 1 - s.first for s in record.steps)))
     assert seen == sorted(seen)
     assert seen[-1] == (2, 7)

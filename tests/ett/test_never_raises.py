@@ -1,4 +1,4 @@
-"""Nothing that a job tells the recorder, however odd, raises into the job."""
+"""No argument that a job passes to the recorder raises an error in the job."""
 
 import enum
 import logging
@@ -12,7 +12,7 @@ import pytest
 
 from fastplan import ett
 from fastplan.ett import recording
-from fastplan.ett.arithmetic import account
+from fastplan.ett.arithmetic import job_report
 from fastplan.ett.building import load
 from fastplan.ett.reading import read, read_job
 from tests.ett.processes import run
@@ -95,7 +95,7 @@ def started(tmp_path):
     ett.stop()
 
 
-def told(path):
+def details_of(path):
     return entries(path, "phase")[-1].get("more")
 
 
@@ -105,7 +105,7 @@ def test_odd_details_are_no_error_and_the_line_stays_readable(kind, started):
     with ett.phase("publish", before=1, odd=value, after=2):
         pass
     ett.stop()
-    assert told(started)["before"] == 1
+    assert details_of(started)["before"] == 1
     assert os.path.getsize(started) < 1_000_000
     assert not read(started).problems
 
@@ -115,7 +115,7 @@ def test_odd_names_causes_and_steps_are_no_error(kind, started):
     value = ODD[kind]()
     with ett.phase(value):
         ett.step(1)
-    with ett.phase(value, told=1), ett.phase(value):  # short ones, summed by name
+    with ett.phase(value, detail=1), ett.phase(value):  # short ones, summed by name
         pass
     ett.step(value)
     ett.checkpoint(value)
@@ -132,7 +132,7 @@ def test_details_stay_what_they_are_where_json_has_them(started):
     details = {"a": [1, -2.5, None, True, "text"], "b": {"c": {}}, "d": []}
     with ett.phase("plan", **details, number=np.int64(7), share=np.float32(0.5), level=Level.HIGH):
         pass
-    assert told(started) == {**details, "number": 7, "share": 0.5, "level": 3}
+    assert details_of(started) == {**details, "number": 7, "share": 0.5, "level": 3}
 
 
 def test_details_may_have_any_name(started):
@@ -147,7 +147,7 @@ def test_details_may_have_any_name(started):
 def test_what_is_cut_off_says_so(started):
     with ett.phase("plan", text="x" * 5000, many=list(range(100_000)), nested=deep()):
         pass
-    more = told(started)
+    more = details_of(started)
     assert more["text"] == "x" * 1999 + "…"
     assert more["many"][:3] == [0, 1, 2]
     assert more["many"][-1] == "…"
@@ -160,7 +160,7 @@ def test_a_step_that_is_a_truth_value_is_a_number_in_the_file(started):
     assert read(started).steps[0].first == 1
 
 
-def test_a_step_that_is_no_number_is_lost_and_told_once(started, caplog):
+def test_a_step_that_is_not_a_number_is_lost_and_logged_once(started, caplog):
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             ett.step("seven")
@@ -187,20 +187,20 @@ def test_a_log_that_raises_is_no_error_either(started, monkeypatch):
     assert entries(started, "steps")
 
 
-def test_interrupts_pass_and_recording_goes_on(started):
+def test_interrupts_pass_and_recording_continues(started):
     class Interrupting:
         def __str__(self):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt), ett.phase("plan", odd=Interrupting()):
         pass
-    with ett.phase("after", told=1):
+    with ett.phase("after", detail=1):
         pass
     assert entries(started, "phase")[-1]["name"] == "after"
 
 
 def test_a_phase_may_end_in_another_thread_twice_or_unbegun(started):
-    phase = ett.phase("plan", told=1)
+    phase = ett.phase("plan", detail=1)
     phase.__exit__(None, None, None)
     phase.__enter__()
     ends = [threading.Thread(target=phase.__exit__, args=(None, None, None)) for _ in range(4)]
@@ -328,6 +328,6 @@ def test_random_events_never_raise_and_all_can_be_read(tmp_path):
     rank.recorder.stop()
     for folder in (tmp_path, tmp_path / "runs"):
         records, problems = read_job(folder)
-        told = [problem for record in records for problem in record.problems]
-        assert all("lines were lost" in problem for problem in told + problems)
-        account(load(folder))
+        lost = [problem for record in records for problem in record.problems]
+        assert all("lines were lost" in problem for problem in lost + problems)
+        job_report(load(folder))

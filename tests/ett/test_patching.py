@@ -1,4 +1,4 @@
-"""Replacing functions when their module is imported, and putting them back."""
+"""Functions are replaced when their module is imported, and restored."""
 
 import importlib
 import importlib.util
@@ -7,7 +7,7 @@ import types
 
 import pytest
 
-from fastplan.ett.patching import ImportWatch, Patches
+from fastplan.ett.hooks import ImportWatch, Patches
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def plus_one(function):
     return lambda: function() + 1
 
 
-def test_a_method_is_replaced_and_put_back():
+def test_a_method_is_replaced_and_restored():
     class Thing:
         def answer(self):
             return 41
@@ -81,7 +81,7 @@ def test_a_function_is_replaced_wherever_it_was_imported_to(package):
     assert inner.answer is outer.answer is later.answer is before
 
 
-def test_what_somebody_else_has_replaced_since_stays(package):
+def test_replacements_by_other_code_stay(package):
     inner = importlib.import_module("inner_module")
     patches = Patches()
     patches.function(inner, "answer", plus_one)
@@ -113,21 +113,21 @@ def test_a_module_that_is_there_already_is_hooked_at_once(package, watching):
 
 
 def test_only_imports_that_no_import_made_are_timed(package, watching):
-    told = []
-    watching({"inner_module": lambda module: None}, lambda begin, end: told.append(end - begin))
+    recorded = []
+    watching({"inner_module": lambda module: None}, lambda begin, end: recorded.append(end - begin))
     importlib.import_module("outer_module")
-    assert len(told) == 1
-    assert told[0] > 0
+    assert len(recorded) == 1
+    assert recorded[0] > 0
 
 
 def test_an_import_that_fails_fails_as_ever(package, watching):
-    told = []
-    watching({"failing_module": told.append}, lambda begin, end: told.append("timed"))
+    recorded = []
+    watching({"failing_module": recorded.append}, lambda begin, end: recorded.append("timed"))
     with pytest.raises(ValueError, match="broken"):
         importlib.import_module("failing_module")
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("no_such_module")
-    assert told == ["timed"]
+    assert recorded == ["timed"]
     assert importlib.import_module("inner_module").answer() == 41
 
 
@@ -140,7 +140,7 @@ def test_a_hook_that_fails_does_not_fail_the_import(package, watching, caplog):
     assert "inner_module is not recorded" in caplog.text
 
 
-def test_modules_look_as_if_nobody_had_watched(package, watching):
+def test_modules_look_the_same_as_without_the_watch(package, watching):
     watching({"inner_module": lambda module: None})
     inner = importlib.import_module("inner_module")
     assert "exec_module" not in vars(inner.__spec__.loader)
@@ -162,7 +162,7 @@ def test_a_module_whose_import_was_under_way_is_not_hooked_after_the_end(tmp_pat
     watch = watching({"inner_module": seen.append})
     (tmp_path / "inner_module.py").write_text("")
     spec = importlib.util.spec_from_file_location("inner_module", tmp_path / "inner_module.py")
-    watch._follow("inner_module", spec.loader)
+    watch._wrap_loader("inner_module", spec.loader)
     watch.stop()
     spec.loader.exec_module(importlib.util.module_from_spec(spec))
     assert seen == []

@@ -1,16 +1,16 @@
-"""Reading files in whatever state they are."""
+"""Files are read in any state."""
 
 import json
 import random
 
 import pytest
 
-from fastplan.ett.arithmetic import account
+from fastplan.ett.arithmetic import job_report
 from fastplan.ett.building import build
+from fastplan.ett.export import chrome_trace
 from fastplan.ett.html import html_report
-from fastplan.ett.reading import NoRecord, jobs_in, read, read_job
-from fastplan.ett.report_text import report_text
-from fastplan.ett.trace import chrome_trace
+from fastplan.ett.reading import RecordError, jobs_in, read, read_job
+from fastplan.ett.text import report_text
 from tests.ett.runs import Rank
 
 START = {
@@ -42,10 +42,10 @@ def path(tmp_path):
     return tmp_path / "a.ett.jsonl"
 
 
-def test_no_directory_is_told_with_the_way_out(tmp_path):
-    with pytest.raises(NoRecord, match="no such directory; record into one with FASTPLAN_ETT"):
+def test_a_missing_directory_is_an_error_with_the_way_out(tmp_path):
+    with pytest.raises(RecordError, match="no such directory; run the job with FASTPLAN_ETT"):
         read_job(tmp_path / "none")
-    with pytest.raises(NoRecord, match="run the job with FASTPLAN_ETT"):
+    with pytest.raises(RecordError, match="run the job with FASTPLAN_ETT"):
         read_job(tmp_path)
 
 
@@ -62,13 +62,13 @@ def test_a_directory_of_jobs_is_several_jobs(tmp_path):
 )
 def test_what_is_no_record_is_named(path, text):
     path.write_text(text)
-    with pytest.raises(NoRecord, match=r"a\.ett\.jsonl"):
+    with pytest.raises(RecordError, match=r"a\.ett\.jsonl"):
         read(path)
 
 
 def test_a_file_of_another_format_is_refused_by_name(path):
     path.write_text(json.dumps({**START, "format": 2}) + "\n")
-    with pytest.raises(NoRecord, match="format 2 is not known"):
+    with pytest.raises(RecordError, match="format 2 is unknown"):
         read(path)
 
 
@@ -105,7 +105,7 @@ def test_a_bad_file_does_not_spoil_the_others(tmp_path):
         {"t": 1},
     ],
 )
-def test_damaged_lines_are_counted_and_left_out(path, entry):
+def test_damaged_lines_are_counted_and_skipped(path, entry):
     good = {"e": "steps", "first": 0, "last": 0, "t": 1000, "d": 10}
     record = read(write(path, entry, good))
     assert [problem for problem in record.problems if "1 damaged line" in problem]
@@ -157,11 +157,11 @@ def test_random_damage_never_raises(tmp_path):
             )
             try:
                 records.append(read(path))
-            except NoRecord:
+            except RecordError:
                 continue
         if records:
             job = build(records, "damaged")
-            report = account(job)
+            report = job_report(job)
             assert sum(report.phases.values()) == pytest.approx(report.seconds, rel=1e-9, abs=1e-6)
             assert report_text(report)
             assert html_report(job, report)

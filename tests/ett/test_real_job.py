@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from fastplan.ett.arithmetic import account
+from fastplan.ett.arithmetic import job_report
 from fastplan.ett.building import load
-from fastplan.ett.trace import chrome_trace
+from fastplan.ett.export import chrome_trace
 from tests.ett.processes import environment
 
 SAVED, KILLED, STEPS = 2, 4, 6
@@ -34,7 +34,7 @@ def job(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def report(job):
-    return account(job)
+    return job_report(job)
 
 
 def names(attempt, rank):
@@ -71,17 +71,17 @@ def test_the_stock_phases_are_recorded_by_themselves(job, report):
     assert "publish" in report.phases
 
 
-def test_imports_are_told_apart(report):
+def test_imports_are_a_separate_phase(report):
     assert report.phases["imports"] > 10 * report.phases["starting"]
 
 
-def test_the_planner_tells_what_it_did(report):
+def test_the_report_has_the_times_inside_the_planner(report):
     plan = report.attempts[0].plan
     assert (plan.rank, plan.engine, plan.cache) == (0, "native", "off")
     assert {"search", "build"} <= plan.parts.keys()
 
 
-def test_a_rank_that_did_not_plan_tells_how_it_rebuilt_the_plan(job):
+def test_a_rank_that_did_not_plan_records_how_it_rebuilt_the_plan(job):
     broadcast = next(p for p in job.attempts[0].ranks[1].phases if p.name == "broadcast")
     assert "build" in broadcast.more["parts"]
 

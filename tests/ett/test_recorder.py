@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from fastplan.ett.frames import Frame
+from fastplan.ett.events import Frame
 from tests.ett.runs import Rank, entries, ns
 
 
@@ -22,7 +22,7 @@ def step_lines(rank):
     return [(entry["first"], entry["last"], entry["d"]) for entry in found]
 
 
-def test_the_first_line_tells_who_writes(rank):
+def test_the_first_line_identifies_the_process(rank):
     first = rank.lines()[0]
     assert (first["e"], first["format"], first["rank"], first["host"]) == ("start", 1, 0, "a")
     assert first["t"] - first["process"] == ns(2.0)
@@ -35,7 +35,7 @@ def test_a_phase_at_the_start_is_on_disk_before_it_ends(rank):
     assert names(rank) == ["plan"]
 
 
-def test_a_phase_keeps_what_is_told_about_it(rank):
+def test_a_phase_has_its_details(rank):
     rank.do("plan", 1.0, engine="native", parts={"search": 0.5})
     assert rank.lines()[-1]["more"] == {"engine": "native", "parts": {"search": 0.5}}
 

@@ -1,4 +1,4 @@
-"""The functions that a job calls: off by default, on by the environment, alone after a fork."""
+"""The functions that a job calls: off by default, on by the environment, off after a fork."""
 
 from fastplan.ett.reading import read_job
 from tests.ett.processes import run
@@ -124,7 +124,7 @@ ett.step(0)
 over = threading.Event()
 def work():
     while not over.is_set():
-        with ett.phase("busy", told=1): pass
+        with ett.phase("busy", detail=1): pass
 threads = [threading.Thread(target=work) for _ in range(3)]
 for thread in threads: thread.start()
 for number in range(20):

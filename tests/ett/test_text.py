@@ -4,10 +4,9 @@ import json
 
 import pytest
 
-from fastplan.ett.arithmetic import report_on
-from fastplan.ett.diff_text import diff_json, diff_text
-from fastplan.ett.names import NAMES, name_of
-from fastplan.ett.report_text import by_bucket, by_span, report_json, report_text
+from fastplan.ett.arithmetic import read_report
+from fastplan.ett.phases import NAMES, phase_name
+from fastplan.ett.text import by_bucket, by_span, diff_json, diff_text, report_json, report_text
 from fastplan.report.names import columns
 from fastplan.report.terminal import Style
 from tests.ett.runs import Rank
@@ -35,7 +34,7 @@ def make(directory, planning, cause="killed"):
     first.steps(21, 24, 1.0).recorder.failure(cause)
     second = Rank(directory, attempt=1, begin=60.0)
     second.do("plan", planning).steps(21, 40, 1.0).do("own <phase>\x1b[31m", 2.0).recorder.stop()
-    return report_on(directory)
+    return read_report(directory)
 
 
 @pytest.fixture
@@ -74,7 +73,7 @@ def test_lines_fit_and_hold_no_control_characters(tmp_path, width, unicode):
 
 def test_notes_are_printed(tmp_path):
     Rank(tmp_path, world=2).steps(1, 2, 1.0)
-    assert "note: attempt 0: no file of 1 of 2 ranks (1)" in report_text(report_on(tmp_path))
+    assert "note: attempt 0: no file of 1 of 2 ranks (1)" in report_text(read_report(tmp_path))
 
 
 def test_json_has_all_of_it(report):
@@ -88,7 +87,7 @@ def test_json_has_all_of_it(report):
 def test_every_phase_has_a_bucket_of_ml_goodput_measurement():
     buckets = {name.goodput for name in NAMES.values()}
     assert buckets - {"TOTAL"} <= BADPUT
-    assert name_of("something new").goodput == "CUSTOM_BADPUT_EVENTS"
+    assert phase_name("something new").goodput == "CUSTOM_BADPUT_EVENTS"
     assert NAMES["training"].goodput == "TOTAL"
 
 
@@ -112,7 +111,7 @@ def test_a_difference_names_points_and_phases(tmp_path, report):
 def test_a_phase_of_one_job_only_is_new_or_gone(tmp_path, report):
     other = tmp_path / "other"
     Rank(other).do("restore", 1.0).steps(1, 2, 1.0).recorder.stop()
-    text = diff_text(report, report_on(other))
+    text = diff_text(report, read_report(other))
     assert any("checkpoint restore" in line and "new" in line for line in text.splitlines())
     assert any("DMP shard" in line and "gone" in line for line in text.splitlines())
 

@@ -7,7 +7,7 @@ import pytest
 
 from fastplan.measure.rerate import rerated
 from fastplan.report.analysis import analyse
-from fastplan.report.estimates import NoEstimate, estimates
+from fastplan.report.estimates import EstimateUnavailable, estimates
 from fastplan.spec.lower import lower
 from tests.measure.samples import KINDS, planned, spec
 
@@ -41,9 +41,9 @@ def test_a_layout_of_another_model_is_refused():
     given = spec()
     plan = planned(given)
     other = replace(given, tables=given.tables[1:])
-    with pytest.raises(NoEstimate, match="t0"):
+    with pytest.raises(EstimateUnavailable, match="t0"):
         rerated(plan, lower(other))
-    with pytest.raises(NoEstimate, match="3 tables"):
+    with pytest.raises(EstimateUnavailable, match="3 tables"):
         rerated(planned(other), lower(given))
 
 
@@ -51,5 +51,5 @@ def test_a_type_that_the_model_may_not_have_is_refused():
     given = spec()
     plan = planned(given, "row_wise")
     tables = tuple(replace(table, sharding_types=("table_wise",)) for table in given.tables)
-    with pytest.raises(NoEstimate, match="row_wise"):
+    with pytest.raises(EstimateUnavailable, match="row_wise"):
         rerated(plan, lower(replace(given, tables=tables)))

@@ -1,4 +1,4 @@
-"""What there is to say about a page without a browser."""
+"""Parses and checks a page without a browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans to report on, made by the core from requests with no torch in them."""
+"""Plans for tests of reports, planned by the core without torch."""
 
 from __future__ import annotations
 

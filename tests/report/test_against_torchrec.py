@@ -1,4 +1,4 @@
-"""The figures are those of TorchRec's own options."""
+"""The figures equal those of TorchRec's own options."""
 
 import pytest
 

@@ -116,7 +116,7 @@ def test_what_is_dearer_on_the_worst_rank_than_elsewhere_pins_it():
     assert all(analysis.tables[i].on_worst > 0 for i in analysis.pinning)
 
 
-def test_alike_ranks_are_balanced():
+def test_equal_ranks_are_balanced():
     costs = analyse(criteo_row_wise()).costs
     assert costs.balanced
     assert costs.imbalance == pytest.approx(0, abs=1e-9)
@@ -212,15 +212,15 @@ def test_an_empty_layout_is_a_plan_too():
     assert (analysis.ranks, analysis.tables, analysis.memory) == (0, (), ())
 
 
-def test_costs_that_do_not_lead_to_the_rating_are_left_out_with_the_reason():
+def test_costs_that_differ_from_the_rating_are_not_shown_with_the_reason():
     analysis = analyse(rated(small(), 123.0))
     assert analysis.costs is None
-    assert "rated 123" in analysis.assumptions[0]
+    assert "rating is 123" in analysis.assumptions[0]
     assert analysis.memory[0].capacity is not None
     assert analysis.tables[0].element_size == 4
 
 
-def test_costs_of_resized_caches_are_left_out_with_the_reason():
+def test_costs_of_resized_caches_are_not_shown_with_the_reason():
     plan = small()
     record = replace(plan.basis.record, load_factor=np.full(6, 0.3))
     analysis = analyse(replace(plan, basis=replace(plan.basis, record=record)))
@@ -243,7 +243,7 @@ def test_the_gap_comes_from_the_noted_bound():
 
 
 @pytest.mark.parametrize("bound", ["", "nan", "inf", "-1", "0", "soon"])
-def test_a_bound_that_is_none_is_left_out(bound):
+def test_an_invalid_bound_is_not_shown(bound):
     analysis = analyse(small(notes={"lower_bound": bound}))
     assert (analysis.lower_bound, analysis.gap) == (None, None)
 

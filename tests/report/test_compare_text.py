@@ -61,7 +61,7 @@ def test_movement_rating_balance_and_memory_follow():
     assert re.search(r"^  r5 +0\.651 ms +0\.166 ms +-74\.5 %$", text, re.M)
 
 
-def test_plans_that_are_alike_say_so_and_no_more():
+def test_equal_plans_are_reported_as_equal():
     text = compare_text(compare([small(), small()]))
     assert "0 re-sharded, 0 moved, 0 added, 0 removed, 6 unchanged" in text
     assert re.search(r"^to move +nothing$", text, re.M)
@@ -81,7 +81,7 @@ def test_measured_figures_are_marked_and_noise_is_called_noise():
     assert "-1.7 %, within the spread" in text
 
 
-def test_measured_ranks_are_shown_beside_estimated_ones():
+def test_measured_ranks_are_shown_with_estimated_ones():
     slow = Measured({"compute": (0.001,) * 8, "comms": (0.002, *[0.0] * 7)}, 0.003, 0.0)
     fast = slow._replace(rank_seconds={"compute": (0.001,) * 8})
     text = compare_text(two(measured={"greedy.json": slow, "best.json": fast}))
@@ -108,8 +108,8 @@ def test_forced_comparisons_name_the_difference():
     tables = list(small().basis.request.tables)
     other = plan_of(request(tables, 16, 4, ALL_TYPES), cluster_of(16, 4))
     text = compare_text(compare([small(), other], force=True))
-    assert "different subjects: context.local_world_size" not in text
-    assert re.search(r"different subjects: .*16", text)
+    assert "model and cluster: context.local_world_size" not in text
+    assert re.search(r"model and cluster: .*16", text)
 
 
 def test_bare_layouts_say_what_is_assumed():

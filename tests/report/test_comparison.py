@@ -7,7 +7,7 @@ import pytest
 
 from fastplan.model.plan import RANK
 from fastplan.model.request import Partitioner, Search
-from fastplan.report.comparison import NotComparable, Placed, compare
+from fastplan.report.comparison import NotComparable, TablePlacement, compare
 from tests.problems import ALL_TYPES, DEFAULT_PROPOSERS, GIB, request, table
 from tests.report.samples import (
     bare,
@@ -41,7 +41,7 @@ def test_a_plan_is_the_same_as_itself():
     assert comparison.steps[0].changes == ()
 
 
-def test_counts_and_changes_tell_what_becomes_of_every_table():
+def test_counts_and_changes_cover_every_table():
     step = compare([criteo(), criteo_table_wise()]).steps[0]
     assert step.counts["re-sharded"] + step.counts["moved"] == len(step.changes) == 25
     assert sum(step.counts.values()) == 26
@@ -72,11 +72,11 @@ def test_the_order_of_shards_counts():
         return made._replace(shards=shards)
 
     step = compare([bare(small()), with_tables(bare(small()), swapped)]).steps[0]
-    assert step.changes[0].before == Placed("table_row_wise", "fused", "r0-3")
-    assert step.changes[0].after == Placed("table_row_wise", "fused", "r1,0,2,3")
+    assert step.changes[0].before == TablePlacement("table_row_wise", "fused", "r0-3")
+    assert step.changes[0].after == TablePlacement("table_row_wise", "fused", "r1,0,2,3")
 
 
-def test_other_settings_of_tables_that_lie_alike_make_plans_differ():
+def test_plans_with_equal_placements_and_other_settings_differ():
     tuned = with_tables(
         small(), lambda made: made._replace(settings={"cache_params": {"load_factor": 0.1}})
     )
@@ -97,7 +97,7 @@ def test_every_plan_is_compared_with_the_first():
     assert not comparison.same
 
 
-def test_plans_of_one_name_are_told_apart():
+def test_plans_with_equal_names_get_numbers():
     assert compare([small(), small()]).labels == ("dlrm #1", "dlrm #2")
     assert compare([small(), criteo()], force=True).labels == ("dlrm", "dlrm-criteo")
 
@@ -162,14 +162,14 @@ def test_memory_that_a_reservation_takes_is_a_setting():
     assert any(text.startswith("rank_hbm[0]") for text in step.settings)
 
 
-def test_another_search_is_told_but_not_refused():
+def test_a_different_search_is_reported_but_not_refused():
     search = Search(proposers=DEFAULT_PROPOSERS, partitioner=Partitioner(sort_by_perf=True))
     step = compare([small(), plan_of(small_request(), CLUSTER, search=search)]).steps[0]
     assert step.differences == ()
     assert step.settings == ("search.partitioner.sort_by_perf: false -> true",)
 
 
-def test_other_options_are_told_in_one_line():
+def test_other_options_are_reported_in_one_line():
     step = compare([criteo(), criteo_row_wise()]).steps[0]
     assert step.settings == ("other options for 24 tables",)
 
@@ -187,7 +187,7 @@ def test_bare_layouts_are_compared_by_tables_and_shapes(change, complaint):
         compare([bare(small()), with_tables(bare(small()), change)])
 
 
-def test_bare_layouts_of_unknown_shape_are_taken_as_they_are():
+def test_bare_layouts_of_unknown_shape_are_compared():
     assert compare([criteo(), bare(criteo())]).same
 
 

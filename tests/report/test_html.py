@@ -1,4 +1,4 @@
-"""The HTML report, looked at without a browser."""
+"""The HTML report, checked without a browser."""
 
 import base64
 import hashlib
@@ -120,7 +120,7 @@ def test_the_data_has_every_rank_and_table():
 def test_the_headline_says_whether_it_is_balanced_what_limits_it_and_whether_it_fits():
     data = Page(html_report([criteo()])).data["plans"][0]
     assert data["sentence"] == (
-        "Rank 0 sets the pace, 7.3 % above the mean; 55.9 % of its time is communication. "
+        "Rank 0 is the slowest, 7.3 % above the mean; 55.9 % of its time is communication. "
         "Memory fits, with 25.4 % of HBM free on the fullest rank."
     )
     assert [tile["title"] for tile in data["tiles"]] == [
@@ -183,7 +183,7 @@ def test_text_has_enough_contrast(scheme, ground, text):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_heat_scale_is_told_by_lightness_alone(scheme):
+def test_the_heat_scale_differs_in_lightness(scheme):
     colours = palettes()[scheme]
     steps = [
         contrast(colours[f"heat-{name}"], colours["surface"]) for name in ("low", "mid", "high")

@@ -194,7 +194,7 @@ def test_filters_by_name_type_and_rank(show):
     assert page.texts("#table-list .more") == ["None matches."]
 
 
-def test_only_the_first_of_many_tables_are_shown_until_all_are_asked_for(show):
+def test_only_the_first_of_many_tables_are_shown_at_first(show):
     page = show("large")
     assert len(column(page, 1)) == 200
     page.run("document.querySelector('#table-list .more button').click()")
@@ -291,7 +291,7 @@ def test_a_comparison_lists_changes_and_switches_between_plans(show):
     page.run("document.querySelectorAll('[name=plan]')[0].click()")
     after = page.texts("#sentence")
     assert before != after
-    assert after[0].startswith("Rank 0 sets the pace")
+    assert after[0].startswith("Rank 0 is the slowest")
 
 
 def test_plans_are_drawn_on_one_scale(show):
@@ -303,13 +303,13 @@ def test_plans_are_drawn_on_one_scale(show):
     assert page.run(height) > 3 * low
 
 
-def test_plans_that_are_alike_have_no_list_of_changes(show):
+def test_equal_plans_have_no_list_of_changes(show):
     page = show("same")
-    assert page.texts(".sentence")[0] == "The plans place every table alike."
+    assert page.texts(".sentence")[0] == "All plans place every table the same way."
     assert page.run("document.querySelector('#change-list')") is None
 
 
-def test_a_narrower_window_is_drawn_anew(show):
+def test_a_narrower_window_is_drawn_again(show):
     page = show("criteo", width=1280)
     page.resize(800)
     width = "document.querySelector('#chart svg').viewBox.baseVal.width"

@@ -4,12 +4,17 @@ import pytest
 
 from tests.interpreter import python
 
-HEAVY = "[m for m in ('torch', 'torchrec', 'numba', 'rich') if m in sys.modules]"
+HEAVY = "[m for m in ('torch', 'torchrec', 'numba', 'rich', 'jinja2') if m in sys.modules]"
 
 
-@pytest.mark.parametrize("module", ["html", "compare_text", "inspect_text"])
-def test_reports_load_no_torch(module):
-    assert python(f"import fastplan.report.{module}, sys; print({HEAVY})") == "[]"
+@pytest.mark.parametrize("module", ["report.compare_text", "report.plan_text", "ett.text"])
+def test_reports_load_no_torch_and_no_template_engine(module):
+    assert python(f"import fastplan.{module}, sys; print({HEAVY})") == "[]"
+
+
+@pytest.mark.parametrize("module", ["report.html", "ett.html"])
+def test_pages_load_no_torch(module):
+    assert python(f"import fastplan.{module}, sys; print({HEAVY})") == "['jinja2']"
 
 
 @pytest.mark.parametrize("module", ["names", "table_text", "terminal", "units"])

@@ -1,13 +1,13 @@
-"""Names are shown in one line, without tricks."""
+"""Names are shown in one line, without invisible characters."""
 
 import pytest
 
-from fastplan.report.names import columns, shortened, table_name, visible
+from fastplan.report.names import columns, escape_name, shorten, table_name
 
 
 @pytest.mark.parametrize("name", ["user_id", "a.b.c", "größe", "表", "a b", "<b>", "x\\n", "🙂"])
-def test_ordinary_names_are_shown_as_they_are(name):
-    assert visible(name) == name
+def test_ordinary_names_are_unchanged(name):
+    assert escape_name(name) == name
 
 
 @pytest.mark.parametrize(
@@ -24,24 +24,24 @@ def test_ordinary_names_are_shown_as_they_are(name):
     ],
 )
 def test_what_does_not_show_or_moves_other_text_is_escaped(name, shown):
-    assert visible(name) == shown
-    visible(name).encode()
+    assert escape_name(name) == shown
+    escape_name(name).encode()
 
 
 @pytest.mark.parametrize("width", [1, 2, 5, 10, 11, 40])
 @pytest.mark.parametrize("name", ["feature_123_embedding", "表" * 30, "a\u0301" * 30, "\x00" * 9])
 def test_shortened_names_fit(name, width):
-    assert columns(shortened(name, width)) <= width
+    assert columns(shorten(name, width)) <= width
 
 
 def test_shortened_names_keep_both_ends():
-    assert shortened("feature_123_embedding", 11) == "featu…dding"
-    assert shortened("feature_123_embedding", 11, ellipsis="...") == "feat...ding"
+    assert shorten("feature_123_embedding", 11) == "featu…dding"
+    assert shorten("feature_123_embedding", 11, ellipsis="...") == "feat...ding"
 
 
 def test_names_that_fit_stay_whole():
-    assert shortened("t", 1) == "t"
-    assert shortened("表", 2) == "表"
+    assert shorten("t", 1) == "t"
+    assert shorten("表", 2) == "表"
 
 
 def test_wide_characters_take_two_columns_and_combining_ones_none():

@@ -1,4 +1,4 @@
-"""The picture of estimated against measured times."""
+"""The scatter plot of estimated and measured times."""
 
 import re
 from itertools import pairwise

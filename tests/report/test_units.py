@@ -1,15 +1,15 @@
-"""Figures as people read them."""
+"""Figures are formatted for people."""
 
 import pytest
 
 from fastplan.report.units import (
-    of_bytes,
-    of_change,
-    of_count,
-    of_milliseconds,
-    of_ranks,
-    of_seconds,
-    of_share,
+    format_bytes,
+    format_change,
+    format_count,
+    format_milliseconds,
+    format_percent,
+    format_ranks,
+    format_seconds,
 )
 
 
@@ -26,7 +26,7 @@ from fastplan.report.units import (
     ],
 )
 def test_bytes(count, text):
-    assert of_bytes(count) == text
+    assert format_bytes(count) == text
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_bytes(count, text):
     ],
 )
 def test_milliseconds_have_about_four_digits(value, text):
-    assert of_milliseconds(value) == text
+    assert format_milliseconds(value) == text
 
 
 @pytest.mark.parametrize(
@@ -51,13 +51,13 @@ def test_milliseconds_have_about_four_digits(value, text):
     [(0.0012, "1.200 ms"), (3.21, "3.2 s"), (119.0, "119.0 s"), (180, "3.0 min"), (9000, "2.5 h")],
 )
 def test_seconds(value, text):
-    assert of_seconds(value) == text
+    assert format_seconds(value) == text
 
 
 def test_shares_that_are_not_nothing_do_not_look_like_it():
-    assert of_share(0) == "0.0 %"
-    assert of_share(0.0001) == "<0.1 %"
-    assert of_share(0.129) == "12.9 %"
+    assert format_percent(0) == "0.0 %"
+    assert format_percent(0.0001) == "<0.1 %"
+    assert format_percent(0.129) == "12.9 %"
 
 
 @pytest.mark.parametrize(
@@ -71,13 +71,13 @@ def test_shares_that_are_not_nothing_do_not_look_like_it():
     ],
 )
 def test_changes_have_a_sign(before, after, text):
-    assert of_change(before, after) == text
+    assert format_change(before, after) == text
 
 
 def test_counts():
-    assert of_count(1, "table") == "1 table"
-    assert of_count(1024, "table") == "1,024 tables"
-    assert of_count(2, "entry", "entries") == "2 entries"
+    assert format_count(1, "table") == "1 table"
+    assert format_count(1024, "table") == "1,024 tables"
+    assert format_count(2, "entry", "entries") == "2 entries"
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,8 @@ def test_counts():
     ],
 )
 def test_ranks_as_ranges(ranks, text):
-    assert of_ranks(ranks, 8) == text
+    assert format_ranks(ranks, 8) == text
 
 
 def test_the_only_rank_is_named():
-    assert of_ranks([0], 1) == "r0"
+    assert format_ranks([0], 1) == "r0"

@@ -44,22 +44,22 @@ const digits = (value) => {
   const size = Math.abs(value);
   if (size < 9.9995) return value.toFixed(3);
   if (size < 99.995) return value.toFixed(2);
-  return size < 999.95 ? value.toFixed(1) : ofCount(Math.round(value));
+  return size < 999.95 ? value.toFixed(1) : formatCount(Math.round(value));
 };
-const ofCount = (value) => value.toLocaleString("en-US");
-const ofMs = (value) => {
+const formatCount = (value) => value.toLocaleString("en-US");
+const formatMs = (value) => {
   if (value >= 10000) return `${digits(value / 1000)} s`;
   return value > 0 && value < 0.01 ? `${digits(value * 1000)} µs` : `${digits(value)} ms`;
 };
-const ofShare = (value) =>
+const formatShare = (value) =>
   value > 0 && value < 0.0005 ? "<0.1 %" : `${(100 * value).toFixed(1)} %`;
-const ofBytes = (value) => {
+const formatBytes = (value) => {
   const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
   let unit = 0;
   for (; value >= 1024 && unit < units.length - 1; unit += 1) value /= 1024;
   return unit === 0 ? `${value} B` : `${value.toFixed(value < 1000 ? 1 : 0)} ${units[unit]}`;
 };
-const ofRows = (rows) => (rows < 1e6 ? ofCount(rows) : `${(rows / 1e6).toFixed(1)}M`);
+const formatRows = (rows) => (rows < 1e6 ? formatCount(rows) : `${(rows / 1e6).toFixed(1)}M`);
 const orDash = (value, words) => (value === null ? "–" : words(value));
 const spaced = (name) => name.replaceAll("_", " ");
 const largest = (values) => values.reduce((a, b) => Math.max(a, b), 0);

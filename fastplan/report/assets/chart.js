@@ -63,12 +63,12 @@ class Chart {
 
   costs(height) {
     const { plan, columns } = this;
-    this.heading("Cost per step", `dashed: the mean, ${ofMs(plan.mean)}`);
+    this.heading("Cost per step", `dashed: the mean, ${formatMs(plan.mean)}`);
     const base = this.y + height;
     const long = (value) => (value / this.scale.total) * height;
     for (const tick of niceTicks(this.scale.total)) {
       this.line(base - long(tick), "grid");
-      this.tick(base - long(tick), ofMs(tick));
+      this.tick(base - long(tick), formatMs(tick));
     }
     this.line(base, "grid");
     columns.forEach((column, i) => {
@@ -87,7 +87,7 @@ class Chart {
     const { plan, columns, scale } = this;
     const above = (rank) => plan.total[rank] / plan.mean - 1;
     const top = plan.total[plan.worst];
-    this.heading("Against the mean", `rank ${plan.worst} is the worst, ${ofMs(top)}`);
+    this.heading("Against the mean", `rank ${plan.worst} is the worst, ${formatMs(top)}`);
     const half = height / 2;
     const middle = this.y + half;
     columns.forEach((column, i) => {
@@ -96,8 +96,8 @@ class Chart {
       else this.bar(i, middle, -size, "below");
     });
     this.line(middle, "zero");
-    this.tick(this.y + 4, `+${ofShare(scale.above)}`);
-    this.tick(middle + half - 4, `−${ofShare(scale.above)}`);
+    this.tick(this.y + 4, `+${formatShare(scale.above)}`);
+    this.tick(middle + half - 4, `−${formatShare(scale.above)}`);
     this.y = middle + half + 10;
   }
 
@@ -121,7 +121,7 @@ class Chart {
     const [steps, size] = [8, 10];
     const end = this.width - 84;
     this.text(end - steps * size - 8, this.y - 10, "0", { "text-anchor": "end" });
-    this.text(end + 6, this.y - 10, ofMs(this.scale.part));
+    this.text(end + 6, this.y - 10, formatMs(this.scale.part));
     for (let i = 0; i < steps; i += 1) {
       const box = { x: end - (steps - i) * size, y: this.y - 19, width: size, height: 10 };
       const cell = svg("rect", { ...box, class: "cell" });
@@ -162,7 +162,7 @@ class Chart {
     for (let i = 0; i < columns.length; i += pace) {
       const words = byRank ? columns[i].ranks[0] : i * columns[0].ranks.length + 1;
       const x = many ? this.x(i) : this.x(i) + (step - this.gap) / 2;
-      this.text(x, this.y + 4, ofCount(words), { "text-anchor": many ? "start" : "middle" });
+      this.text(x, this.y + 4, formatCount(words), { "text-anchor": many ? "start" : "middle" });
     }
     this.y += 14;
   }

@@ -52,11 +52,12 @@ class List {
     this.more.hidden = count > 0 && count <= this.limit;
     if (count === 0) this.more.replaceChildren("None matches.");
     if (count <= this.limit) return;
-    const all = button(`Show all ${ofCount(count)}`, () => {
+    const all = button(`Show all ${formatCount(count)}`, () => {
       this.limit = Infinity;
       this.show();
     });
-    this.more.replaceChildren(`The first ${ofCount(this.limit)} of ${ofCount(count)} `, all);
+    const some = `The first ${formatCount(this.limit)} of ${formatCount(count)} `;
+    this.more.replaceChildren(some, all);
   }
 
   row(row) {
@@ -74,18 +75,18 @@ function tableColumns(plan) {
   const path = (table) => (onePath || !table.path ? "" : `${table.path}.`);
   const name = (table) => el("span", {}, el("span", { class: "path" }, path(table)), table.name);
   const elements = ({ shape }) => shape && shape[0] * shape[1];
-  const shape = (table) => orDash(table.shape, ([rows, dim]) => `${ofRows(rows)} × ${dim}`);
+  const shape = (table) => orDash(table.shape, ([rows, dim]) => `${formatRows(rows)} × ${dim}`);
   const element = (table) => orDash(table.element, (size) => `${size} B`);
   const share = (table) =>
-    el("span", {}, track([table.share / most, "fwd_compute"]), ofShare(table.share));
-  const there = (table) => (table.on_worst ? ofMs(table.on_worst) : "–");
+    el("span", {}, track([table.share / most, "fwd_compute"]), formatShare(table.share));
+  const there = (table) => (table.on_worst ? formatMs(table.on_worst) : "–");
   const all = [
     column("Table", "name", fullName, name),
     column("Rows × dim", "num", elements, shape),
-    column("Size", "num", (table) => table.bytes, (table) => orDash(table.bytes, ofBytes)),
+    column("Size", "num", (table) => table.bytes, (table) => orDash(table.bytes, formatBytes)),
     column("Sharding", "word", (table) => spaced(table.type)),
     column("Kernel", "word less", (table) => spaced(table.kernel)),
-    column("Shards", "num minor", (table) => table.shards, (table) => ofCount(table.shards)),
+    column("Shards", "num minor", (table) => table.shards, (table) => formatCount(table.shards)),
     column("Ranks", "ranks", (table) => table.ranks),
   ];
   if (new Set(plan.tables.map((table) => table.element)).size > 1) {
@@ -126,8 +127,8 @@ function tableSection(plan) {
       (rank.value === "" || includesRank(table.ranks, Number(rank.value), plan));
     list.show();
     const bytes = list.shown.reduce((sum, table) => sum + (table.bytes || 0), 0);
-    const count = `${ofCount(list.shown.length)} of ${ofCount(plan.tables.length)}`;
-    byId("table-count").textContent = `${count}, ${ofBytes(bytes)}`;
+    const count = `${formatCount(list.shown.length)} of ${formatCount(plan.tables.length)}`;
+    byId("table-count").textContent = `${count}, ${formatBytes(bytes)}`;
   };
   text.oninput = type.onchange = rank.oninput = update;
   update();

@@ -33,7 +33,7 @@ function changeList() {
     column("Table", "word", (change) => change.table),
     column("Before", "word", (change) => change.before),
     column("After", "word", (change) => change.after),
-    column("To move", "num", (change) => change.bytes, (change) => orDash(change.bytes, ofBytes)),
+    column("To move", "num", ({ bytes }) => bytes, ({ bytes }) => orDash(bytes, formatBytes)),
   ];
   const plan = column("In", "word plan", (change) => change.plan);
   if (data.plans.length > 2) columns.splice(1, 0, plan);

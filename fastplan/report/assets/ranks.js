@@ -21,13 +21,13 @@ function details(plan, column, action) {
   for (const part of shownParts(plan)) {
     const value = plan.parts[part][rank];
     const name = PART_NAMES[part] + (RATED.includes(part) ? "" : ", not rated");
-    add(name, track([value / plan.total[rank], part]), ofMs(value));
+    add(name, track([value / plan.total[rank], part]), formatMs(value));
   }
-  if (plan.total) add(el("b", {}, "Total"), "", el("b", {}, ofMs(plan.total[rank])));
+  if (plan.total) add(el("b", {}, "Total"), "", el("b", {}, formatMs(plan.total[rank])));
   for (const { name, used, capacity } of plan.lanes) {
     const room = capacity ? capacity[rank] : largest(used);
     const kind = capacity && used[rank] > room ? "over" : "memory";
-    const words = ofBytes(used[rank]) + (capacity ? ` of ${ofBytes(room)}` : "");
+    const words = formatBytes(used[rank]) + (capacity ? ` of ${formatBytes(room)}` : "");
     add(name, track([room ? used[rank] / room : 0, kind]), words);
   }
   const go = button(several ? "Show these ranks" : "Show its tables", () => action(column));
@@ -44,7 +44,7 @@ function pinned(plan) {
     const mean = plan.balanced ? table.on_worst : Math.min(table.mean, table.on_worst);
     const pieces = [[mean / most, "usual"], [(table.on_worst - mean) / most, "beyond"]];
     const name = el("span", { title: `${fullName(table)}, ${spaced(table.type)}` }, table.name);
-    rows.append(name, track(...pieces), el("span", {}, ofMs(table.on_worst)));
+    rows.append(name, track(...pieces), el("span", {}, formatMs(table.on_worst)));
   }
   const note = "Coloured: what a table costs there beyond its mean over all ranks.";
   const made = el("div", {}, el("h3", {}, `${title} rank ${plan.worst}`), rows);
@@ -85,7 +85,7 @@ class RankSection {
     this.chart.point(this.at);
     const panel = details(this.plan, column, (chosen) => this.open(chosen));
     this.below.firstElementChild.replaceWith(panel);
-    const cost = this.plan.total ? `: ${ofMs(this.plan.total[column.worst])}` : "";
+    const cost = this.plan.total ? `: ${formatMs(this.plan.total[column.worst])}` : "";
     this.host.setAttribute("aria-valuenow", this.at);
     this.host.setAttribute("aria-valuetext", panel.querySelector("h3").textContent + cost);
   }

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from fastplan.report.inspect_text import inspect_json, inspect_text
 from fastplan.report.names import columns
+from fastplan.report.plan_text import inspect_json, inspect_text
 from fastplan.report.terminal import Style
 from tests.problems import GIB
 from tests.report.samples import bare, criteo, criteo_row_wise, large, rated, small, with_names
@@ -44,7 +44,7 @@ def test_rating_worst_rank_balance_and_memory_are_there():
     assert re.search(r"HBM      23\.9 GiB of 32\.0 GiB on rank 1, the fullest: 8\.1 GiB", text)
 
 
-def test_alike_ranks_have_no_worst_one():
+def test_equal_ranks_have_no_worst_one():
     text = inspect_text(criteo_row_wise())
     assert "on every rank" in text
     assert "all ranks cost the same" in text
@@ -62,7 +62,7 @@ def test_a_plan_that_does_not_fit_says_what_is_missing():
     plan = small()
     tiny = replace(plan.basis.cluster, rank_hbm=(1 << 20,) * 8)
     text = inspect_text(replace(plan, basis=replace(plan.basis, cluster=tiny)))
-    assert "MiB too much" in text
+    assert "MiB over capacity" in text
 
 
 def test_bars_are_split_by_compute_and_comms_and_as_long_as_the_load():
@@ -80,7 +80,7 @@ def test_ascii_streams_get_ascii_only():
     assert "####" in text or "----" in text
 
 
-def test_only_the_worst_of_many_ranks_are_shown_unless_all_are_asked_for():
+def test_only_the_worst_of_many_ranks_are_shown_by_default():
     assert "the 8 worst of 1,024 ranks" in inspect_text(large())
     every = inspect_text(large(), ranks="all")
     assert len(re.findall(r"^  r\d+ ", every, re.MULTILINE)) == 1024
@@ -121,7 +121,7 @@ def test_a_bare_layout_says_what_is_assumed():
 def test_a_rating_without_costs_is_still_shown():
     text = inspect_text(rated(small(), 123.0))
     assert "rating   123.0 ms est." in text
-    assert "costs are left out" in text
+    assert "costs are not shown" in text
 
 
 def test_json_has_the_documented_keys_and_is_json():

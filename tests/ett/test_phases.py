@@ -1,11 +1,11 @@
-"""Cutting time into pieces, against doing it nanosecond by nanosecond."""
+"""Time in pieces, compared with a computation nanosecond by nanosecond."""
 
 from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastplan.ett.pieces import Piece, innermost, swept, totals, uncovered, within
+from fastplan.ett.phases import Piece, flatten, merge_by_priority, subtract, totals, within
 
 END = 30
 names = st.sampled_from("abcde")
@@ -36,7 +36,7 @@ def check_row(row):
 
 @given(st.lists(pieces(), max_size=12))
 def test_the_phase_that_began_last_counts(phases):
-    row = innermost(phases)
+    row = flatten(phases)
     check_row(row)
     for moment in range(END):
         begun = [p.begin for p in phases if p.begin <= moment < p.end]
@@ -49,7 +49,7 @@ def test_the_phase_that_began_last_counts(phases):
 
 @given(rows(), rows())
 def test_what_is_uncovered_is_said_by_one_row_only(base, top):
-    row = uncovered(base, top)
+    row = subtract(base, top)
     check_row(row)
     for moment in range(END):
         expected = at(base, moment) if at(top, moment) is None else None
@@ -58,7 +58,7 @@ def test_what_is_uncovered_is_said_by_one_row_only(base, top):
 
 @given(st.lists(rows(), max_size=4))
 def test_the_job_does_what_matters_most(ranks):
-    row = swept(ranks, lambda name: (ord(name), 0))
+    row = merge_by_priority(ranks, lambda name: (ord(name), 0))
     check_row(row)
     for moment in range(END):
         done = [at(rank, moment) for rank in ranks]

@@ -1,4 +1,4 @@
-"""Runs are found on the ranks where their shards lie."""
+"""Runs are found on the ranks of their shards."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ import pytest
 from fastplan.engine.layout import narrowed, shard_ranks
 from fastplan.engine.solve import estimate
 from fastplan.model.record import BadRecord
-from fastplan.report.spread import Spread, by_load
+from fastplan.report.estimates import EstimateUnavailable, NoEstimate, PlanPieces, by_load
 from tests.report.samples import criteo, criteo_row_wise, large, small
 
 
@@ -26,7 +26,7 @@ def narrowed_space(plan):
 def test_runs_are_on_the_ranks_of_their_shards(make):
     plan = make()
     space, record = narrowed_space(plan), plan.basis.record
-    spread = Spread(space, record, plan.ranks)
+    spread = PlanPieces(space, record, plan.ranks)
     rank = shard_ranks(record, spread.table_shards, plan.ranks)
     run = np.repeat(np.arange(len(space.run_count)), space.run_count)
     for one in range(plan.ranks):
@@ -38,7 +38,7 @@ def test_runs_are_on_the_ranks_of_their_shards(make):
 @pytest.mark.parametrize("make", [small, criteo, lambda: large(50, 64)])
 def test_tables_are_on_the_ranks_of_the_layout(make):
     plan = make()
-    spread = Spread(narrowed_space(plan), plan.basis.record, plan.ranks)
+    spread = PlanPieces(narrowed_space(plan), plan.basis.record, plan.ranks)
     for ranks, layout in zip(spread.table_ranks(), plan.layout.tables, strict=True):
         assert ranks.tolist() == sorted(set(layout.shards[:, 4].tolist()))
 
@@ -56,10 +56,14 @@ def test_ranks_that_do_not_belong_to_the_shards_are_refused(ranks, complaint):
     plan = criteo()
     record = replace(plan.basis.record, ranks=ranks(plan.basis.record.ranks))
     with pytest.raises(BadRecord, match=complaint):
-        Spread(narrowed_space(plan), record, 8)
+        PlanPieces(narrowed_space(plan), record, 8)
 
 
 def test_uniform_tables_must_have_a_shard_on_every_rank():
     plan = criteo_row_wise()
     with pytest.raises(BadRecord, match="one shard on each of 9"):
-        Spread(narrowed_space(plan), plan.basis.record, 9)
+        PlanPieces(narrowed_space(plan), plan.basis.record, 9)
+
+
+def test_the_error_has_its_earlier_name_as_well():
+    assert NoEstimate is EstimateUnavailable

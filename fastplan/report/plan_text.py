@@ -1,4 +1,4 @@
-"""What `fastplan inspect` prints: a page of text, or the same as JSON."""
+"""What `fastplan inspect` and `fastplan plan` print about a plan, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -6,12 +6,20 @@ from collections.abc import Iterator
 from typing import Any
 
 from fastplan.model.plan import Plan
+from fastplan.planning.moves import Move
+from fastplan.planning.replan import ReplanReport
 from fastplan.report.analysis import Analysis, Costs, Memory, TableRow, analyse
-from fastplan.report.names import table_name
-from fastplan.report.spread import by_load
+from fastplan.report.estimates import by_load
+from fastplan.report.names import escape_name, table_name
 from fastplan.report.table_text import Column, table_lines
 from fastplan.report.terminal import Style
-from fastplan.report.units import of_bytes, of_count, of_milliseconds, of_share
+from fastplan.report.units import (
+    format_bytes,
+    format_count,
+    format_milliseconds,
+    format_percent,
+    format_seconds,
+)
 
 _FEW_RANKS = 8
 _FEW_TABLES = 10
@@ -21,20 +29,24 @@ _LABEL = 9
 def inspect_text(
     plan: Plan, *, ranks: str = "worst", tables: bool = False, style: Style | None = None
 ) -> str:
-    """The plan on a page.
+    """Returns a plan as text.
 
     Args:
-        ranks: "worst" shows the most loaded ranks, "all" every rank.
-        tables: lists every table instead of those that pin the worst rank.
-        style: `Style.of(stream)` of the stream it is for.
+        plan: The plan.
+        ranks: "worst" for the most loaded ranks, "all" for all ranks.
+        tables: Whether to list all tables instead of those that make the worst rank the worst.
+        style: `Style.of(stream)` of the stream to print to.
+
+    Raises:
+        ValueError: if `ranks` is neither "worst" nor "all".
     """
     if ranks not in ("worst", "all"):
         raise ValueError(f"`ranks` must be worst or all, not {ranks!r}")
-    return page_of(analyse(plan), ranks=ranks, tables=tables, style=style or Style())
+    return analysis_text(analyse(plan), ranks=ranks, tables=tables, style=style or Style())
 
 
-def page_of(analysis: Analysis, *, ranks: str, tables: bool, style: Style) -> str:
-    """The same of a plan that has been analysed."""
+def analysis_text(analysis: Analysis, *, ranks: str, tables: bool, style: Style) -> str:
+    """Returns the same text for a plan that is already analysed."""
     lines = [*_head(analysis, style), "", *_verdict(analysis, style)]
     lines += _loads(analysis, style, every=ranks == "all")
     lines += _all_tables(analysis, style) if tables else _pinning(analysis, style)
@@ -56,35 +68,35 @@ def _head(analysis: Analysis, style: Style) -> list[str]:
 
 
 def facts(analysis: Analysis) -> str:
-    """Such as `26 tables, 122.0 GiB of weights, 16 ranks (2 hosts x 8), a100`."""
-    weights = f"{of_bytes(analysis.bytes)} of weights"
-    found = [of_count(len(analysis.tables), "table"), weights, cluster(analysis)]
+    """Returns a line such as `26 tables, 122.0 GiB of weights, 16 ranks (2 hosts x 8), a100`."""
+    weights = f"{format_bytes(analysis.bytes)} of weights"
+    found = [format_count(len(analysis.tables), "table"), weights, cluster(analysis)]
     if "sku" in analysis.plan.notes:
         found.append(analysis.plan.notes["sku"])
     return ", ".join(found)
 
 
 def cluster(analysis: Analysis) -> str:
-    """Such as `16 ranks (2 hosts x 8)`."""
-    text = of_count(analysis.ranks, "rank")
+    """Returns a cluster such as `16 ranks (2 hosts x 8)`."""
+    text = format_count(analysis.ranks, "rank")
     if analysis.hosts is None:
         return text
-    return f"{text} ({of_count(analysis.hosts, 'host')} x {analysis.ranks_per_host})"
+    return f"{text} ({format_count(analysis.hosts, 'host')} x {analysis.ranks_per_host})"
 
 
 def _verdict(analysis: Analysis, style: Style) -> Iterator[str]:
     if analysis.costs is not None:
-        yield from _lines("rating", rating_text(analysis.costs), style, "bold")
-        yield from _lines("balance", balance_text(analysis.costs), style)
+        yield from _lines("rating", _rating_text(analysis.costs), style, "bold")
+        yield from _lines("balance", _balance_text(analysis.costs), style)
     elif analysis.rating is not None:
-        yield from _lines("rating", f"{of_milliseconds(analysis.rating)} est.", style, "bold")
+        yield from _lines("rating", f"{format_milliseconds(analysis.rating)} est.", style, "bold")
     if analysis.lower_bound is not None and analysis.gap is not None:
-        bound = of_milliseconds(analysis.lower_bound)
-        text = f"at most {of_share(analysis.gap)}; no plan is below {bound}"
+        bound = format_milliseconds(analysis.lower_bound)
+        text = f"at most {format_percent(analysis.gap)}; no plan is below {bound}"
         yield from _lines("gap", text, style)
     for tier in analysis.memory:
         full = tier.headroom is not None and tier.headroom < 0
-        yield from _lines(tier.tier.upper(), memory_text(tier), style, *(["red"] if full else []))
+        yield from _lines(tier.tier.upper(), _memory_text(tier), style, *(["red"] if full else []))
     for assumption in analysis.assumptions:
         if analysis.costs is None or "assumed" in assumption:
             yield from _lines("note", assumption, style, "dim")
@@ -94,31 +106,33 @@ def _lines(label: str, text: str, style: Style, *colours: str) -> list[str]:
     return style.labelled(label, _LABEL, text, *colours)
 
 
-def rating_text(costs: Costs) -> str:
-    """Rating, the rank it comes from, and what that rank does."""
-    text = f"{of_milliseconds(costs.rating)} est."
+def _rating_text(costs: Costs) -> str:
+    """Returns the rating, its rank, and the shares of compute and communication there."""
+    text = f"{format_milliseconds(costs.rating)} est."
     worst = costs.worst_rank
     comms = float(costs.comms[worst] / costs.total[worst]) if costs.total[worst] > 0 else 0.0
     where = "every rank" if costs.balanced else f"rank {worst}, the worst"
-    return f"{text} on {where}: {of_share(1 - comms)} compute, {of_share(comms)} comms"
+    return f"{text} on {where}: {format_percent(1 - comms)} compute, {format_percent(comms)} comms"
 
 
-def balance_text(costs: Costs) -> str:
+def _balance_text(costs: Costs) -> str:
+    """Returns how far the worst rank is above the mean."""
     if costs.balanced:
         return "all ranks cost the same"
-    return f"worst rank {of_share(costs.imbalance)} above the mean of {of_milliseconds(costs.mean)}"
+    above, mean = format_percent(costs.imbalance), format_milliseconds(costs.mean)
+    return f"worst rank {above} above the mean of {mean}"
 
 
-def memory_text(tier: Memory) -> str:
-    """How full the fullest rank is."""
+def _memory_text(tier: Memory) -> str:
+    """Returns the use of the fullest rank."""
     rank = tier.fullest_rank
-    used = of_bytes(int(tier.used[rank]))
+    used = format_bytes(int(tier.used[rank]))
     if tier.capacity is None or tier.headroom is None or tier.headroom_share is None:
         return f"{used} of weights on rank {rank}, the fullest"
-    of = f"{used} of {of_bytes(int(tier.capacity[rank]))} on rank {rank}, the fullest"
+    of = f"{used} of {format_bytes(int(tier.capacity[rank]))} on rank {rank}, the fullest"
     if tier.headroom < 0:
-        return f"{of}: {of_bytes(-tier.headroom)} too much"
-    return f"{of}: {of_bytes(tier.headroom)} ({of_share(tier.headroom_share)}) free"
+        return f"{of}: {format_bytes(-tier.headroom)} over capacity"
+    return f"{of}: {format_bytes(tier.headroom)} ({format_percent(tier.headroom_share)}) free"
 
 
 def _loads(analysis: Analysis, style: Style, *, every: bool) -> Iterator[str]:
@@ -139,12 +153,12 @@ def _loads(analysis: Analysis, style: Style, *, every: bool) -> Iterator[str]:
         ends = [round(float(value) * scale) for value in (compute[rank], costs.total[rank])]
         bar = style.paint(glyphs[0] * ends[0], "blue")
         bar += style.paint(glyphs[1] * (ends[1] - ends[0]), "yellow")
-        figure = of_milliseconds(float(compute[rank] + comms[rank]))
+        figure = format_milliseconds(float(compute[rank] + comms[rank]))
         yield f"  {'r' + str(rank):<{wide}} {figure:>10} {bar}"
     if len(shown) < analysis.ranks:
         least = int(order[-1])
-        figures = f"mean {of_milliseconds(costs.mean)}, "
-        figures += f"least {of_milliseconds(float(costs.total[least]))} on r{least}"
+        figures = f"mean {format_milliseconds(costs.mean)}, "
+        figures += f"least {format_milliseconds(float(costs.total[least]))} on r{least}"
         text = f"  the {len(shown)} worst of {analysis.ranks:,} ranks; {figures}"
         yield style.paint(style.name(text, style.width), "dim")
 
@@ -161,20 +175,20 @@ def _pinning(analysis: Analysis, style: Style) -> Iterator[str]:
     if costs.balanced:
         yield f"tables that cost most on rank {worst}"
     else:
-        title = f"tables that pin rank {worst}, those most above their mean over ranks first"
+        title = f"tables that make rank {worst} the worst, by cost above their mean over ranks"
         yield style.name(title, style.width)
     columns = [*_TABLE_COLUMNS[:4], Column("there", right=True), Column("of it", right=True)]
     rows = []
     for index in shown:
         table = analysis.tables[index]
         there = table.on_worst or 0.0
-        cells = [*_cells(table, analysis.ranks)[:4], of_milliseconds(there)]
-        rows.append([*cells, of_share(there / total)])
+        cells = [*_cells(table, analysis.ranks)[:4], format_milliseconds(there)]
+        rows.append([*cells, format_percent(there / total)])
     yield from table_lines(columns, rows, style)
     rest = analysis.pinning[_FEW_TABLES:]
     if rest:
         other = sum(analysis.tables[i].on_worst or 0.0 for i in rest)
-        text = f"  and {of_count(len(rest), 'more table')}: {of_share(other / total)}"
+        text = f"  and {format_count(len(rest), 'more table')}: {format_percent(other / total)}"
         yield style.paint(text, "dim")
 
 
@@ -193,14 +207,14 @@ def _cells(table: TableRow, ranks: int) -> list[str]:
         table_name(table.path, table.name),
         f"{table.sharding_type} {table.kernel}",
         table.where(ranks),
-        "?" if table.bytes is None else of_bytes(table.bytes),
+        "?" if table.bytes is None else format_bytes(table.bytes),
         "?" if table.shape is None else f"{table.shape[0]:,} x {table.shape[1]}",
-        "" if table.cost_share is None else of_share(table.cost_share),
+        "" if table.cost_share is None else format_percent(table.cost_share),
     ]
 
 
 def _all_tables(analysis: Analysis, style: Style, most: int | None = None) -> Iterator[str]:
-    """Tables by cost share where it is known, else by size."""
+    """Tables by their share of the cost; without costs, by size."""
     order = sorted(
         analysis.tables, key=lambda table: (-(table.cost_share or 0.0), -(table.bytes or 0))
     )
@@ -212,7 +226,7 @@ def _all_tables(analysis: Analysis, style: Style, most: int | None = None) -> It
 
 
 def inspect_json(plan: Plan) -> dict[str, Any]:
-    """The same figures for scripts. Milliseconds and bytes; null is what is not known.
+    """Returns a plan as JSON types, in milliseconds and bytes; None is unknown.
 
     Keys: `name`, `fingerprint`, `notes`, `ranks`, `ranks_per_host`; `rating`, `lower_bound`, `gap`,
     `imbalance`, `worst_rank`, `fits`; `costs` (lists by rank, under each part and `total`);
@@ -233,14 +247,15 @@ def inspect_json(plan: Plan) -> dict[str, Any]:
         "imbalance": costs.imbalance if costs is not None else None,
         "worst_rank": costs.worst_rank if costs is not None else None,
         "fits": analysis.fits,
-        "costs": costs_json(costs),
+        "costs": _costs_json(costs),
         "memory": {tier.tier: _memory_json(tier) for tier in analysis.memory},
         "tables": [_table_json(table) for table in analysis.tables],
         "assumptions": list(analysis.assumptions),
     }
 
 
-def costs_json(costs: Costs | None) -> dict[str, list[float]] | None:
+def _costs_json(costs: Costs | None) -> dict[str, list[float]] | None:
+    """Returns lists by rank, for each part and `total`."""
     if costs is None:
         return None
     by_part = {part: values.tolist() for part, values in costs.parts.items()}
@@ -260,3 +275,66 @@ def _memory_json(tier: Memory) -> dict[str, Any]:
 def _table_json(table: TableRow) -> dict[str, Any]:
     shape = None if table.shape is None else list(table.shape)
     return {**table._asdict(), "shape": shape, "ranks": table.ranks.tolist()}
+
+
+_MOST_LINES = 20
+
+
+def replan_lines(report: ReplanReport) -> Iterator[str]:
+    """Yields a re-plan as lines of text: the difference, the moves and what they gain.
+
+    Args:
+        report: The report of a plan that follows a previous one.
+    """
+    yield f"since the previous plan: {escape_name(str(report.difference))}"
+    moves = report.moves
+    how = "follows the previous plan" if report.followed else "from scratch"
+    yield f"plan: {how}" + (f" ({escape_name(report.reason)})" if report.reason else "")
+    yield (
+        f"moves: {format_count(len(moves), 'move')}, {format_bytes(moves.bytes)} = "
+        f"{format_percent(report.moved_part)} of all bytes; "
+        f"{format_bytes(report.least)} must move in any plan"
+        + ("" if moves.seconds is None else f"; about {format_seconds(moves.seconds)}")
+    )
+    if report.scratch_rating is not None and report.scratch_moved is not None:
+        part = report.scratch_moved / report.held if report.held else 0.0
+        yield (
+            f"from scratch: rating {report.scratch_rating:.6g} against {report.rating:.6g}, "
+            f"moving {format_percent(part)}"
+        )
+    if moves.pays_back_after is not None:
+        yield f"pays back after {moves.pays_back_after:,.0f} steps"
+    for move in moves.moves[:_MOST_LINES]:
+        yield f"  > {_format_move(move)}"
+    if len(moves) > _MOST_LINES:
+        yield f"  and {len(moves) - _MOST_LINES} more"
+    for name in moves.removed:
+        yield f"  - {escape_name(name)}"
+
+
+def _format_move(move: Move) -> str:
+    source = "storage" if move.source is None else f"rank {move.source}"
+    name = escape_name(table_name(move.path, move.table))
+    return f"{name}[{move.shard}]: {source} -> rank {move.target}, {format_bytes(move.bytes)}"
+
+
+def replan_json(report: ReplanReport) -> dict[str, Any]:
+    """Returns a re-plan as JSON types."""
+    moves = report.moves
+    return {
+        "followed": report.followed,
+        "previous": report.previous,
+        "reason": report.reason,
+        "difference": str(report.difference),
+        "rating": report.rating,
+        "moved": report.moved,
+        "must_move": report.least,
+        "bytes": report.held,
+        "scratch_rating": report.scratch_rating,
+        "scratch_moved": report.scratch_moved,
+        "seconds": moves.seconds,
+        "pays_back_after": moves.pays_back_after,
+        "frontier": [point._asdict() for point in report.frontier],
+        "moves": [move._asdict() for move in moves],
+        "removed": list(moves.removed),
+    }

@@ -1,13 +1,16 @@
-"""The Chrome trace: valid, nested, complete."""
+"""Exports: the Chrome trace is valid, nested and complete; TensorBoard gets all scalars."""
 
 import json
+import sys
+import types
 from itertools import pairwise
 
 import pytest
 
+from fastplan.ett.arithmetic import read_report
 from fastplan.ett.building import load
+from fastplan.ett.export import NoTensorBoard, chrome_trace, lanes, scalars, write_scalars
 from fastplan.ett.reading import Phase
-from fastplan.ett.trace import chrome_trace, lanes
 from tests.ett.runs import Rank
 
 
@@ -71,7 +74,7 @@ def test_processes_are_attempts_and_threads_are_ranks(events):
         ("process_name", "attempt 1"),
         ("thread_name", "rank 0 on a"),
         ("thread_name", "rank 1 on b"),
-        ("thread_name", "rank 0 besides"),
+        ("thread_name", "rank 0 background"),
     } <= named
 
 
@@ -86,7 +89,7 @@ def test_the_job_has_no_gaps(events):
         assert before["ts"] + before["dur"] == pytest.approx(after["ts"], abs=1e-3)
 
 
-def test_phases_carry_what_was_told_and_the_names_of_other_tools(events):
+def test_phases_have_their_details_and_the_names_of_other_tools(events):
     plan = next(e for e in events if e["name"] == "plan" and "engine" in e["args"])
     assert plan["args"]["goodput"] == "TRAINING_PREP"
     assert plan["args"]["one_logger"] == "model_initialization"
@@ -99,3 +102,64 @@ def test_phases_that_overlap_get_rows_of_their_own():
     phases = [Phase("a", 0, 10), Phase("b", 2, 4), Phase("c", 8, 12), Phase("d", 12, 14)]
     assert [[p.name for p in row] for row in lanes(phases)] == [["a", "b", "d"], ["c"]]
     assert lanes([]) == []
+
+
+@pytest.fixture
+def report(tmp_path):
+    Rank(tmp_path, launched=0.0).do("plan", 4.0).steps(1, 6, 1.0).recorder.failure("killed")
+    Rank(tmp_path, attempt=1, begin=12.0).do("plan", 2.0).steps(4, 9, 1.0).recorder.stop()
+    return read_report(tmp_path)
+
+
+def test_there_is_a_scalar_per_attempt(report):
+    found = {(tag, number): value for tag, value, number in scalars(report)}
+    assert found["ett/percent", 0] == pytest.approx(100 * 3 / 10)
+    assert found["ett/percent", 1] == pytest.approx(100 * report.ett)
+    assert found["ett/time_to_start_seconds", 0] == pytest.approx(4.0)
+    assert found["ett/time_to_recover_seconds", 1] == pytest.approx(4.0)
+    assert found["ett/failures", 1] == 1
+    assert found["ett_phase_seconds/plan", 0] == pytest.approx(4.0)
+    assert found["ett_phase_seconds/lost", 0] == pytest.approx(3.0)
+
+
+def test_without_tensorboard_the_error_says_what_to_install(report, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(NoTensorBoard, match="pip install tensorboard"):
+        write_scalars(report, tmp_path / "board")
+
+
+def test_torch_writes_them(report, tmp_path, monkeypatch):
+    written = []
+
+    class Writer:
+        def __init__(self, log_dir):
+            written.append(log_dir)
+
+        def add_scalar(self, tag, value, step):
+            written.append((tag, value, step))
+
+        def close(self):
+            written.append("closed")
+
+    module = types.SimpleNamespace(SummaryWriter=Writer)
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
+    write_scalars(report, tmp_path / "board")
+    assert written == [str(tmp_path / "board"), *scalars(report), "closed"]
+
+
+def test_event_files_hold_them(report, tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    write_scalars(report, tmp_path / "board")
+    read = EventAccumulator(str(tmp_path / "board"))
+    read.Reload()
+    assert [event.step for event in read.Scalars("ett/percent")] == [0, 1]
+
+
+def test_names_that_no_event_file_can_hold_are_written_as_escapes(tmp_path):
+    rank = Rank(tmp_path)
+    rank.do("odd \udc80", 5.0).steps(0, 3, 1.0)
+    rank.recorder.stop()
+    tags = {tag for tag, _, _ in scalars(read_report(tmp_path))}
+    assert r"ett_phase_seconds/odd \udc80" in tags

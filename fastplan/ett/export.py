@@ -1,20 +1,30 @@
-"""A job as a Chrome trace, to be looked at in Perfetto or chrome://tracing."""
+"""A job for other tools: as a Chrome trace, and as TensorBoard scalars."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from itertools import count
 from typing import Any
 
-from fastplan.ett.names import name_of
+from fastplan.ett.arithmetic import Report
+from fastplan.ett.phases import phase_name
 from fastplan.ett.reading import Phase
-from fastplan.ett.timeline import Job, RankTime
+from fastplan.ett.timeline import Job, RankTimeline
+from fastplan.report.names import escape_name
 
 Event = dict[str, Any]
 
 
 def chrome_trace(job: Job) -> Event:
-    """The trace as a JSON document: a process per attempt, a thread per rank."""
+    """Returns a trace for Perfetto or chrome://tracing, with a thread per rank.
+
+    Args:
+        job: The job.
+
+    Returns:
+        A JSON document. Each attempt is a process, and so is the job as a whole.
+    """
     trace = _Trace(job.begin)
     trace.add_process("job: what all ranks waited for")
     trace.add_thread("job")
@@ -32,8 +42,8 @@ def chrome_trace(job: Job) -> Event:
     }
 
 
-def _add_rank(trace: _Trace, rank: RankTime) -> None:
-    """A rank's phases as they nest, and what they leave: training, mostly."""
+def _add_rank(trace: _Trace, rank: RankTimeline) -> None:
+    """Adds a rank's phases, nested, and the time between them, which is mostly training."""
     first, *more = lanes(rank.phases) or [[]]
     trace.add_thread(f"rank {rank.rank} on {rank.host}")
     for piece in rank.between:
@@ -44,15 +54,15 @@ def _add_rank(trace: _Trace, rank: RankTime) -> None:
     for cause, at in rank.failures:
         trace.add_moment(at, f"failure: {cause}")
     for phases in (*more, *lanes(rank.background)):
-        trace.add_thread(f"rank {rank.rank} besides")
+        trace.add_thread(f"rank {rank.rank} background")
         trace.add_phases(phases)
 
 
 def lanes(phases: Iterable[Phase]) -> list[list[Phase]]:
-    """Phases in as many rows as it takes for all of a row to follow on each other, or nest."""
+    """Sorts phases into rows, so that the phases of a row nest or don't overlap."""
     rows: list[tuple[list[Phase], list[int]]] = []
     for phase in sorted(phases, key=lambda p: (p.begin, -p.until)):
-        row, ends = next((row for row in rows if _fits(phase, row[1])), ([], []))
+        row, ends = next((row for row in rows if _can_nest(phase, row[1])), ([], []))
         if not row:
             rows.append((row, ends))
         row.append(phase)
@@ -60,15 +70,15 @@ def lanes(phases: Iterable[Phase]) -> list[list[Phase]]:
     return [row for row, _ in rows]
 
 
-def _fits(phase: Phase, ends: list[int]) -> bool:
-    """Whether a phase is within the last of a row's that are still open, or after all of them."""
+def _can_nest(phase: Phase, ends: list[int]) -> bool:
+    """Whether a phase is within the last open phase of a row, or after all of them."""
     while ends and ends[-1] <= phase.begin:
         ends.pop()
     return not ends or phase.until <= ends[-1]
 
 
 class _Trace:
-    """Events of the process and the thread that were added last."""
+    """The events of a trace. New ones belong to the process and thread that were added last."""
 
     def __init__(self, origin: int) -> None:
         self.events: list[Event] = []
@@ -92,7 +102,7 @@ class _Trace:
         self.events.append(order | place_of)
 
     def add(self, begin: int, end: int, name: str, more: Event | None = None) -> None:
-        known = name_of(name)
+        known = phase_name(name)
         about = {"phase": name, "goodput": known.goodput, "one_logger": known.span, **(more or {})}
         self.events.append(
             {
@@ -127,3 +137,50 @@ class _Trace:
 
     def _microseconds(self, at: int) -> float:
         return (at - self._origin) / 1000
+
+
+class NoTensorBoard(ImportError):
+    """TensorBoard is not installed."""
+
+
+def scalars(report: Report) -> list[tuple[str, float, int]]:
+    """Returns tag, value and attempt of every scalar. ETT is up to the end of the attempt."""
+    found: list[tuple[str, float, int]] = []
+    productive = 0.0
+    name = "time_to_start"
+    for attempt in report.attempts:
+        number = attempt.number
+        productive += attempt.productive
+        if attempt.end > 0:
+            found.append(("ett/percent", 100 * productive / attempt.end, number))
+        if attempt.to_training is not None:
+            found.append((f"ett/{name}_seconds", attempt.to_training, number))
+            name = "time_to_recover"
+        found.append(("ett/lost_steps", attempt.lost_steps, number))
+        found.append(("ett/failures", sum(a.failed for a in report.attempts[: number + 1]), number))
+        found += [
+            (f"ett_phase_seconds/{escape_name(name)}", seconds, number)
+            for name, seconds in attempt.phases.items()
+        ]
+    return found
+
+
+def write_scalars(report: Report, directory: str | os.PathLike[str]) -> None:
+    """Writes an event file with torch.utils.tensorboard.
+
+    Raises:
+        NoTensorBoard: if torch or tensorboard is not installed.
+    """
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise NoTensorBoard(
+            "TensorBoard scalars are written by torch.utils.tensorboard, which needs the packages "
+            f"torch and tensorboard: `pip install tensorboard` ({error})"
+        ) from error
+    writer: Any = SummaryWriter(log_dir=os.fspath(directory))
+    try:
+        for tag, value, number in scalars(report):
+            writer.add_scalar(tag, value, number)
+    finally:
+        writer.close()

@@ -6,9 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastplan.ett.arithmetic import report_on
-from fastplan.ett.formula import Costs, Plans, assumptions, measured, project, recorded_plans
-from fastplan.ett.project_text import project_json, project_text
+from fastplan.ett.arithmetic import read_report
+from fastplan.ett.projection import (
+    Costs,
+    Plans,
+    assumptions,
+    costs_of_job,
+    project,
+    project_json,
+    project_text,
+    recorded_plans,
+)
 from tests.ett.runs import Rank
 
 positive = st.floats(0.001, 1e7)
@@ -35,7 +43,7 @@ def test_a_projection_by_hand():
     assert [case.is_baseline for case in cases.values()] == [True, True, False, False, False]
 
 
-def test_what_is_not_given_is_left_out_and_said():
+def test_a_planner_without_a_time_is_not_shown_and_the_text_says_so():
     costs = Costs(work=1.0, failures=0, start=0.0, lost=0.0)
     plans = Plans(full=1.0)
     assert [case.name for case in project(costs, plans)] == [
@@ -44,7 +52,7 @@ def test_what_is_not_given_is_left_out_and_said():
     ]
     text = project_text(costs, plans)
     assert "upper bound" in text
-    assert "PlanLoader is left out" in text
+    assert "PlanLoader is not shown" in text
     assert all(assumption in text for assumption in assumptions(costs, plans))
 
 
@@ -82,8 +90,8 @@ def test_a_recorded_job_in_numbers(tmp_path):
     first.steps(21, 26, 1.0).recorder.failure("killed")
     second = Rank(tmp_path, attempt=1, begin=41.0)
     second.do("plan", 2.0).do("shard", 5.0).steps(21, 40, 1.0).recorder.stop()
-    report = report_on(tmp_path)
-    costs, plan = measured(report)
+    report = read_report(tmp_path)
+    costs, plan = costs_of_job(report)
     assert (costs.work, costs.failures, costs.lost) == pytest.approx((40.0, 1, 6.0))
     assert plan == pytest.approx(3.0)
     assert costs.start == pytest.approx((1 + 5 + 3 + 5) / 2)
@@ -96,7 +104,7 @@ def recorded(directory, **plan):
     if plan:
         rank.do("plan", **plan)
     rank.steps(1, 20, 1.0).recorder.stop()
-    return report_on(directory)
+    return read_report(directory)
 
 
 @pytest.mark.parametrize(
@@ -116,4 +124,4 @@ def test_planning_counts_for_the_planner_that_was_recorded(tmp_path, plan, expec
 def test_a_job_that_never_trained_can_not_be_projected(tmp_path):
     Rank(tmp_path).do("plan", 1.0).recorder.stop()
     with pytest.raises(ValueError, match="no step was recorded"):
-        measured(report_on(tmp_path))
+        costs_of_job(read_report(tmp_path))
