@@ -68,7 +68,7 @@ py::dict write_chosen(Chosen&& chosen) {
   return out;
 }
 
-// Names of ProposerReport in fastplan/model/solution.py.
+// Names of ProposerReport in fastplan/engine/solve.py.
 py::list write_reports(const std::vector<ProposerReport>& reports) {
   py::list out;
   for (const auto& report : reports) {

@@ -22,11 +22,10 @@ from fastplan.engine.certificate import (
 from fastplan.engine.goals import goal_of
 from fastplan.engine.problem import Problem
 from fastplan.engine.rules import Ruled
-from fastplan.engine.solve import solve, verify
+from fastplan.engine.solve import Options, Solution, solve, verify
 from fastplan.model.arguments import check_numbers, check_whole_numbers
 from fastplan.model.objectives import NO_OBJECTIVES, Objectives, RulesBroken
 from fastplan.model.request import Search
-from fastplan.model.solution import Options, Solution
 
 __all__ = [
     "Certificate",

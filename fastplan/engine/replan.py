@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from fastplan.engine import _native
 from fastplan.engine.optimize import STOPS, StoppedBy
 from fastplan.engine.problem import Floats, Ints, Problem
+from fastplan.engine.solve import Options
 from fastplan.model.arguments import check_numbers, check_whole_numbers
-from fastplan.model.solution import Options
 
 NOT_HELD = 255  # as the sharding type and kernel of a table that the old plan does not have
 _NO_LIMIT = 2**62

@@ -19,11 +19,10 @@ from fastplan.engine.replan import (
     fewest_bytes,
     moved_bytes,
 )
-from fastplan.engine.solve import request_columns, verify_plan
+from fastplan.engine.solve import Options, request_columns, verify_plan
 from fastplan.model.plan import Basis, Plan
 from fastplan.model.record import PlanRecord
 from fastplan.model.request import Cluster, Request
-from fastplan.model.solution import Options
 from fastplan.planning.difference import Difference, difference, table_name
 from fastplan.planning.held import (
     by_key,

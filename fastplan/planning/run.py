@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fastplan.cache.plan_cache import CacheReport
 from fastplan.engine.optimize import gap_above
-from fastplan.model.solution import PlanCount
+from fastplan.engine.solve import PlanCount
 from fastplan.planning.moves import Moves
 from fastplan.planning.replan import ReplanReport
 

@@ -11,11 +11,19 @@ from typing import Protocol
 
 from fastplan.engine.layout import narrowed
 from fastplan.engine.problem import Problem, SearchSpace
-from fastplan.engine.solve import count_plans, count_some_plans, estimate, solve
+from fastplan.engine.solve import (
+    Options,
+    PlanCount,
+    ProposerReport,
+    Solution,
+    count_plans,
+    count_some_plans,
+    estimate,
+    solve,
+)
 from fastplan.model.job import Job
 from fastplan.model.record import PlanRecord
 from fastplan.model.request import Search
-from fastplan.model.solution import Options, PlanCount, ProposerReport, Solution
 from fastplan.planning.run import Run
 
 

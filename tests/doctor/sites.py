@@ -41,7 +41,17 @@ class Site:
 
     def numpy(self):
         """The real one, which the native core needs, and what the command line is made with."""
-        needed = ("markdown-it-py", "mdurl", "pygments", "click", "platformdirs", "rich", "numpy")
+        needed = (
+            "markdown-it-py",
+            "markupsafe",
+            "mdurl",
+            "pygments",
+            "click",
+            "jinja2",
+            "platformdirs",
+            "rich",
+            "numpy",
+        )
         for name in needed:
             module = {"markdown-it-py": "markdown_it"}.get(name, name)
             (found,) = PathFinder.find_spec(module).submodule_search_locations

@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 from fastplan import EmbeddingShardingPlanner
-from fastplan.model.solution import PlanCount
+from fastplan.engine.solve import PlanCount
 from fastplan.planning import run as run_module
 from fastplan.planning.run import Run
 from tests.parity.instances import make_instance

@@ -8,7 +8,7 @@ from torchrec.distributed.planner.planners import EmbeddingShardingPlanner as To
 from torchrec.distributed.planner.stats import EmbeddingStats
 
 from fastplan import EmbeddingShardingPlanner
-from fastplan.model.solution import PlanCount
+from fastplan.engine.solve import PlanCount
 from fastplan.planning import search as searching
 from fastplan.torchrec import compat
 from fastplan.torchrec.write.plan import LazyList

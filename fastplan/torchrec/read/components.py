@@ -10,9 +10,9 @@ from torchrec.distributed.planner import partitioners, perf_models, proposers
 
 from fastplan.costs.errors import NoFingerprint
 from fastplan.costs.functions import PlanObjective
+from fastplan.engine.solve import ProposerReport
 from fastplan.model.job import Job
 from fastplan.model.request import Cluster, Partitioner, Proposer, Search
-from fastplan.model.solution import ProposerReport
 from fastplan.torchrec import compat
 from fastplan.torchrec.compat import Custom, describe, why_not_stock
 from fastplan.torchrec.read.custom import ObjectiveModel

@@ -19,10 +19,9 @@ from torchrec.distributed.planner.types import PlannerError, ShardingOption, Sto
 from torchrec.distributed.planner.utils import reset_shard_rank
 
 from fastplan.engine.problem import Problem
-from fastplan.engine.solve import OutOfRange, Placer, placer, propose
+from fastplan.engine.solve import OutOfRange, Placer, PlanCount, ProposerReport, placer, propose
 from fastplan.model.record import PlanRecord
 from fastplan.model.request import Proposer
-from fastplan.model.solution import PlanCount, ProposerReport
 from fastplan.model.vocabulary import UNIFORM_TYPES
 from fastplan.torchrec import compat
 from fastplan.torchrec.compat import Custom, NotNative

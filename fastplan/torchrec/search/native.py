@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from fastplan.engine.problem import Problem
-from fastplan.engine.solve import propose, solve
-from fastplan.model.solution import PlanCount, ProposerReport, Solution
+from fastplan.engine.solve import PlanCount, ProposerReport, Solution, propose, solve
 from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES
 from fastplan.planning.search import Placement, Searched
 from fastplan.torchrec.read import components
