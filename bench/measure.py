@@ -9,7 +9,6 @@ import shutil
 import statistics
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from bench.progress import Progress
 from bench.results_file import add_arguments, measured_or_shown
 from bench.runs import quiet
 from bench.text import duration, table
+from fastplan.files.document import document_of
 from fastplan.measure.agreement import Agreement, agreement
 from fastplan.measure.agreement_text import agreement_json, of_factor, of_interval
 from fastplan.measure.calibrate import calibrate
@@ -35,10 +35,9 @@ from fastplan.measure.sku_file import CalibratedSku
 from fastplan.measure.statistics import Interval
 from fastplan.model.plan import RANK, Plan
 from fastplan.planning.plan import plan
-from fastplan.spec.document import document_of
 from fastplan.spec.hardware import Hardware
 from fastplan.spec.lower import lower
-from fastplan.spec.model import ModelSpec
+from fastplan.spec.model import ModelSpec, replace
 from fastplan.spec.read import spec_of
 
 FILE = "measure.json"

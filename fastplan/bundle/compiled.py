@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fastplan.bundle.artifacts import are_artifacts
 from fastplan.bundle.format import MAX_KERNEL, Names, is_kernel_path
-from fastplan.files import replace_file
+from fastplan.files.atomic import replace_file
 
 
 @dataclass(frozen=True, slots=True)

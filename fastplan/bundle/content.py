@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from fastplan.bundle.format import Names, checksum, encode_start
-from fastplan.files import replace_file
+from fastplan.files.atomic import replace_file
 
 PlanId = tuple[str, str]  # a plan's key and name
 

@@ -89,7 +89,7 @@ cluster_options = options(
 
 def is_function(target: str) -> bool:
     """Whether the target is `package.module:function`."""
-    from fastplan.spec.references import is_reference
+    from fastplan.model.references import is_reference
 
     return is_reference(target) and not os.path.exists(target)
 
@@ -133,7 +133,7 @@ def load_target(args: Args) -> ModelSpec:
 
 def check_sizes(args: Args, *names: str) -> None:
     """Raises CommandError for sizes that no spec may have either."""
-    from fastplan.spec.limits import MOST_BATCH, MOST_RANKS
+    from fastplan.model.limits import MOST_BATCH, MOST_RANKS
 
     for name in names:
         value = getattr(args, name)

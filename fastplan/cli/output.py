@@ -229,7 +229,7 @@ def write_page(
     plans: list[Plan], path: str, comparison: Any = None, findings: Sequence[str] = ()
 ) -> None:
     """Writes an HTML report about one plan or several, as one file."""
-    from fastplan.files import replace_file
+    from fastplan.files.atomic import replace_file
     from fastplan.report.html import html_report
 
     replace_file(path, [html_report(plans, comparison, findings).encode()])

@@ -177,7 +177,7 @@ def _with_functions(spec: ModelSpec, args: Args) -> ModelSpec:
     """The spec with the functions of the command line, which are the user's own words."""
     from dataclasses import replace
 
-    from fastplan.spec.references import is_reference
+    from fastplan.model.references import is_reference
 
     for given in ("cost", "objective"):
         name = getattr(args, given)

@@ -164,7 +164,7 @@ def _loader(args: Args) -> Callable[[str], ModelSpec]:
 
     def export(target: str) -> ModelSpec:
         if not args.trust_code:
-            from fastplan.spec.references import CodeNotTrusted
+            from fastplan.model.references import CodeNotTrusted
 
             raise CodeNotTrusted(target)
         from fastplan.torchrec.models import export_model

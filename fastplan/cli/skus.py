@@ -61,7 +61,7 @@ def skus(args: Args) -> int:
 
 def _figures(hardware: Hardware) -> list[str]:
     """Every figure with its source."""
-    from fastplan.spec.hardware import FIGURES
+    from fastplan.spec.skus import FIGURES
 
     rows = []
     for name in (*FIGURES, "price"):

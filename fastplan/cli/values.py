@@ -99,7 +99,7 @@ def part(text: str) -> float:
 
 def size(text: str) -> int:
     """Bytes of `1GiB`."""
-    from fastplan.spec.units import parse_size
+    from fastplan.model.units import parse_size
 
     return parse_size(text)
 

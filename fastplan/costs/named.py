@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from fastplan.costs.errors import CostError
 from fastplan.costs.functions import CustomFunction, PlanObjective, ShardCost
-from fastplan.spec.references import BadReference, find
+from fastplan.model.references import BadReference, find
 
 F = TypeVar("F", bound=CustomFunction)
 

@@ -28,7 +28,7 @@ _NATIVE = "fastplan.engine._native"
 _STORE_SECONDS = 15.0
 
 # What the command line is made with.
-_REQUIRED = ("click", "jinja2", "platformdirs", "rich")
+_REQUIRED = ("click", "jinja2", "msgspec", "platformdirs", "rich")
 # By distribution: what they are for.
 _EXTRAS = {
     "PyYAML": "model files in YAML",

@@ -19,9 +19,9 @@ from fastplan.measure.progress import Beats
 from fastplan.measure.ranks import Ranks
 from fastplan.measure.settings import Assignment, MeasureError, Settings, Turn
 from fastplan.measure.step import Inputs, Trainer, to_device
+from fastplan.model.references import find
 from fastplan.spec.model import ModelSpec
 from fastplan.spec.read import read_spec
-from fastplan.spec.references import find
 
 
 def measure_plans(folder: Path, assignment: Assignment, beats: Beats) -> None:

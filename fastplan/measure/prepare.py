@@ -17,10 +17,10 @@ from fastplan.measure.rerate import basis_of
 from fastplan.measure.scaling import Room, scaled_layout, scaled_spec, smallest_factor
 from fastplan.measure.settings import Group, MeasureError, Settings
 from fastplan.model.plan import Layout, Plan
+from fastplan.model.references import BadReference, find, is_reference
 from fastplan.plans.file import write_plan
 from fastplan.report.estimates import EstimateUnavailable, estimates
 from fastplan.spec.model import ModelSpec, ModuleSpec
-from fastplan.spec.references import BadReference, find, is_reference
 from fastplan.spec.stock import KINDS
 from fastplan.spec.write import write_spec
 

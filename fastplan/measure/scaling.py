@@ -6,7 +6,6 @@ still tells something; how much it was scaled belongs to every figure.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +13,9 @@ import numpy as np
 from fastplan.engine.layout import Cut, block_shards, blocks_in, copy_shards, cut_of, runs_of
 from fastplan.measure.settings import Group, MeasureError
 from fastplan.model.plan import COLUMNS, RANK, ROWS, Layout, TableLayout
-from fastplan.spec.model import ModelSpec, TableSpec
+from fastplan.model.units import format_size
+from fastplan.spec.model import ModelSpec, TableSpec, replace
 from fastplan.spec.stock import DTYPE_SIZES, optimizer_multiplier
-from fastplan.spec.units import format_size
 
 FEWEST_ROWS = 1000  # tables are not scaled below
 

@@ -129,7 +129,7 @@ class Shortage:
     @property
     def largest(self) -> str:
         """The table that is hardest to place, and what to do if no rank can hold a shard of it."""
-        from fastplan.spec.units import format_size
+        from fastplan.model.units import format_size
 
         text = (
             f"the largest shard is {format_size(self.largest_shard)} of table "
@@ -141,7 +141,7 @@ class Shortage:
         return text
 
     def __str__(self) -> str:
-        from fastplan.spec.units import format_size
+        from fastplan.model.units import format_size
 
         needed, there = self.needed[self.tier], self.available[self.tier]
         if needed > there:

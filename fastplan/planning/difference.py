@@ -11,8 +11,8 @@ import numpy as np
 
 from fastplan.model.plan import Plan, TableLayout
 from fastplan.model.request import Cluster, Request, Table
+from fastplan.model.units import format_count
 from fastplan.planning.held import LOST, Key, RankMap, key_of
-from fastplan.spec.units import format_count
 
 _SHAPE = ("rows", "dim", "element_size")
 _CONSTRAINTS = ("min_partition", "buckets", "tower")

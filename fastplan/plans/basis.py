@@ -39,9 +39,8 @@ from fastplan.plans.checks import (
     refuse,
 )
 from fastplan.plans.convert import MOST_RANKS, listed_shards
-from fastplan.plans.document import Document
+from fastplan.plans.document import Document, Ranks, check_ranks
 from fastplan.plans.entries import TableEntry
-from fastplan.plans.legal import Ranks, check_ranks
 
 _REQUIRED = ("capacities", "rating", "request")
 _FIELDS = ("capacities", "rating", "order", "load_factors", "certificate", "request")

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
-from typing import Any, NoReturn
+from functools import reduce
+from typing import Any, NoReturn, TypeVar
 
-LARGEST = 2**63 - 1
+from msgspec import Struct
+
+from fastplan.files.codec import Mismatch, decode_value
+from fastplan.files.document import below as below
+from fastplan.model.units import LARGEST as LARGEST
+
+T = TypeVar("T", bound=Struct)
 
 
 class PlanFileError(ValueError):
@@ -30,12 +36,10 @@ class BadValue(ValueError):
         self.place = place
         self.problem = problem
 
-
-def below(place: str, key: str) -> str:
-    """The place of an entry of an object: `modules.sparse`, or `modules["a.b"]`."""
-    if key and key.replace("-", "_").isidentifier():
-        return f"{place}.{key}" if place else key
-    return f"{place}[{json.dumps(key)}]"
+    def inside(self, place: str) -> BadValue:
+        """The same of an object at a place, where `place` was told from the object on."""
+        joint = "." if self.place and not self.place.startswith("[") else ""
+        return BadValue(f"{place}{joint}{self.place}", self.problem)
 
 
 def refuse(place: str, expected: str, value: Any) -> NoReturn:
@@ -44,6 +48,15 @@ def refuse(place: str, expected: str, value: Any) -> NoReturn:
     if len(text) > 60:
         text = text[:57] + "..."
     raise BadValue(place, f"must be {expected}, not {text}")
+
+
+def as_struct(value: Any, kind: type[T]) -> T:
+    """The struct of an object. Raises BadValue, whose place begins at the object."""
+    try:
+        return decode_value(value, kind)
+    except Mismatch as error:
+        steps = max(error.steps, error.line_of, key=len)  # names a field that is unknown, too
+        raise BadValue(reduce(below, steps, ""), error.problem) from error
 
 
 def as_text(value: Any, place: str) -> str:

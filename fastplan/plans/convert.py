@@ -126,7 +126,8 @@ def listed_shards(entry: TableEntry) -> Shards:
     listed = entry.listed or ()
     ranks = entry.all_ranks()
     lines = []
-    for i, (offset, size, placement) in enumerate(listed):
+    for i, shard in enumerate(listed):
+        offset, size, placement = shard.offset, shard.size, shard.placement
         if not 1 <= len(size) <= 2:
             refuse(below(f"{place}[{i}]", "size"), "rows and columns", size)
         device = None

@@ -3,31 +3,44 @@
     format, version, fingerprint, notes, device, ranks_per_host, modules, basis
 
 This is the only reader and writer of that structure. It is data from strangers: whatever is wrong
-is a BadValue with its place.
+is a BadValue with its place. Annotations are no texts: msgspec would have to evaluate them.
+
+Row-wise and data-parallel tables are on every rank of the job, table-row-wise ones on every rank of
+one host, or of one group of hosts, and so is each column of a grid. Column-wise shards may be
+anywhere, and share a rank. A file does not say how many ranks the job has. So without a topology or
+a basis it is only asked that no rank has such a table twice, and that a module's tables agree.
 """
 
-from __future__ import annotations
-
 import json
+from collections.abc import Iterable
+from itertools import groupby
 from typing import Any, NamedTuple
 
-from fastplan.plans.checks import BadValue, as_object, as_text, below, check_fields, refuse
-from fastplan.plans.entries import EntryReader, TableEntry
+from msgspec import Struct
+
+from fastplan.engine.layout import blocks_in
+from fastplan.model.vocabulary import UNIFORM_TYPES
+from fastplan.plans.checks import BadValue, as_object, as_struct, as_text, below, refuse
+from fastplan.plans.entries import EntryReader, RankRuns, TableEntry
 from fastplan.plans.placement import PlacementRule, read_rule
 
 FORMAT = "fastplan sharding plan"
 VERSION = 1
 
-_REQUIRED = (
-    "format",
-    "version",
-    "fingerprint",
-    "notes",
-    "device",
-    "ranks_per_host",
-    "modules",
-)
-_FIELDS = (*_REQUIRED, "basis")
+_BY_HOST = frozenset({"table_row_wise", "grid_shard"})
+
+
+class PlanFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A plan file's JSON."""
+
+    format: str
+    version: int
+    fingerprint: str | None
+    notes: dict[str, str]
+    device: Any
+    ranks_per_host: Any
+    modules: dict[str, dict[str, Any]]
+    basis: dict[str, Any] | None = None
 
 
 class Document(NamedTuple):
@@ -52,24 +65,20 @@ def read_document(content: Any, *, ranks: int | None = None) -> Document:
     version = fields.get("version")
     if type(version) is not int or version != VERSION:
         refuse("version", f"{VERSION}, the only one that can be read", version)
-    check_fields(fields, _FIELDS, "", _REQUIRED)
-    fingerprint = fields["fingerprint"]
-    rule = read_rule(fields["device"], fields["ranks_per_host"])
+    header = as_struct(fields, PlanFields)
+    rule = read_rule(header.device, header.ranks_per_host)
     reader = EntryReader(has_device=rule is not None, ranks=ranks)
-    modules = as_object(fields["modules"], "modules")
-    entries = tuple(
-        reader.read(path, name, table)
-        for path, tables in modules.items()
-        for name, table in as_object(tables, below("modules", path)).items()
-    )
-    basis = fields.get("basis")
     return Document(
-        fingerprint=None if fingerprint is None else as_text(fingerprint, "fingerprint"),
-        notes=checked_notes(fields["notes"]),
+        fingerprint=header.fingerprint,
+        notes=header.notes,
         rule=rule,
-        paths=tuple(modules),
-        entries=entries,
-        basis=None if basis is None else as_object(basis, "basis"),
+        paths=tuple(header.modules),
+        entries=tuple(
+            reader.read(path, name, table)
+            for path, tables in header.modules.items()
+            for name, table in tables.items()
+        ),
+        basis=header.basis,
     )
 
 
@@ -168,3 +177,117 @@ def _braces(pair: str, lines: list[str], depth: int) -> str:
     margin = "  " * depth
     inner = ",\n".join(f"{margin}  {line}" for line in lines)
     return f"{pair[0]}\n{inner}\n{margin}{pair[1]}"
+
+
+class Ranks(NamedTuple):
+    """The ranks of a job, and how many of them are a host, or a group of hosts."""
+
+    world: int
+    group: int
+
+
+def check_ranks(entries: Iterable[TableEntry], known: Ranks | None = None) -> None:
+    """Raises BadValue, which names the table, for ranks that TorchRec can't run."""
+    for _, tables in groupby(entries, key=lambda entry: entry.path):
+        every: RankRuns | None = None  # of a row-wise table, so of all others in the module
+        for entry in sorted(tables, key=lambda entry: entry.sharding_type != "row_wise"):
+            if entry.ranks is None:
+                continue
+            _check_own(entry, entry.ranks)
+            if known is not None:
+                _check_known(entry, entry.ranks, known)
+            if entry.cut is not None:
+                every = every or (_in_order(entry.ranks) if _is_everywhere(entry) else None)
+                _check_module(entry, entry.ranks, every)
+
+
+def _is_everywhere(entry: TableEntry) -> bool:
+    return entry.sharding_type == "row_wise"
+
+
+def _ranks_place(entry: TableEntry) -> str:
+    return below(entry.place, "ranks")
+
+
+def _check_own(entry: TableEntry, ranks: RankRuns) -> None:
+    """What holds for a table by itself."""
+    if entry.sharding_type == "table_wise" and _count(ranks) > 1:
+        refuse(_ranks_place(entry), "one rank, for the table is in one piece", _items(ranks))
+    if entry.sharding_type not in UNIFORM_TYPES | _BY_HOST:
+        return
+    for column in _columns(entry, ranks):
+        before = -1
+        for first, last in _in_order(column):
+            if first <= before:
+                what = entry.sharding_type
+                refuse(
+                    _ranks_place(entry),
+                    f"ranks that are there once, as {what} needs",
+                    _items(column),
+                )
+            before = last
+
+
+def _check_known(entry: TableEntry, ranks: RankRuns, known: Ranks) -> None:
+    """What holds on a cluster."""
+    for _, last in ranks:
+        if last >= known.world:
+            refuse(_ranks_place(entry), f"below the {known.world} ranks that there are", last)
+    if entry.listed is not None:  # on devices of another kind, of which there may be fewer
+        return
+    if entry.sharding_type in UNIFORM_TYPES and _joined(ranks) != ((0, known.world - 1),):
+        everywhere = f"every rank in order, 0-{known.world - 1}, as {entry.sharding_type} needs"
+        refuse(_ranks_place(entry), everywhere, _items(ranks))
+    if entry.sharding_type not in _BY_HOST:
+        return
+    for column in _columns(entry, ranks):
+        hosts = {rank // known.group for run in column for rank in run}
+        if len(hosts) > 1 or _count(column) != known.group:
+            one_host = f"all ranks of one host of {known.group}, as {entry.sharding_type} needs"
+            refuse(_ranks_place(entry), one_host, _items(column))
+
+
+def _check_module(entry: TableEntry, ranks: RankRuns, every: RankRuns | None) -> None:
+    """A row-wise table tells the ranks that its module is sharded over."""
+    if every is None:
+        return
+    if _is_everywhere(entry) and _in_order(ranks) != every:
+        others = f"{_items(every)}, as of the module's other row-wise tables"
+        refuse(_ranks_place(entry), others, _items(ranks))
+    for i, run in enumerate(ranks):
+        if not any(low <= run[0] and run[1] <= high for low, high in every):
+            where = f"among {_items(every)}, where the module's row-wise tables are"
+            refuse(f"{_ranks_place(entry)}[{i}]", where, *_items((run,)))
+
+
+def _columns(entry: TableEntry, ranks: RankRuns) -> list[RankRuns]:
+    """The ranks of each column of blocks; shards go down the rows first."""
+    if entry.sharding_type != "grid_shard" or entry.cut is None:
+        return [ranks]
+    height = blocks_in(entry.cut.rows)
+    every = entry.all_ranks()
+    return [
+        tuple((rank, rank) for rank in every[i : i + height]) for i in range(0, len(every), height)
+    ]
+
+
+def _count(ranks: RankRuns) -> int:
+    return sum(last - first + 1 for first, last in ranks)
+
+
+def _in_order(ranks: RankRuns) -> RankRuns:
+    """Runs in the order of their ranks, as few as there can be."""
+    return _joined(tuple(sorted(ranks)))
+
+
+def _joined(ranks: RankRuns) -> RankRuns:
+    joined: list[tuple[int, int]] = []
+    for first, last in ranks:
+        if joined and joined[-1][1] + 1 == first:
+            first = joined.pop()[0]
+        joined.append((first, last))
+    return tuple(joined)
+
+
+def _items(ranks: RankRuns) -> list[int | str]:
+    return [first if first == last else f"{first}-{last}" for first, last in _joined(ranks)]

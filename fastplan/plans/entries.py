@@ -8,29 +8,23 @@ Shards that cut a table into row and column blocks are written as those blocks a
 Blocks that are left out are one block. Shards go down the rows first, and each lies where
 TorchRec places its rank. Any other shards are listed one by one under `shards`, which is null
 for a table without a sharding spec.
-"""
 
-from __future__ import annotations
+Annotations are no texts here: msgspec would have to evaluate them.
+"""
 
 import re
 from bisect import bisect_left
+from collections.abc import Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import asdict
 
 from fastplan.engine.layout import MOST_SHARDS, Cut, Runs, blocks_in
-from fastplan.plans.checks import (
-    BadValue,
-    as_list,
-    as_object,
-    as_text,
-    as_whole,
-    as_wholes,
-    below,
-    check_fields,
-    refuse,
-)
+from fastplan.files.kinds import plain_whole, told
+from fastplan.plans.checks import BadValue, as_struct, as_whole, below, refuse
 from fastplan.plans.placement import read_placement
 
 # What a plan carries for a table beside its layout; read and written as it is, unless TorchRec
@@ -49,19 +43,40 @@ RankRuns = tuple[tuple[int, int], ...]  # (first, last)
 _RANGE = re.compile(r"(\d{1,19})-(\d{1,19})", re.ASCII)
 _BLOCKS = re.compile(r"(\d{1,9}) x (\d{1,19})", re.ASCII)
 _BLOCK_FIELDS = ("shape", "row_blocks", "column_blocks")
-_FIELDS = ("sharding_type", "compute_kernel", *_BLOCK_FIELDS, "ranks", "shards", *SETTINGS)
-_SHARD_FIELDS = ("offset", "size", "placement")
+
+Whole = Annotated[int, plain_whole()]
 
 
-class ListedShard(NamedTuple):
+class ListedShard(Struct, frozen=True, forbid_unknown_fields=True):
     """A shard that is written out."""
 
-    offset: list[int]
-    size: list[int]
+    offset: list[Whole]
+    size: list[Whole]
     placement: str | None
 
     def json(self) -> dict[str, Any]:
-        return dict(zip(_SHARD_FIELDS, self, strict=True))
+        """The shard's object."""
+        return asdict(self)
+
+
+class TableFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The object of a table."""
+
+    sharding_type: str
+    compute_kernel: str
+    shape: (
+        Annotated[tuple[Whole, Whole], told("must be two numbers, rows and columns")] | UnsetType
+    ) = UNSET
+    row_blocks: list[Any] | UnsetType = UNSET
+    column_blocks: list[Any] | UnsetType = UNSET
+    ranks: list[Any] | None
+    shards: list[ListedShard] | UnsetType | None = UNSET
+    cache_params: Any = UNSET
+    enforce_hbm: Any = UNSET
+    stochastic_rounding: Any = UNSET
+    bounds_check_mode: Any = UNSET
+    output_dtype: Any = UNSET
+    key_value_params: Any = UNSET
 
 
 class TableEntry(NamedTuple):
@@ -130,46 +145,54 @@ class EntryReader:
 
     def read(self, path: str, name: str, value: Any) -> TableEntry:
         """The table of a JSON object; BadValue if it is not one."""
-        place = below(below("modules", path), name)
-        entry = as_object(value, place)
-        check_fields(entry, _FIELDS, place, ("sharding_type", "compute_kernel", "ranks"))
-        if ("shape" in entry) == ("shards" in entry):
-            raise BadValue(place, "must have either `shape` or `shards`")
-        ranks = self._rank_runs(entry["ranks"], below(place, "ranks"))
-        cut = listed = None
-        if "shape" in entry:
-            cut = self._cut(entry, ranks, place)
-        elif "row_blocks" in entry or "column_blocks" in entry:
-            raise BadValue(place, "must have `shape` beside `row_blocks` and `column_blocks`")
-        elif entry["shards"] is not None:
-            listed = self._listed(entry["shards"], below(place, "shards"))
+        try:
+            fields = as_struct(value, TableFields)
+            ranks = None if fields.ranks is None else self._rank_runs(fields.ranks)
+            cut, listed = self._shards_of(fields, ranks)
+        except BadValue as error:
+            raise error.inside(below(below("modules", path), name)) from error
+        if cut is not None and not self._has_device:
+            place = below(below("modules", path), name)
+            raise BadValue("device", f"must be known, since {place} has blocks")
+        settings = {name: getattr(fields, name) for name in SETTINGS}
         return TableEntry(
             path,
             name,
-            as_text(entry["sharding_type"], below(place, "sharding_type")),
-            as_text(entry["compute_kernel"], below(place, "compute_kernel")),
+            fields.sharding_type,
+            fields.compute_kernel,
             ranks,
             cut,
             listed,
-            {name: entry[name] for name in SETTINGS if name in entry},
+            {name: each for name, each in settings.items() if each is not UNSET},
         )
 
-    def _rank_runs(self, value: Any, place: str) -> RankRuns | None:
-        if value is None:
-            return None
+    def _shards_of(
+        self, fields: TableFields, ranks: RankRuns | None
+    ) -> tuple[Cut | None, tuple[ListedShard, ...] | None]:
+        if (fields.shape is UNSET) == (fields.shards is UNSET):
+            raise BadValue("", "must have either `shape` or `shards`")
+        if fields.shape is not UNSET:
+            return _cut(fields, fields.shape, ranks), None
+        if fields.row_blocks is not UNSET or fields.column_blocks is not UNSET:
+            raise BadValue("", "must have `shape` beside `row_blocks` and `column_blocks`")
+        if not isinstance(fields.shards, list):
+            return None, None
+        return None, self._listed(fields.shards)
+
+    def _rank_runs(self, items: list[Any]) -> RankRuns:
         runs = []
-        for i, item in enumerate(as_list(value, place)):
+        for i, item in enumerate(items):
             found = _RANGE.fullmatch(item) if type(item) is str else None
             if found:
                 first, last = int(found[1]), int(found[2])
                 if first > last:
-                    refuse(f"{place}[{i}]", "a rank or a rising range of ranks", item)
+                    refuse(f"ranks[{i}]", "a rank or a rising range of ranks", item)
             elif type(item) is int and item >= 0:
                 first = last = item
             else:
-                refuse(f"{place}[{i}]", "a rank or a range such as `0-7`", item)
-            self._check(as_whole(last, f"{place}[{i}]"), f"{place}[{i}]")
-            self._count(last - first + 1, f"{place}[{i}]")
+                refuse(f"ranks[{i}]", "a rank or a range such as `0-7`", item)
+            self._check(as_whole(last, f"ranks[{i}]"), f"ranks[{i}]")
+            self._count(last - first + 1, f"ranks[{i}]")
             runs.append((first, last))
         return tuple(runs)
 
@@ -182,55 +205,38 @@ class EntryReader:
         if self._shards > MOST_SHARDS:
             raise BadValue(place, f"makes more than {MOST_SHARDS} shards, the most a file can have")
 
-    def _cut(self, entry: dict[str, Any], ranks: RankRuns | None, place: str) -> Cut:
-        shape = as_wholes(entry["shape"], below(place, "shape"))
-        if len(shape) != 2:
-            refuse(below(place, "shape"), "two numbers, rows and columns", shape)
-        if not self._has_device:
-            raise BadValue("device", f"must be known, since {place} has blocks")
-        if not ranks:
-            raise BadValue(below(place, "ranks"), "must have a rank for every block")
-        cut = Cut(
-            *(
-                _read_runs(entry.get(name, [total]), total, below(place, name))
-                for name, total in zip(_BLOCK_FIELDS[1:], shape, strict=True)
-            )
-        )
-        count = sum(last - first + 1 for first, last in ranks)
-        if cut.blocks != count:
-            raise BadValue(
-                below(place, "ranks"), f"must be one per block: {count} for {cut.blocks}"
-            )
-        return cut
-
-    def _listed(self, value: Any, place: str) -> tuple[ListedShard, ...]:
-        entries = as_list(value, place)
-        self._count(len(entries), place)
-        shards = tuple(self._shard(entry, f"{place}[{i}]") for i, entry in enumerate(entries))
+    def _listed(self, shards: list[ListedShard]) -> tuple[ListedShard, ...]:
+        self._count(len(shards), "shards")
+        for i, shard in enumerate(shards):
+            if len(shard.offset) != len(shard.size):
+                raise BadValue(f"shards[{i}]", "must have as many offsets as sizes")
+            if shard.placement is not None:
+                device = read_placement(shard.placement, f"shards[{i}].placement")
+                if device is not None:
+                    self._check(device.rank, f"shards[{i}].placement")
         if problem := _no_table(shards):
-            raise BadValue(place, f"must be shards of one table: {problem}")
-        return shards
-
-    def _shard(self, value: Any, place: str) -> ListedShard:
-        entry = as_object(value, place)
-        check_fields(entry, _SHARD_FIELDS, place, _SHARD_FIELDS)
-        offset = as_wholes(entry["offset"], below(place, "offset"))
-        size = as_wholes(entry["size"], below(place, "size"))
-        if len(offset) != len(size):
-            raise BadValue(place, "must have as many offsets as sizes")
-        placement = entry["placement"]
-        if placement is not None:
-            where = below(place, "placement")
-            device = read_placement(as_text(placement, where), where)
-            if device is not None:
-                self._check(device.rank, where)
-        return ListedShard(offset, size, placement)
+            raise BadValue("shards", f"must be shards of one table: {problem}")
+        return tuple(shards)
 
 
-def _read_runs(value: Any, total: int, place: str) -> Runs:
+def _cut(fields: TableFields, shape: tuple[int, int], ranks: RankRuns | None) -> Cut:
+    if not ranks:
+        raise BadValue("ranks", "must have a rank for every block")
+    runs = []
+    for name, total in zip(_BLOCK_FIELDS[1:], shape, strict=True):
+        given = getattr(fields, name)
+        runs.append(_read_runs([total] if given is UNSET else given, total, name))
+    cut = Cut(*runs)
+    count = sum(last - first + 1 for first, last in ranks)
+    if cut.blocks != count:
+        raise BadValue("ranks", f"must be one per block: {count} for {cut.blocks}")
+    return cut
+
+
+def _read_runs(items: list[Any], total: int, place: str) -> Runs:
     """Block sizes, which must add up to the table's."""
     runs = []
-    for i, item in enumerate(as_list(value, place)):
+    for i, item in enumerate(items):
         found = _BLOCKS.fullmatch(item) if type(item) is str else None
         if found:
             runs.append((int(found[1]), int(found[2])))
@@ -244,7 +250,7 @@ def _read_runs(value: Any, total: int, place: str) -> Runs:
     return tuple(runs)
 
 
-def _no_table(shards: tuple[ListedShard, ...]) -> str:
+def _no_table(shards: Sequence[ListedShard]) -> str:
     """Why shards can't be those of one table; empty if they can."""
     if not shards:
         return "Empty shard list"
@@ -256,7 +262,7 @@ def _no_table(shards: tuple[ListedShard, ...]) -> str:
     return ""
 
 
-def _overlap(shards: tuple[ListedShard, ...]) -> tuple[int, int] | None:
+def _overlap(shards: Sequence[ListedShard]) -> tuple[int, int] | None:
     """The numbers of two shards that share a cell.
 
     Goes down the rows and keeps the column spans that are open; as long as none overlap, a new

@@ -13,14 +13,20 @@ from pathlib import Path
 
 from fastplan.cache.fingerprint import fingerprint as request_key
 from fastplan.engine.layout import layout_of
-from fastplan.files import replace_file
+from fastplan.files.atomic import replace_file
 from fastplan.model.plan import Basis, Layout, Plan
 from fastplan.plans.basis import basis_json, check_agreement, read_basis
 from fastplan.plans.checks import BadValue, PlanFileError, refuse
 from fastplan.plans.convert import table_entry, table_layout
-from fastplan.plans.document import Document, document_text, parse_json, read_document
+from fastplan.plans.document import (
+    Document,
+    Ranks,
+    check_ranks,
+    document_text,
+    parse_json,
+    read_document,
+)
 from fastplan.plans.entries import TableEntry
-from fastplan.plans.legal import Ranks, check_ranks
 from fastplan.plans.placement import PlacementRule
 
 __all__ = ["PlanFileError", "parse_plan", "plan_text", "read_plan", "write_plan"]

@@ -1,19 +1,41 @@
-"""Plans in every format that people have them in."""
+"""Plans in every format that people have them in.
+
+TorchEasyRec keeps a plan in every checkpoint, as the file `plan`:
+
+    {"ebc": {"t1": {"sharding_type": "row_wise", "compute_kernel": "fused", "ranks": [0, 1]}}}
+
+TorchRec's own `ShardingPlan._serialize()` has the same inside `{"plan": ...}`, and the shards. It
+prints plans as `str(plan)`, which its dry run saves as a text file:
+
+    module: sparse
+
+    param | sharding type | compute kernel | ranks
+    ----- | ------------- | -------------- | ------
+    t1    | row_wise      | fused          | [0, 1]
+
+    param | shard offsets | shard sizes |   placement
+    ----- | ------------- | ----------- | -------------
+    t1    | [0, 0]        | [500, 64]   | rank:0/cuda:0
+    t1    | [500, 0]      | [500, 64]   | rank:1/cuda:1
+
+Columns are as wide as their widest cell, so names may contain anything but line ends. A module
+whose tables have no shards, being data-parallel, has an empty second table.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from typing import Any
 
-from fastplan.files import replace_file
-from fastplan.model.plan import Plan
-from fastplan.plans.checks import BadValue, PlanFileError
-from fastplan.plans.document import FORMAT, Document, parse_json, read_document
+from fastplan.files.atomic import replace_file
+from fastplan.model.plan import RANK, Plan
+from fastplan.plans.checks import BadValue, PlanFileError, as_list, as_object, below, refuse
+from fastplan.plans.convert import compacted
+from fastplan.plans.document import FORMAT, Document, check_ranks, parse_json, read_document
+from fastplan.plans.entries import EntryReader, TableEntry
 from fastplan.plans.file import plan_of, read_bytes, write_plan
-from fastplan.plans.legal import check_ranks
-from fastplan.plans.printed import MODULE, read_printed
-from fastplan.plans.tables_json import read_serialized, read_tables, tables_text
 
 READABLE = {
     "fastplan": "a plan file of fastplan's, JSON",
@@ -28,6 +50,16 @@ _PICKLES = (b"\x80", b"PK\x03\x04")  # pickle since protocol 2; torch.save's arc
 _IS_SPEC = "is a spec file, and a plan is needed; `fastplan plan` makes one of it"
 # How spec files begin. A module of a plan may be called model, too, but it holds tables.
 _SPEC = re.compile(rb'\{?\s*"?model"?\s*:\s*[^\s{]')
+
+_COMMON = ("sharding_type", "compute_kernel", "ranks")
+_SHARD_FIELDS = {"offset": "shard_offsets", "size": "shard_sizes", "placement": "placement"}
+
+_MODULE = "module:"
+
+_TABLE_TITLES = ["param", "sharding type", "compute kernel", "ranks"]
+_SHARD_TITLES = ["param", "shard offsets", "shard sizes", "placement"]
+_RULER = re.compile(r"-+(?: \| -+)*")
+_NUMBERS = re.compile(r"\[((?:\d{1,19}(?:, \d{1,19})*)?)\]", re.ASCII)
 
 
 def read_any(
@@ -65,7 +97,7 @@ def other_format(data: bytes) -> str | None:
     """What a file is that is no plan file of fastplan's, as far as that is known."""
     if data.startswith(_PICKLES):
         found = "pickle"
-    elif data.lstrip().startswith(MODULE.encode()):
+    elif data.lstrip().startswith(_MODULE.encode()):
         found = "torchrec-text"
     elif _SPEC.match(data.lstrip()[:200]):
         return _IS_SPEC
@@ -90,14 +122,14 @@ def write_any(plan: Plan, path: str | os.PathLike[str], format: str = "fastplan"
     if format == "fastplan":
         write_plan(plan, path)
     elif format == "torcheasyrec":
-        replace_file(path, [tables_text(plan).encode()])
+        replace_file(path, [_tables_text(plan).encode()])
     else:
         _pickle(plan, os.fspath(path))
 
 
 def _document(data: bytes, format: str | None) -> Document:
-    if format == "torchrec-text" or (format is None and data.lstrip().startswith(MODULE.encode())):
-        return read_printed(data, "torchrec-text")
+    if format == "torchrec-text" or (format is None and data.lstrip().startswith(_MODULE.encode())):
+        return _read_printed(data, "torchrec-text")
     if format is None and _SPEC.match(data.lstrip()[:200]):
         raise BadValue("", _IS_SPEC)
     if format is None and data.lstrip()[:1] != b"{":
@@ -108,8 +140,8 @@ def _document(data: bytes, format: str | None) -> Document:
     if found == "fastplan":
         return read_document(content)
     if found == "torchrec-json":
-        return read_serialized(content, found)
-    return read_tables(content, found)
+        return _read_serialized(content, found)
+    return _read_tables(content, found)
 
 
 def _json_format(content: Any) -> str:
@@ -157,3 +189,165 @@ def _lacks(error: ImportError) -> str:
 
 def _known() -> str:
     return "; ".join(f"{name} ({what})" for name, what in READABLE.items())
+
+
+def _read_tables(content: Any, source: str) -> Document:
+    """The plan of TorchEasyRec's JSON. Raises BadValue."""
+    modules = as_object(content, "the file")
+    reader = EntryReader(has_device=False)
+    entries = []
+    for path, tables in modules.items():
+        for name, value in as_object(tables, below("", path)).items():
+            place = below(below("", path), name)
+            table = as_object(value, place)
+            fields = {field: table[field] for field in _COMMON if field in table}
+            fields["shards"] = _shards(table.get("shards"), below(place, "shards"))
+            entries.append(reader.read(path, name, fields))
+    return _foreign_document(list(modules), entries, source)
+
+
+def _read_serialized(content: Any, source: str) -> Document:
+    """The plan of `ShardingPlan._serialize()`. Raises BadValue."""
+    fields = as_object(content, "the file")
+    if "plan" not in fields:
+        raise BadValue("plan", "is missing")
+    return _read_tables(fields["plan"], source)
+
+
+def _foreign_document(paths: list[str], entries: list[TableEntry], source: str) -> Document:
+    """What a plan file would say of tables from another format."""
+    entries, rule = compacted(entries)
+    return Document(
+        fingerprint=None,
+        notes={"source_format": source},
+        rule=rule,
+        paths=tuple(paths),
+        entries=tuple(entries),
+        basis=None,
+    )
+
+
+def _tables_text(plan: Plan) -> str:
+    """The plan as TorchEasyRec writes it. Shapes, shards and settings have no place in it."""
+    modules: dict[str, dict[str, Any]] = {}
+    for table in plan.layout.tables:
+        modules.setdefault(table.path, {})[table.name] = {
+            "sharding_type": table.sharding_type,
+            "compute_kernel": table.kernel,
+            "ranks": table.shards[:, RANK].tolist(),
+        }
+    return json.dumps(modules)
+
+
+def _shards(value: Any, place: str) -> list[Any] | None:
+    """Listed shards under the names that a plan file has for their fields."""
+    if value is None:
+        return None
+    shards = []
+    for i, item in enumerate(as_list(value, place)):
+        shard = as_object(item, f"{place}[{i}]")
+        found = {ours: shard[theirs] for ours, theirs in _SHARD_FIELDS.items() if theirs in shard}
+        if found.get("placement") == "None":
+            found["placement"] = None
+        shards.append(found)
+    return shards
+
+
+class _Printed:
+    """The tables of a text so far: objects of a plan file by module and name."""
+
+    def __init__(self) -> None:
+        self.modules: dict[str, dict[str, Any]] = {}
+        self._tables: dict[str, Any] | None = None  # of the current module
+        self._titles: list[str] | None = None  # of the current columns
+        self._columns: list[slice] | None = None  # None before the ruler
+
+    def add(self, line: str, place: str) -> None:
+        """Takes the next line that is not empty. Raises BadValue."""
+        if self._titles and self._columns is None:
+            if not _RULER.fullmatch(line.rstrip()):
+                refuse(place, "a line of dashes below the titles", line)
+            self._columns = _columns(line.rstrip())
+        elif self._columns and (cells := _cells(line, self._columns)):
+            self._row(cells, place)
+        elif line.startswith(_MODULE):
+            self._module(line[len(_MODULE) :].removeprefix(" "), place)
+        else:
+            titles = [title.strip() for title in line.split(" | ")]
+            if self._tables is None or titles not in (_TABLE_TITLES, _SHARD_TITLES):
+                refuse(place, "a line of a plan as TorchRec prints it", line)
+            self._titles, self._columns = titles, None
+
+    def _module(self, path: str, place: str) -> None:
+        if path in self.modules:
+            raise BadValue(place, f"module {path!r:.60} is there twice")
+        self._tables = self.modules[path] = {}
+        self._titles = self._columns = None
+
+    def _row(self, cells: list[str], place: str) -> None:
+        assert self._tables is not None
+        name, second, third, fourth = cells
+        if self._titles == _TABLE_TITLES:
+            if name in self._tables:
+                raise BadValue(place, f"table {name!r:.60} is there twice in its module")
+            self._tables[name] = {
+                "sharding_type": second,
+                "compute_kernel": third,
+                "ranks": None if fourth == "None" else _numbers(fourth, place),
+                "shards": None,
+            }
+            return
+        if name not in self._tables:
+            raise BadValue(place, f"table {name!r:.60} has shards, but no line of its own")
+        table = self._tables[name]
+        table["shards"] = table["shards"] or []
+        table["shards"].append(
+            {
+                "offset": _numbers(second, place),
+                "size": _numbers(third, place),
+                "placement": None if fourth == "None" else fourth,
+            }
+        )
+
+
+def _read_printed(data: bytes, source: str) -> Document:
+    """The plan of a printed one. Raises BadValue."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise BadValue("", f"is not text: {error}") from error
+    printed = _Printed()
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            printed.add(line.rstrip("\r"), f"line {number}")
+    reader = EntryReader(has_device=False)
+    entries = [
+        reader.read(path, name, table)
+        for path, tables in printed.modules.items()
+        for name, table in tables.items()
+    ]
+    return _foreign_document(list(printed.modules), entries, source)
+
+
+def _columns(ruler: str) -> list[slice]:
+    columns, begin = [], 0
+    for dashes in ruler.split(" | "):
+        columns.append(slice(begin, begin + len(dashes)))
+        begin += len(dashes) + len(" | ")
+    # Editors may have cut the spaces at the end of lines, and only there may a cell be longer.
+    columns[-1] = slice(columns[-1].start, None)
+    return columns
+
+
+def _cells(line: str, columns: list[slice]) -> list[str] | None:
+    """The line's cells; None if it has no separators where the columns have them."""
+    if any(line[column.stop : column.stop + 3] != " | " for column in columns[:-1]):
+        return None
+    return [line[column].rstrip() for column in columns] if len(columns) == 4 else None
+
+
+def _numbers(text: str, place: str) -> list[int]:
+    found = _NUMBERS.fullmatch(text)
+    if found is None:
+        refuse(place, "a list of numbers such as [0, 1]", text)
+    return [int(number) for number in found[1].split(", ")] if found[1] else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 # Defined next to `format_size`, because packages below this one need it.
-from fastplan.spec.units import format_count as format_count
+from fastplan.model.units import format_count as format_count
 
 ALL_RANKS = "all ranks"
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastplan.model.job import CannotPlan, SpecJob
+from fastplan.model.references import CodeNotTrusted, check_trust, is_own
 from fastplan.model.request import (
     Cluster,
     Coefficients,
@@ -24,14 +25,13 @@ from fastplan.model.request import (
     Search,
     Table,
 )
+from fastplan.model.units import format_size
 from fastplan.model.vocabulary import SHARDING_TYPES
 from fastplan.spec import reservation, stock
 from fastplan.spec.cost_model import Shape, cost_model
 from fastplan.spec.hardware import Hardware, find_hardware, for_job
 from fastplan.spec.menus import MenuRules
 from fastplan.spec.model import CacheSpec, ModelSpec, ModuleSpec, TableSpec
-from fastplan.spec.references import CodeNotTrusted, check_trust, is_own
-from fastplan.spec.units import format_size
 
 _DEFAULT_HARDWARE = "torchrec"
 _MOST_MEMORY = 2**61  # of a kind, on all ranks together; cpp/core/problem.cpp has the same limit

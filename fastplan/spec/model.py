@@ -1,75 +1,108 @@
-"""What a spec file says: a model's tables, a cluster, and how to plan them."""
+"""What a spec file says: a model's tables, a cluster, and how to plan them.
 
-from __future__ import annotations
+Structs are read from files as they are declared here: types, limits and units are in the
+annotations, which are no texts: msgspec would have to evaluate them at each start.
+"""
 
+import dataclasses
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
+import msgspec.structs
+from msgspec import Struct
+
+from fastplan.files.kinds import Text, choice, number, size, told, whole
+from fastplan.model.limits import MOST
 from fastplan.model.request import CostFunction, ObjectiveFunction, Partitioner, Proposer
+from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES
+from fastplan.spec import stock
 from fastplan.spec.hardware import Hardware
+
+P = TypeVar("P")
 
 DEFAULT_MODULE = "ebc"
 DEFAULT_PARTITIONER = Partitioner()
-DEFAULT_PROPOSERS = (
+DEFAULT_PROPOSERS: tuple[Proposer, ...] = (
     Proposer(kind="grid"),
     Proposer(kind="greedy"),
     Proposer(kind="greedy", use_depth=False),
     Proposer(kind="uniform"),
 )
 
+DataType = Annotated[str, choice(stock.DTYPE_SIZES)]
+Kernel = Annotated[str, choice(KERNELS)]
+ModuleKind = Annotated[str, choice(stock.KINDS)]
+Optimizer = Annotated[str, choice(stock.OPTIMIZERS)]
+OutputType = Annotated[str, choice(stock.OUTPUT_BITS)]
+Policy = Annotated[str, choice(("heuristical", "percentage", "absolute", "inference", "sku"))]
+ShardingType = Annotated[str, choice(SHARDING_TYPES)]
+Count = Annotated[int, whole()]
+Positive = Annotated[int, whole(1)]
+Passes = Annotated[int, whole(0, MOST["passes"])]
+Size = Annotated[int, size()]
+Fraction = Annotated[float, number(0, 1)]
+Lookups = Annotated[float, number(0, MOST["pooling"])]
+Wire = Annotated[float, number(0, MOST["wire"])]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CacheSpec:
+
+class CacheSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A table's cache in device memory. None is what its module says, or TorchRec's default."""
 
-    load_factor: float | None = None
+    load_factor: Fraction | None = None
     prefetch: bool | None = None
-    passes: int | None = None  # of a prefetch in several passes
-    expected_lookups: float | None = None  # statistics, both or none
-    miss_rate: float | None = None
+    passes: Passes | None = None  # of a prefetch in several passes
+    expected_lookups: Annotated[float, number(0)] | None = None  # statistics, both or none
+    miss_rate: Annotated[float, number(0, MOST["miss_rate"])] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableSpec:
+class TableSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One embedding table and its constraints."""
 
-    name: str
-    rows: int
-    dim: int
-    module: str = DEFAULT_MODULE
-    dtype: str = "fp32"
-    features: tuple[str, ...] = ()
-    pooling: tuple[float, ...] = (1.0,)  # values looked up, by feature
-    poolings: tuple[float, ...] | None = None
-    batch_sizes: tuple[int, ...] | None = None  # by feature; None is the model's
+    name: Text
+    rows: Positive
+    dim: Annotated[int, whole(1, MOST["dim"])]
+    module: Text = DEFAULT_MODULE  # path of the module that holds it
+    dtype: DataType = "fp32"
+    features: tuple[Text, ...] = ()
+    pooling: tuple[Lookups, ...] = (1.0,)  # values looked up, by feature
+    poolings: tuple[Lookups, ...] | None = None
+    batch_sizes: tuple[Annotated[int, whole(1, MOST["batch_size"])], ...] | None = None
     weighted: bool | None = None  # None is what the module says
-    sharding_types: tuple[str, ...] | None = None  # allowed ones; None is TorchRec's choice
-    compute_kernels: tuple[str, ...] | None = None
-    min_partition: int = 0
-    output_dtype: str | None = None
-    optimizer: str | None = None
+    sharding_types: tuple[ShardingType, ...] | None = None  # None is TorchRec's choice
+    compute_kernels: tuple[Kernel, ...] | None = None
+    min_partition: Annotated[int, whole(0, MOST["min_partition"])] = 0
+    output_dtype: OutputType | None = None
+    optimizer: Optimizer | None = None
     cache: CacheSpec | None = None
-    key_value_cache: int = 0  # bytes
+    key_value_cache: Size = 0
     virtual: bool = False
-    buckets: int = 0
-    tower: str | None = None
-    menu: str | None = None  # one of ModelSpec.menus instead of TorchRec's rules
-    exact: dict[str, Any] = field(default_factory=dict)  # numbers of request.Table, as they are
-    settings: dict[str, Any] = field(default_factory=dict)  # what the plan carries for the table
+    buckets: Count = 0
+    tower: Text | None = None
+    menu: Text | None = None  # one of ModelSpec.menus instead of TorchRec's rules
+    exact: dict[str, Any] = msgspec.field(default_factory=dict)  # fields of request.Table
+    settings: dict[str, Any] = msgspec.field(default_factory=dict)  # what the plan carries along
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModuleSpec:
+class ModuleSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A module that holds tables, and what its sharder says about all of them."""
 
-    kind: str = "embedding_bag_collection"
+    kind: ModuleKind = "embedding_bag_collection"
     weighted: bool = False
-    cache_load_factor: float | None = None
+    cache_load_factor: Fraction | None = None
     prefetch: bool = False
-    passes: int = 0
-    wire: tuple[float, float, float, float] | None = None  # bytes: all-to-all, reduce-scatter
-    sharding_types: tuple[str, ...] | None = None  # what the sharder offers; None is its kind's
-    compute_kernels: dict[str, tuple[str, ...]] | None = None  # by sharding type
+    passes: Passes = 0
+    wire: (
+        Annotated[
+            tuple[Wire, Wire, Wire, Wire],
+            told(
+                "must be four numbers: bytes per element of the all-to-all forward and backward, "
+                "and of the reduce-scatter forward and backward"
+            ),
+        ]
+        | None
+    ) = None
+    sharding_types: tuple[ShardingType, ...] | None = None  # what the sharder offers
+    compute_kernels: dict[ShardingType, tuple[Kernel, ...]] | None = None
     pooled: bool | None = None  # None is its kind's
 
 
@@ -83,8 +116,7 @@ class MenuEntry(NamedTuple):
     bwd: tuple[float, float, float, float] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopologySpec:
+class TopologySpec(Struct, frozen=True, kw_only=True):
     """The cluster. What is None must come from elsewhere, or is the hardware's usual."""
 
     hardware: Hardware | None = None
@@ -96,22 +128,20 @@ class TopologySpec:
     rank_ssd: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReservationSpec:
+class ReservationSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Memory that is not for tables, by one of TorchRec's policies."""
 
-    policy: str = "heuristical"
-    percentage: float = 0.15
-    reserved: int = 0  # bytes, of policy `absolute`
-    dense: int = 0  # bytes for the dense part, its gradients and optimizer included
-    kjt: int | None = None  # bytes for inputs; None is TorchRec's estimate
-    margin: int = 0  # of policy `sku`, as all below
-    base: int | None = None
-    overhead: int = 0
+    policy: Policy = "heuristical"
+    percentage: Fraction = 0.15
+    reserved: Size = 0  # of policy `absolute`
+    dense: Size = 0  # for the dense part, its gradients and optimizer included
+    kjt: Size | None = None  # for inputs; None is TorchRec's estimate
+    margin: Size = 0  # of policy `sku`, as all below
+    base: Size | None = None
+    overhead: Size = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchSpec:
+class SearchSpec(Struct, frozen=True, kw_only=True):
     """How plans are searched for."""
 
     proposers: tuple[Proposer, ...] = DEFAULT_PROPOSERS
@@ -120,9 +150,12 @@ class SearchSpec:
     deterministic: bool = False
 
 
+_TOPOLOGY, _RESERVATION, _SEARCH = TopologySpec(), ReservationSpec(), SearchSpec()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
-    """Everything that a spec file can say."""
+    """Everything that a spec file can say. A dataclass, for `dataclasses.replace` is documented."""
 
     name: str
     tables: tuple[TableSpec, ...]
@@ -130,11 +163,18 @@ class ModelSpec:
     torchrec: str | None = None  # whose planner to match; None is the installed one's
     modules: dict[str, ModuleSpec] = field(default_factory=dict)
     menus: dict[str, tuple[MenuEntry, ...]] = field(default_factory=dict)
-    topology: TopologySpec = TopologySpec()
-    reservation: ReservationSpec = ReservationSpec()
-    search: SearchSpec = SearchSpec()
+    topology: TopologySpec = _TOPOLOGY
+    reservation: ReservationSpec = _RESERVATION
+    search: SearchSpec = _SEARCH
     cost: dict[str, Any] = field(default_factory=dict)  # numbers of request.CostModel, as they are
     # With @fastplan.shard_cost and @fastplan.plan_objective: package.module:function, or itself.
     shard_cost: str | CostFunction | None = None
     objective: str | ObjectiveFunction | None = None
     source: str = ""  # the file, for messages
+
+
+def replace(part: P, **changes: Any) -> P:
+    """A copy of a spec, or of any part of one, with other values in some fields."""
+    if isinstance(part, Struct):
+        return msgspec.structs.replace(part, **changes)
+    return dataclasses.replace(part, **changes)  # type: ignore[type-var]

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastplan.model.job import DoesNotFit
+from fastplan.model.units import format_size
 from fastplan.spec import stock
 from fastplan.spec.model import ReservationSpec, TableSpec
-from fastplan.spec.units import format_size
 
 _HOME = "torchrec.distributed.planner.storage_reservations"
 POLICIES = {

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from fastplan.model.job import CannotPlan
 from fastplan.spec.hardware import find_hardware
-from fastplan.spec.model import ModelSpec
+from fastplan.spec.model import ModelSpec, replace
 
 _FLOATS = frozenset({"fp64", "fp32", "fp16", "bf16", "fp8"})
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
 import re
-from dataclasses import MISSING, fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fastplan.files import replace_file
+from msgspec import Struct, structs
+
+from fastplan.files.atomic import replace_file
 from fastplan.model.request import CompiledFunction
-from fastplan.spec import spec_fields
 from fastplan.spec.hardware import Hardware, find_hardware
 from fastplan.spec.model import ModelSpec, TableSpec, TopologySpec
+from fastplan.spec.skus import BANDWIDTHS, MULTIPLIERS, SIZES
 
 # Texts that YAML reads as texts without quotes.
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
@@ -85,16 +88,16 @@ def _table(table: TableSpec, one_module: str | None) -> dict[str, Any]:
 
 def _topology(topology: TopologySpec) -> dict[str, Any]:
     given = {
-        field.name: _value(getattr(topology, field.name))
-        for field in fields(topology)
-        if field.name != "hardware" and getattr(topology, field.name) is not None
+        name: _value(value)
+        for name, value in structs.asdict(topology).items()
+        if name != "hardware" and value is not None
     }
     hardware = topology.hardware
     if hardware is None:
         return given
     if _is_known(hardware):
         return {"sku": hardware.name} | given
-    names = ("device", *spec_fields.CAPACITIES, *spec_fields.BANDWIDTHS, *spec_fields.MULTIPLIERS)
+    names = ("device", *SIZES, *BANDWIDTHS, *MULTIPLIERS)
     hosts = {"local_world_size": hardware.ranks_per_host}
     if hardware.pod_size is not None:
         hosts["pod_size"] = hardware.pod_size
@@ -109,20 +112,29 @@ def _is_known(hardware: Hardware) -> bool:
 
 
 def _given(part: Any, always: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The fields of a dataclass that are not at their defaults."""
+    """The fields of a struct or dataclass that are not at their defaults."""
     given = {}
-    for field in fields(part):
-        value = getattr(part, field.name)
-        default = field.default
-        if default is MISSING:
-            default = field.default_factory() if field.default_factory is not MISSING else MISSING
-        if field.name in always or value != default:
-            given[field.name] = _value(value)
+    for name, default in _defaults(part.__class__).items():
+        value = getattr(part, name)
+        if name in always or value != default:
+            given[name] = _value(value)
     return given
 
 
+@cache
+def _defaults(kind: Any) -> dict[str, Any]:
+    if issubclass(kind, Struct):
+        found: Any = structs.fields(kind)
+    else:
+        found = dataclasses.fields(kind)
+    return {
+        field.name: field.default_factory() if callable(field.default_factory) else field.default
+        for field in found
+    }
+
+
 def _value(value: Any) -> Any:
-    if hasattr(value, "__dataclass_fields__"):
+    if isinstance(value, Struct) or dataclasses.is_dataclass(value):
         return _given(value, always=("kind",) if hasattr(value, "kind") else ())
     if isinstance(value, dict):
         return {name: _value(each) for name, each in value.items()}

@@ -13,10 +13,10 @@ from fastplan.engine.solve import estimate, solve
 from fastplan.model.job import SpecJob
 from fastplan.model.record import PlanRecord
 from fastplan.model.request import Cluster
+from fastplan.model.units import format_size
 from fastplan.model.vocabulary import SHARDING_TYPES, UNIFORM_TYPES
 from fastplan.planning.describe import shortage_of
 from fastplan.planning.result import Result
-from fastplan.spec.units import format_size
 
 _TIERS = ("hbm", "ddr", "ssd")
 _MOST_MEMORY = 1 << 50  # of a rank

@@ -12,8 +12,8 @@ from contextlib import suppress
 from itertools import groupby
 
 from fastplan.cache.stores.opening import kind_of, open_store
+from fastplan.model.references import check_trust
 from fastplan.spec.lower import check_trusted
-from fastplan.spec.references import check_trust
 from fastplan.sweep.pool import Given, Processes, Workers, usable_cores
 from fastplan.sweep.rows import ResultsFile, Row, SweepResult, row_of
 from fastplan.sweep.sweep import Cell, Sweep, SweepError, cells

@@ -7,13 +7,13 @@ for the module, to the last bit.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 from torchrec.distributed.planner import storage_reservations
 
 from fastplan.cache.differences import differences
 from fastplan.model.job import CannotPlan, Job
+from fastplan.model.references import is_reference
 from fastplan.model.request import Cluster, MenuItem, Request
 from fastplan.planning.key import key_of
 from fastplan.spec.cost_model import COST_FIELDS
@@ -25,8 +25,8 @@ from fastplan.spec.model import (
     ReservationSpec,
     SearchSpec,
     TopologySpec,
+    replace,
 )
-from fastplan.spec.references import is_reference
 from fastplan.spec.reservation import POLICIES
 from fastplan.torchrec import compat
 from fastplan.torchrec.compat import NotNative, describe

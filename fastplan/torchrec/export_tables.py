@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,7 +9,7 @@ import torchrec.optim
 from torchrec.distributed.types import ParameterSharding
 
 from fastplan.spec import stock
-from fastplan.spec.model import CacheSpec, ModuleSpec, TableSpec
+from fastplan.spec.model import CacheSpec, ModuleSpec, TableSpec, replace
 from fastplan.torchrec.read.extract import Origin
 from fastplan.torchrec.read.holder import Holder
 from fastplan.torchrec.read.space import EstimatedSpace

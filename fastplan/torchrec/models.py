@@ -13,9 +13,9 @@ from torch import nn
 from torchrec.distributed.planner.types import Topology
 from torchrec.distributed.sharding_plan import get_default_sharders
 
+from fastplan.model.references import BadReference, find, others_code
 from fastplan.spec.hardware import find_hardware, topology_arguments
 from fastplan.spec.model import ModelSpec, TopologySpec
-from fastplan.spec.references import BadReference, find, others_code
 from fastplan.torchrec.export import export_spec
 from fastplan.torchrec.planner import EmbeddingShardingPlanner
 

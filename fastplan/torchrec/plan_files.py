@@ -23,12 +23,12 @@ from torchrec.distributed.quant_embeddingbag import (
 from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.distributed.types import EmbeddingModuleShardingPlan, ShardingPlan
 
-from fastplan.files import replace_file
+from fastplan.files.atomic import replace_file
 from fastplan.model.plan import Basis, Plan
 from fastplan.planning.run import Run
 from fastplan.plans.basis import read_basis
 from fastplan.plans.checks import BadValue, PlanFileError, as_text, below
-from fastplan.plans.document import Document, document_text
+from fastplan.plans.document import Document, Ranks, document_text
 from fastplan.plans.entries import TableEntry
 from fastplan.plans.file import (
     MOST_BYTES,
@@ -37,7 +37,6 @@ from fastplan.plans.file import (
     plan_of,
     read_bytes,
 )
-from fastplan.plans.legal import Ranks
 from fastplan.torchrec.compat import paused
 from fastplan.torchrec.plan_json import (
     PlacementRule,

@@ -36,7 +36,7 @@ def test_it_works_where_nothing_is_installed(site):
     assert found["numpy"] == [("problem", "not installed", f"{PIP} install 'numpy>=1.26'")]
     assert found["packages"][0][:2] == (
         "problem",
-        "not installed: click, jinja2, platformdirs, rich",
+        "not installed: click, jinja2, msgspec, platformdirs, rich",
     )
     assert found["torchrec"][0][0] == "note"
     assert "torch" not in found

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from fastplan.cli.main import main
+from fastplan.model.references import CodeNotTrusted
 from fastplan.spec.lower import lower
 from fastplan.spec.read import read_spec
-from fastplan.spec.references import CodeNotTrusted
 from fastplan.sweep.file import read_sweep
 from fastplan.sweep.run import run_sweep
 

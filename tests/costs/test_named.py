@@ -10,10 +10,10 @@ from fastplan.cache.plan_cache import PlanCache
 from fastplan.cache.stores import MemoryStore
 from fastplan.cli.main import main
 from fastplan.costs.named import find_cost, find_objective
+from fastplan.files.document import SpecError
 from fastplan.planning.key import key_of
 from fastplan.planning.plan import plan
 from fastplan.spec.lower import lower
-from fastplan.spec.nodes import SpecError
 from fastplan.spec.read import read_spec
 from fastplan.spec.write import write_spec
 

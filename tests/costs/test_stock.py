@@ -14,8 +14,8 @@ from fastplan.model.request import Pricing
 from fastplan.torchrec.compat import NotNative
 from fastplan.torchrec.planning import drafted
 from fastplan.torchrec.read.cluster import read_cluster, reserve
+from fastplan.torchrec.read.components import Parts
 from fastplan.torchrec.read.holder import CachedSharder
-from fastplan.torchrec.search.native import NativeSearch
 from tests.parity.compare import quiet
 from tests.parity.instances import make_instance
 from tests.parity.subject import FastPlanner
@@ -33,10 +33,11 @@ def request_of(seed: int) -> tuple[Any, Any, Any] | None:
         space = drafted(planner, built.module, built.sharders)
         reserved = reserve(planner, built.module, [CachedSharder(s) for s in built.sharders])
         cluster = read_cluster(reserved)
-        search = NativeSearch(planner, space, reserved, Problem(space.columns, cluster)).search
+        parts = Parts.of(planner, len(cluster.rank_hbm))
+        estimate(space.request)
     except (NotNative, ArithmeticError, PlannerError):  # the last: no memory is left to plan with
         return None
-    return space.request, cluster, search
+    return None if parts.python else (space.request, cluster, parts.search)
 
 
 def assert_same_columns(expected: SearchSpace, actual: SearchSpace) -> None:

@@ -112,7 +112,7 @@ NAMES = {
         "class fastplan.spec.model.ModelSpec",
         "fastplan.spec.variants.on_cluster",
         "fastplan.spec.lower.lower",
-        "fastplan.spec.references.CodeNotTrusted",
+        "fastplan.model.references.CodeNotTrusted",
         "class fastplan.model.job.Job",
         "fastplan.planning.plan.plan",
         "fastplan.plans.file.write_plan",

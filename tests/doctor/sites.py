@@ -45,6 +45,7 @@ class Site:
             "markdown-it-py",
             "markupsafe",
             "mdurl",
+            "msgspec",
             "pygments",
             "click",
             "jinja2",

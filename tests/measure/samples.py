@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from fastplan.files.document import document_of
 from fastplan.measure.prepare import layout_key
 from fastplan.model.plan import RANK, Plan
 from fastplan.planning.plan import plan
-from fastplan.spec.document import document_of
 from fastplan.spec.lower import lower
-from fastplan.spec.model import ModelSpec
+from fastplan.spec.model import ModelSpec, replace
 from fastplan.spec.read import spec_of
 
 KINDS = ("table_wise", "row_wise", "column_wise", "data_parallel")

@@ -1,7 +1,5 @@
 """Constants from micro-benchmarks whose truth is known."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -9,6 +7,7 @@ from fastplan.measure.cases import DEFAULT_SIZES, HOST, LOOKUP, WORLD, cases, si
 from fastplan.measure.constants import Point, calibration, slowest_median
 from fastplan.measure.settings import MeasureError
 from fastplan.report.estimates import estimates
+from fastplan.spec.model import replace
 from tests.measure.points import BACKWARD, EXCHANGE, LINK, MEMORY, NETWORK, REDUCE, points
 from tests.measure.samples import planned, spec
 

@@ -1,12 +1,11 @@
 """Batches that are drawn."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from fastplan.measure.inputs import Feature, ModuleInputs, draw, feature_names, module_inputs
 from fastplan.measure.settings import MeasureError, Settings
+from fastplan.spec.model import replace
 from tests.measure.samples import spec
 
 

@@ -1,7 +1,6 @@
 """Plans on real gloo processes."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -10,6 +9,7 @@ from fastplan.measure.results import read_runs
 from fastplan.measure.run import finished, measure
 from fastplan.measure.scaling import Room
 from fastplan.measure.settings import Group, Settings, turns
+from fastplan.spec.model import replace
 from fastplan.torchrec.models import export_model
 from tests.measure.samples import KINDS, on_one_rank, planned, several_modules
 

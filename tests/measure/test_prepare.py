@@ -1,7 +1,6 @@
 """Checks before anything runs, and the folder that is made."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ from fastplan.measure.scaling import Room
 from fastplan.measure.settings import Group, MeasureError, Settings
 from fastplan.model.plan import RANK
 from fastplan.plans.file import read_plan
+from fastplan.spec.model import replace
 from fastplan.spec.read import read_spec
 from tests.measure.samples import KINDS, on_one_rank, planned, spec
 

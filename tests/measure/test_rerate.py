@@ -1,7 +1,5 @@
 """Layouts estimated anew."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -9,6 +7,7 @@ from fastplan.measure.rerate import rerated
 from fastplan.report.analysis import analyse
 from fastplan.report.estimates import EstimateUnavailable, estimates
 from fastplan.spec.lower import lower
+from fastplan.spec.model import replace
 from tests.measure.samples import KINDS, planned, spec
 
 

@@ -6,10 +6,10 @@ from torchrec.distributed.planner.types import PlannerError
 from fastplan import load_plan
 from fastplan.cache.plan_cache import PlanCache
 from fastplan.cache.stores import MemoryStore
+from fastplan.files.document import parse_document
 from fastplan.model.job import CannotPlan
 from fastplan.planning.plan import plan
 from fastplan.plans.file import write_plan
-from fastplan.spec.document import parse_document
 from fastplan.spec.lower import lower
 from fastplan.spec.read import spec_of
 from fastplan.spec.write import spec_text

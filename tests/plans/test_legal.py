@@ -5,9 +5,9 @@ import json
 import pytest
 
 from fastplan.plans.checks import BadValue, PlanFileError
+from fastplan.plans.document import Ranks, check_ranks
 from fastplan.plans.entries import EntryReader
 from fastplan.plans.file import parse_plan, plan_text
-from fastplan.plans.legal import Ranks, check_ranks
 from tests.plans.samples import SEEDS, random_plan
 
 HOSTS = Ranks(8, 4)

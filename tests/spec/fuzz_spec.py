@@ -12,8 +12,8 @@ import json
 import random
 
 from fastplan.engine.solve import OutOfRange, estimate
+from fastplan.files.document import SpecError, parse_document
 from fastplan.model.job import CannotPlan
-from fastplan.spec.document import SpecError, parse_document
 from fastplan.spec.hardware import HardwareError
 from fastplan.spec.lower import lower
 from fastplan.spec.model import ModelSpec

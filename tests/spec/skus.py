@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fastplan.spec.document import document_of
+from fastplan.files.document import document_of
 from fastplan.spec.hardware import Hardware, read_hardware
 
 GIB = 1 << 30

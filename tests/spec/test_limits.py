@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 
 from fastplan.cli.main import main
-from fastplan.spec.document import document_of
-from fastplan.spec.limits import MOST_TEXT
-from fastplan.spec.nodes import SpecError
+from fastplan.files.document import SpecError, document_of
+from fastplan.model.limits import MOST_TEXT
 from fastplan.spec.read import read_spec, spec_of
-from fastplan.spec.schema import schema
+from fastplan.spec.spec_file import schema
 
 TABLE = {"name": "t", "rows": 1000, "dim": 64}
 SPEC: dict[str, Any] = {
@@ -52,21 +51,29 @@ def numeric_fields() -> list[str]:
     """All places of the schema that take a number or a list of numbers."""
     found = []
 
+    whole = schema()
+
     def walk(part: Any, place: tuple[str, ...]) -> None:
+        if "$ref" in part:
+            part = whole["$defs"][part["$ref"].rpartition("/")[2]]
         options = part.get("anyOf", [part])
-        if any(o.get("type") in ("number", "integer") for o in options):
+        kinds = [kind for o in options for kind in [o.get("type")]]
+        if any({"number", "integer"} & {*(k if isinstance(k, list) else [k])} for k in kinds):
             found.append(".".join(place))
             return
         for option in options:
-            if option.get("type") == "array":
-                walk(option["items"], place)
+            if option is not part:
+                walk(option, place)
+            for item in option.get("prefixItems", [option.get("items")])[:1]:
+                if isinstance(item, dict):
+                    walk(item, place)
             for name, inner in option.get("properties", {}).items():
                 walk(inner, (*place, name))
             more = option.get("additionalProperties")
             if isinstance(more, dict):
                 walk(more, (*place, "own") if place == ("modules",) else place)
 
-    walk(schema(), ())
+    walk(whole, ())
     return sorted(set(found))
 
 

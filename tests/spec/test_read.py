@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from fastplan.spec.document import parse_document
+from fastplan.files.document import SpecError, parse_document
 from fastplan.spec.model import DEFAULT_PROPOSERS, ModelSpec
-from fastplan.spec.nodes import SpecError
 from fastplan.spec.read import read_spec, spec_of
 
 SMALLEST = {
@@ -86,13 +85,14 @@ TABLE = "model: m\ntables:\n  - {name: t, rows: 10, dim: 4%s}\n"
         (TABLE % ", menu: x", ("tables[0].menu",)),
         (TABLE % ", cache: {expected_lookups: 3}", ("tables[0].cache", "`miss_rate`")),
         (TABLE % ", exact: {rowz: 3}", ("tables[0].exact", "did you mean `rows`?")),
-        (TABLE % ", settings: 3", ("tables[0].settings", "object")),
+        (TABLE % ", settings: 3", ("tables[0].settings", "mapping")),
         ("model: m\ntables: []\n", ("tables", "at least one")),
         ("model: m\ntables: [{name: t, dim: 4}]", ("tables[0].rows", "missing")),
         ("tables: [{name: t, rows: 3, dim: 4}]", ("model", "missing")),
         ("model: m\ntables: [{name: t, rows: 0, dim: 4}]", ("tables[0].rows", "at least 1")),
         (TABLE % "" + "  - {name: t, rows: 1, dim: 1}\n", ("model.yaml:4", "two tables", "'t'")),
         (TABLE % "" + "modules: {a: {}, b: {}}", ("tables[0].module", "'ebc' is none of")),
+        (TABLE % ", module: ab" + "modules: {abc: {}, d: {}}\n", ("[0].module", "mean `abc`?")),
         (TABLE % ", module: c" + "modules: {a: {}}\n", ("tables[0].module", "none of `modules`")),
         (TABLE % "" + "modules: {a.b: {kind: bag}}", ('modules["a.b"].kind', "embedding_bag")),
         (TABLE % "" + "modules: {a: {wire: [1]}}", ("modules.a.wire", "four numbers")),

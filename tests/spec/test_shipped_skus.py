@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from fastplan.spec import hardware as module
-from fastplan.spec.hardware import FIGURES, find_hardware, known_hardware, topology_arguments
+from fastplan.spec.hardware import find_hardware, known_hardware, topology_arguments
+from fastplan.spec.skus import FIGURES, key_of
 from tests.spec.skus import GIB, SHIPPED
 
 DOCS = Path(__file__).parents[2] / "docs" / "hardware.md"
@@ -110,9 +111,7 @@ class TestShipped:
 
     def test_no_two_share_a_name_or_alias(self) -> None:
         spellings = [
-            module._key(each)
-            for sku in module._shipped().values()
-            for each in (sku.name, *sku.aliases)
+            key_of(each) for sku in module._shipped().values() for each in (sku.name, *sku.aliases)
         ]
         assert len(set(spellings)) == len(spellings)
 

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from fastplan.spec.document import document_of
+from fastplan.files.document import SpecError, document_of
 from fastplan.spec.hardware import HardwareError, find_hardware, known_hardware, read_hardware
-from fastplan.spec.nodes import SpecError
 from tests.spec.skus import GIB, SHIPPED, one, saved
 
 COMPLETE = {

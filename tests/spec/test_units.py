@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastplan.spec.units import (
+from fastplan.model.units import (
     LARGEST,
     fitted,
     format_size,

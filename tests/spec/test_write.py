@@ -4,8 +4,8 @@ import math
 
 import pytest
 
+from fastplan.files.document import parse_document
 from fastplan.model.request import Partitioner, Proposer
-from fastplan.spec.document import parse_document
 from fastplan.spec.hardware import find_hardware
 from fastplan.spec.model import (
     CacheSpec,

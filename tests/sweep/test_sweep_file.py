@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fastplan.spec.nodes import SpecError
+from fastplan.files.document import SpecError
 from fastplan.sweep.file import read_sweep
 from fastplan.sweep.sweep import cells
 from tests.sweep.samples import model, write_files

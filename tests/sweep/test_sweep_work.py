@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import pickle
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,10 @@ import pytest
 
 from fastplan.cache.plan_cache import PlanCache
 from fastplan.model.job import CannotPlan
+from fastplan.model.units import format_size
 from fastplan.planning.plan import plan
 from fastplan.spec.lower import lower
-from fastplan.spec.units import format_size
+from fastplan.spec.model import replace
 from fastplan.sweep import work as sweep_work
 from fastplan.sweep.rows import Row
 from fastplan.sweep.sweep import Sweep, cells, pinned, variant
@@ -75,7 +75,7 @@ def test_a_cell_that_fails_leaves_the_others_alone() -> None:
 
 
 def test_whatever_is_raised_is_told_in_the_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: Any) -> None:
+    def broken(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("two\nlines")
 
     monkeypatch.setattr("fastplan.planning.specs.plan_job", broken)

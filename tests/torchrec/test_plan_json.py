@@ -140,7 +140,7 @@ def test_a_node_of_another_type_is_refused_or_means_the_same_kind_of_thing(
         ("shape", [9], ".shape", "two numbers"),
         ("shape", [9, -4], ".shape[1]", "whole number"),
         ("shards", None, "", "must have either `shape` or `shards`"),
-        ("rank", [0], ".rank", "is unknown; known are sharding_type,"),
+        ("rank", [0], ".rank", "did you mean `ranks`?"),
         ("enforce_hbm", 1, ".enforce_hbm", "must be true or false, not 1"),
         ("output_dtype", "FP1", ".output_dtype", "must be one of FP32, FP16"),
     ],

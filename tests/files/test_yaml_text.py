@@ -1,14 +1,13 @@
-"""YAML becomes nodes with the lines of their keys, whatever is written in it."""
+"""YAML becomes plain data with the lines of its keys, whatever is written in it."""
 
 import math
 import sys
 
 import pytest
 
-from fastplan.spec import nodes
-from fastplan.spec.document import parse_document
-from fastplan.spec.nodes import MOST_LEVELS, Node
-from tests.spec.documents import MODEL, lines_of, refusal, value_of
+from fastplan.files import document as document_module
+from fastplan.files.document import MOST_LEVELS, Document, parse_document
+from tests.files.documents import MODEL, lines_of, refusal, value_of
 
 
 @pytest.mark.usefixtures("loader")
@@ -28,7 +27,7 @@ class TestYaml:
         }
 
     def test_lines_are_those_of_the_keys_and_of_where_merged_fields_are_written(self):
-        lines = lines_of(parse_document(MODEL, "m.yaml").root)
+        lines = lines_of(parse_document(MODEL, "m.yaml"))
         assert lines[""] == 2
         assert lines["tables"] == 5
         assert lines["tables[0]"] == 6
@@ -38,15 +37,15 @@ class TestYaml:
         assert lines["tables[1].pooling[1]"] == 14
 
     def test_an_alias_has_the_line_where_it_stands(self):
-        lines = lines_of(parse_document(b"a: &x\n  b: 1\nc: *x\n", "m.yaml").root)
+        lines = lines_of(parse_document(b"a: &x\n  b: 1\nc: *x\n", "m.yaml"))
         assert lines["c"] == 3
         assert lines["c.b"] == 2
 
     @pytest.mark.parametrize("text", [b"", b"\n", b"# nothing\n", b"---\n", b"~", b"null"])
     def test_an_empty_file_is_null(self, text):
-        root = parse_document(text, "m.yaml").root
-        assert root.value is None
-        assert root.line is not None
+        document = parse_document(text, "m.yaml")
+        assert document.root is None
+        assert document.line(()) is not None
 
     @pytest.mark.parametrize(
         ("text", "value"),
@@ -173,14 +172,14 @@ chain: {<<: {<<: *a, q: 4}}
         assert error.line == 7
 
     def test_a_bomb_of_merges_is_refused(self, monkeypatch):
-        monkeypatch.setattr(nodes, "MOST_NODES", 10_000)
+        monkeypatch.setattr(document_module, "MOST_VALUES", 10_000)
         fields = ", ".join(f"k{i}: 1" for i in range(100))
         text = f"- &a {{{fields}}}\n" + "- {<<: *a}\n" * 200
         assert "values" in refusal(text.encode()).problem
         assert len(value_of(text[: text.index("\n") + 1].encode() + b"- {<<: *a}\n" * 20)) == 21
 
     def test_too_many_values_are_refused(self, monkeypatch):
-        monkeypatch.setattr(nodes, "MOST_NODES", 1000)
+        monkeypatch.setattr(document_module, "MOST_VALUES", 1000)
         assert len(value_of(b"- 1\n" * 999)) == 999
         assert refusal(b"- 1\n" * 1001).line == 1001
 
@@ -191,7 +190,7 @@ chain: {<<: {<<: *a, q: 4}}
 
     def test_the_deepest_allowed_nesting_is_read(self):
         text = b"[" * MOST_LEVELS + b"]" * MOST_LEVELS
-        assert isinstance(parse_document(text, "m.yaml").root, Node)
+        assert isinstance(parse_document(text, "m.yaml"), Document)
 
 
 def test_yaml_without_pyyaml_says_how_to_get_it(monkeypatch):

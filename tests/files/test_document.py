@@ -1,4 +1,4 @@
-"""A spec becomes nodes with lines, or a SpecError that names file, line and place."""
+"""A file becomes plain data with lines, or a SpecError that names file, line and place."""
 
 import errno
 import json
@@ -13,11 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastplan.spec import document as module
-from fastplan.spec import nodes
-from fastplan.spec.document import Document, document_of, parse_document, read_document
-from fastplan.spec.nodes import SpecError, below
-from tests.spec.documents import MODEL, lines_of, plain, refusal, value_of
+from fastplan.files import document as module
+from fastplan.files.document import (
+    Document,
+    SpecError,
+    below,
+    document_of,
+    parse_document,
+    read_document,
+)
+from tests.files.documents import MODEL, lines_of, refusal, value_of
 
 JSON_MODEL = b"""\
 
@@ -83,30 +88,30 @@ def test_json_values_are_plain_data():
 
 
 @pytest.mark.parametrize(
-    ("place", "line"),
+    ("steps", "line"),
     [
-        ("", 2),
-        ("defaults", 3),
-        ("defaults.dim", 3),
-        ("tables", 4),
-        ("tables[0]", 5),
-        ("tables[0].rows", 6),
-        ('tables[0]["a b"]', 7),
-        ('tables[0]["a b"][0]', 7),
-        ('tables[0]["a b"][1]', 8),
-        ('tables[0]["a b"][1].x', 8),
-        ("tables[1]", 10),
-        ("tables[1].deep", 10),
-        ("tables[1].deep[0][1]", 11),
-        ("tables[1].deep[1]", 11),
-        ("tables[1].missing", 10),
-        ("tables[1].name.missing", 10),
-        ("missing", 2),
+        ((), 2),
+        (("defaults",), 3),
+        (("defaults", "dim"), 3),
+        (("tables",), 4),
+        (("tables", 0), 5),
+        (("tables", 0, "rows"), 6),
+        (("tables", 0, "a b"), 7),
+        (("tables", 0, "a b", 0), 7),
+        (("tables", 0, "a b", 1), 8),
+        (("tables", 0, "a b", 1, "x"), 8),
+        (("tables", 1), 10),
+        (("tables", 1, "deep"), 10),
+        (("tables", 1, "deep", 0, 1), 11),
+        (("tables", 1, "deep", 1), 11),
+        (("tables", 1, "missing"), 10),
+        (("tables", 1, "name", "missing"), 10),
+        (("missing",), 2),
     ],
 )
-def test_lines_of_json_are_found_by_place(place, line):
+def test_lines_of_json_are_found_by_place(steps, line):
     document = parse_document(JSON_MODEL, "m.json")
-    assert document.line_of(document.root, place) == line
+    assert document.line(steps) == line
 
 
 # Pairs of escapes are one character in JSON only.
@@ -123,9 +128,8 @@ JSON_VALUES = st.recursive(
 def test_every_place_of_any_json_has_the_line_that_yaml_finds(value):
     text = json.dumps(value, indent=1, ensure_ascii=True).encode()
     document = parse_document(text, "m.json")
-    assert plain(document.root) == value
-    for place, line in lines_of(parse_document(text, "m", format="yaml").root).items():
-        assert document.line_of(document.root, place) == line
+    assert document.root == value
+    assert lines_of(document) == lines_of(parse_document(text, "m", format="yaml"))
 
 
 @pytest.mark.parametrize(
@@ -162,7 +166,7 @@ def test_bad_json_is_named_with_its_line_and_place(text, line, place, problem):
 
 
 def test_json_of_too_many_values_is_refused(monkeypatch):
-    monkeypatch.setattr(nodes, "MOST_NODES", 1000)
+    monkeypatch.setattr(module, "MOST_VALUES", 1000)
     assert "values" in refusal(json.dumps([[0] * 10] * 200).encode(), "m.json").problem
 
 
@@ -194,7 +198,7 @@ def test_the_format_is_told_by_the_suffix_or_the_beginning(name, text):
 
 
 def test_a_given_format_counts_more_than_the_suffix():
-    assert plain(parse_document(b"- 1", "m.json", format="yaml").root) == [1]
+    assert parse_document(b"- 1", "m.json", format="yaml").root == [1]
     assert "is not JSON" in refusal(b"- 1", "m.yaml", format="json").problem
 
 
@@ -202,9 +206,9 @@ def test_a_file_is_read(tmp_path):
     file = tmp_path / "m.yaml"
     file.write_bytes(MODEL)
     document = read_document(file)
-    assert document == parse_document(MODEL, str(file))
+    assert document.root == parse_document(MODEL, str(file)).root
     assert document.file == str(file)
-    assert read_document(str(file)) == document
+    assert read_document(str(file)).root == document.root
 
 
 def test_a_file_that_is_not_there_gives_the_reason(tmp_path):
@@ -251,7 +255,7 @@ def test_a_file_that_is_too_large_is_not_read_to_its_end(tmp_path, monkeypatch):
     file = tmp_path / "m.yaml"
     file.write_bytes(b"x" * 100)
     monkeypatch.setattr(module, "MOST_BYTES", 100)
-    assert read_document(file).root.value == "x" * 100
+    assert read_document(file).root == "x" * 100
     with open(file, "ab") as stream:
         stream.truncate(1 << 40)  # sparse: reading it all would take all memory
     with pytest.raises(SpecError, match="is larger than"):
@@ -266,8 +270,8 @@ def test_plain_data_becomes_a_document_without_lines():
     document = document_of(value, "<caller>")
     assert isinstance(document, Document)
     assert document.file == "<caller>"
-    assert plain(document.root) == {"a": [1, 2.5, None, True, "x"], "b": {"c": []}}
-    assert document.line_of(document.root, "") is None
+    assert document.root == {"a": [1, 2.5, None, True, "x"], "b": {"c": []}}
+    assert document.line(()) is None
 
 
 def test_plain_data_may_be_of_kinds_that_are_dicts_texts_and_numbers():
@@ -275,7 +279,7 @@ def test_plain_data_may_be_of_kinds_that_are_dicts_texts_and_numbers():
         pass
 
     value = OrderedDict(a=np.int64(3), b=np.float64(0.5), c=Name("x"), d=math.inf, e=10**30)
-    found = plain(document_of(value, "m").root)
+    found = document_of(value, "m").root
     assert found == {"a": 3, "b": 0.5, "c": "x", "d": math.inf, "e": 1e30}
     assert [type(item) for item in found.values()] == [int, float, str, float, float]
 

@@ -1,4 +1,4 @@
-"""Spec files: YAML or JSON as nodes that know where they stand.
+"""Files as documents: YAML or JSON as plain data whose lines can be found.
 
 Whatever the bytes are, reading them ends in a Document or in a SpecError that says where and why.
 A file is data only: no tag or name in it ever chooses a class.
@@ -13,42 +13,99 @@ import numbers
 import os
 import re
 import stat
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from functools import reduce
 from typing import Any, Literal
 
-from fastplan.spec import nodes, units
-from fastplan.spec.nodes import MOST_LEVELS, TOO_DEEP, TOO_MANY, TWICE, Node, SpecError, below
-from fastplan.spec.units import Scalar, shown
-from fastplan.spec.yaml_text import parse_yaml
+from fastplan.model import units
+from fastplan.model.units import Scalar, shown
 
 MOST_BYTES = 64 << 20
+MOST_VALUES = 2_000_000  # with every alias written out
+MOST_LEVELS = 100
+TOO_DEEP = f"is nested more than {MOST_LEVELS} levels deep"
+TOO_MANY = f"has more than {MOST_VALUES:,} values, with every alias written out"
+TWICE = "is there twice, in lines {} and {}; keep one"
 
 Format = Literal["json", "yaml"]
+Step = str | int  # the key of a mapping, or the index of a list
 
+_SHOWN = 80  # characters of either end of a long place
 _SUFFIXES: dict[str, Format] = {".json": "json", ".yaml": "yaml", ".yml": "yaml"}
 _JSON_TEXT = r'"[^"\\]*(?:\\.[^"\\]*)*"'
-_JSON_VALUE = re.compile(rf'(?:({_JSON_TEXT})\s*:\s*)?({_JSON_TEXT}|[\[{{\]}}]|[^\s\[\]{{}},:"]+)')
+_JSON_VALUE = rf'(?:({_JSON_TEXT})\s*:\s*)?({_JSON_TEXT}|[\[{{\]}}]|[^\s\[\]{{}},:"]+)'
 
 
-@dataclass(frozen=True, slots=True)
+class SpecError(ValueError):
+    """A file that can't be used: in which file, line and place, and what is the problem there."""
+
+    def __init__(self, file: str, line: int | None, place: str, problem: str) -> None:
+        super().__init__(file, line, place, problem)
+        self.file = file
+        self.line = line
+        self.place = place
+        self.problem = problem
+
+    def __str__(self) -> str:
+        where = self.file if self.line is None else f"{self.file}:{self.line}"
+        place = self.place
+        if len(place) > 2 * _SHOWN:
+            place = f"{place[:_SHOWN]}...{place[-_SHOWN:]}"
+        return ": ".join(part for part in (where, place, self.problem) if part)
+
+
+def below(place: str, step: Step) -> str:
+    """The place of an entry: `tables[3]`, `tables[3].rows`, `groups["a b"]`."""
+    if isinstance(step, int):
+        return f"{place}[{step}]"
+    if step.replace("-", "_").isidentifier():
+        return f"{place}.{step}" if place else step
+    return f"{place}[{json.dumps(step)}]"
+
+
 class Document:
-    """A spec as nodes. Nodes of JSON have no line of their own: ask `line_of`."""
+    """A file's content as plain data: dicts, lists, texts, numbers, flags and None.
 
-    file: str
-    root: Node
-    json_text: str | None = field(default=None, repr=False, compare=False)
+    Attributes:
+        file: The name that errors give.
+        root: The content.
+    """
 
-    def line_of(self, node: Node, place: str) -> int | None:
-        """The line of the node at a place such as `tables[3].rows`; None for plain data."""
-        if node.line is None and self.json_text is not None:
-            return _json_line(self.json_text, place)
-        return node.line
+    __slots__ = ("_line", "file", "root")
+
+    def __init__(self, file: str, root: Any, line: Callable[[tuple[Step, ...]], int | None]):
+        self.file = file
+        self.root = root
+        self._line = line
+
+    def at(self, steps: tuple[Step, ...]) -> Any:
+        """The value at a place."""
+        return reduce(lambda value, step: value[step], steps, self.root)
+
+    def line(self, steps: tuple[Step, ...]) -> int | None:
+        """The line of a place, or of what would hold it; None for data that is from no file."""
+        return self._line(steps)
+
+    def error(
+        self, steps: tuple[Step, ...], problem: str, *, line_of: tuple[Step, ...] | None = None
+    ) -> SpecError:
+        """The error of a problem at a place, for the caller to raise.
+
+        Args:
+            steps: Keys and indices from the root to the place.
+            problem: What is wrong there.
+            line_of: The place whose line is given, if it is another one.
+        """
+        line = self._line(steps if line_of is None else line_of)
+        return SpecError(self.file, line, reduce(below, steps, ""), problem)
 
 
 def read_document(path: str | os.PathLike[str]) -> Document:
-    """The spec in a file, JSON or YAML by its suffix and else by how it begins."""
+    """The document in a file, JSON or YAML by its suffix and else by how it begins.
+
+    Raises:
+        SpecError: The file can't be read, or is neither YAML nor JSON.
+    """
     file = os.fspath(path)
     try:
         with open(file, "rb", opener=_open_at_once) as stream:
@@ -62,7 +119,16 @@ def read_document(path: str | os.PathLike[str]) -> Document:
 
 
 def parse_document(text: bytes, name: str, *, format: Format | None = None) -> Document:
-    """The spec in `text`. `name` stands for the file in errors, and its suffix for the format."""
+    """The document in `text`.
+
+    Args:
+        text: What a file holds.
+        name: Stands for the file in errors, and its suffix for the format.
+        format: The format, whatever the suffix.
+
+    Raises:
+        SpecError: The text is too large, or is neither YAML nor JSON.
+    """
     if len(text) > MOST_BYTES:
         raise SpecError(name, None, "", f"is larger than {MOST_BYTES >> 20} MiB, the limit")
     try:
@@ -75,12 +141,14 @@ def parse_document(text: bytes, name: str, *, format: Format | None = None) -> D
         format = "json" if decoded.lstrip().startswith(("{", "[")) else "yaml"
     if format == "json":
         return _parse_json(decoded, name)
-    return Document(name, parse_yaml(decoded, name))
+    from fastplan.files.yaml_text import parse_yaml
+
+    return Document(name, *parse_yaml(decoded, name))
 
 
 def document_of(value: Any, name: str) -> Document:
     """Plain Python data as a document: mappings, lists, texts and numbers."""
-    return Document(name, _PlainReader(name, None).node(value))
+    return Document(name, _PlainReader(name, None).read(value), lambda steps: None)
 
 
 def _open_at_once(path: str, flags: int) -> int:
@@ -89,37 +157,37 @@ def _open_at_once(path: str, flags: int) -> int:
 
 
 class _PlainReader:
-    """Makes nodes of plain Python data, such as `json` gives for `json_text`."""
+    """Checks and copies plain Python data, such as `json` gives for `json_text`."""
 
     def __init__(self, file: str, json_text: str | None) -> None:
         self._file = file
         self._json_text = json_text
-        self._steps: list[str | int] = []
+        self._steps: list[Step] = []
         self._count = 0
 
-    def node(self, value: Any) -> Node:
+    def read(self, value: Any) -> Any:
         if not isinstance(value, (dict, list, tuple)):
-            return Node(self._scalar(value))
+            return self._scalar(value)
         self._count += len(value)
-        if self._count > nodes.MOST_NODES:
+        if self._count > MOST_VALUES:
             raise SpecError(self._file, None, "", TOO_MANY)
         if len(self._steps) >= MOST_LEVELS:
             raise SpecError(self._file, None, "", TOO_DEEP)
         if not isinstance(value, dict):
-            return Node([self._child(i, item) for i, item in enumerate(value)])
+            return [self._child(i, item) for i, item in enumerate(value)]
         for key in value:
             if not isinstance(key, str) or units.is_broken(key):
                 raise self._error(f"must have texts as keys, not {shown(key)}")
-        return Node({key: self._child(key, item) for key, item in value.items()})
+        return {key: self._child(key, item) for key, item in value.items()}
 
-    def _child(self, step: str | int, item: Any) -> Node:
+    def _child(self, step: Step, item: Any) -> Any:
         kind = type(item)
         if item.isascii() if kind is str else kind is int and 0 <= item <= units.LARGEST:
-            return Node(item)  # as most are: a shortcut past the checks
+            return item  # as most are: a shortcut past the checks
         self._steps.append(step)
-        node = self.node(item)
+        item = self.read(item)
         self._steps.pop()
-        return node
+        return item
 
     def _scalar(self, value: Any) -> Scalar:
         if isinstance(value, str):
@@ -156,7 +224,8 @@ def _parse_json(text: str, file: str) -> Document:
             if place in lines:
                 raise SpecError(file, line, place, TWICE.format(lines[place], line)) from error
             lines[place] = line
-    return Document(file, _PlainReader(file, text).node(value), text)
+    root = _PlainReader(file, text).read(value)
+    return Document(file, root, lambda steps: _json_line(text, reduce(below, steps, "")))
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -182,7 +251,7 @@ def _json_places(text: str) -> Iterator[tuple[str, int]]:
     line, counted = 1, 0
     above: list[str] = []
     items: list[int] = []  # that were seen of each container above
-    for token in _JSON_VALUE.finditer(text):
+    for token in re.finditer(_JSON_VALUE, text):
         line += text.count("\n", counted, token.start())
         counted = token.start()
         key, value = token.groups()

@@ -1,0 +1,179 @@
+"""A spec file as structs, what it can say beyond the parts in `model`; and its JSON Schema.
+
+Annotations are no texts here: msgspec would have to evaluate them at each start.
+"""
+
+import json
+from functools import cache
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType, defstruct
+from msgspec.json import schema_components
+
+from fastplan.files.kinds import Text, any_number, bandwidth, choice, number, told, whole
+from fastplan.model.limits import MOST, MOST_BATCH, MOST_RANKS
+from fastplan.model.request import CostModel, Table
+from fastplan.model.units import LARGEST
+from fastplan.model.vocabulary import FIELD_CHOICES, PROPOSERS, SIZE_FIELDS
+from fastplan.spec import stock
+from fastplan.spec.model import Kernel, ModuleSpec, ReservationSpec, ShardingType, Size, TableSpec
+from fastplan.spec.skus import DeviceFields
+
+_FUNCTION = {"type": "string", "description": "package.module:function, a custom one"}
+_NO_NUMBERS = ("name", "path", "menu", "tower")  # fields of request.Table that are none
+
+ProposerKind = Annotated[str, choice(PROPOSERS)]
+Version = Annotated[str, choice(stock.VERSIONS)]
+Ranks = Annotated[int, whole(1, MOST_RANKS)]
+Weight = Annotated[float, number()]
+Weights = Annotated[
+    tuple[Weight, Weight, Weight, Weight],
+    told("must be four numbers: weights of input read, lookup, output write and rows"),
+]
+
+
+class MenuFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An option of a menu."""
+
+    sharding_type: ShardingType
+    kernel: Kernel
+    bandwidth: Annotated[float, bandwidth()]
+    fwd: Weights = (1.0, 1.0, 1.0, 0.0)
+    bwd: Weights | None = None
+
+
+class TopologyFields(DeviceFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The cluster: named hardware, and what differs from it."""
+
+    sku: Text | None = None
+    world_size: Ranks | None = None
+    local_world_size: Ranks | None = None
+    pod_size: Ranks | None = None
+    rank_hbm: tuple[Size, ...] | None = None
+    rank_ddr: tuple[Size, ...] | None = None
+    rank_ssd: tuple[Size, ...] | None = None
+
+
+class ProposerFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A proposer, without the state that it has in the middle of a search."""
+
+    kind: ProposerKind
+    use_depth: bool = True
+    threshold: Annotated[int, whole(0, MOST["threshold"])] = 0
+    max_proposals: Annotated[int, whole(0, MOST["max_proposals"])] = 10_000
+    bins_per_device: Annotated[int, whole(1, MOST["bins_per_device"])] = 100
+
+
+class PartitionerFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The partitioner."""
+
+    memory_balanced: bool = False
+    sort_by_perf: bool = False
+    balance_modules: bool = False
+    max_search_count: Annotated[int, whole(0, MOST["max_search_count"])] = 10
+    tolerance: Annotated[float, number(0, MOST["tolerance"])] = 0.02
+
+
+class SearchFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How plans are searched for."""
+
+    proposers: tuple[ProposerFields, ...] | UnsetType = UNSET
+    partitioner: PartitionerFields | None = None
+    timeout_seconds: Annotated[float, number(0, MOST["timeout_seconds"])] = 0.0
+    deterministic: bool = False
+
+
+class SpecFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A spec file."""
+
+    model: Text
+    tables: tuple[TableSpec, ...]
+    batch_size: Annotated[int, whole(1, MOST_BATCH)] = 512
+    torchrec: Version | None = None
+    modules: dict[Text, ModuleSpec] = msgspec.field(default_factory=dict)
+    menus: dict[Text, tuple[MenuFields, ...]] = msgspec.field(default_factory=dict)
+    topology: TopologyFields | None = None
+    reservation: ReservationSpec = ReservationSpec()
+    search: SearchFields | None = None
+    cost: Any = None  # the name of a function, or `cost_fields`
+    objective: Text | None = None
+
+
+@cache
+def cost_fields() -> type[Struct]:
+    """The struct of `cost` where it is a mapping."""
+    return _numbers("CostFields", CostModel, (), [("function", Text | None, None)])
+
+
+@cache
+def exact_fields() -> type[Struct]:
+    """The struct of a table's `exact`."""
+    return _numbers("ExactFields", Table, _NO_NUMBERS, [])
+
+
+def _numbers(name: str, owner: Any, leave_out: tuple[str, ...], more: list[Any]) -> type[Struct]:
+    """A struct with the fields of a part of the request, by their declared types."""
+    declared: list[tuple[str, Any, Any]] = [*more]
+    for field, kind in get_type_hints(owner).items():
+        if field not in leave_out:
+            declared.append((field, _number_kind(field, kind) | UnsetType, UNSET))
+    return defstruct(name, declared, frozen=True, kw_only=True, forbid_unknown_fields=True)
+
+
+def _number_kind(name: str, kind: Any) -> Any:
+    if kind is float:
+        return Annotated[float, any_number()]
+    if kind is int:
+        is_size = name.endswith(SIZE_FIELDS)
+        return Annotated[
+            int, whole(1, MOST_RANKS) if is_size else whole(0, MOST.get(name, LARGEST))
+        ]
+    if kind is str:
+        return Annotated[str, choice(FIELD_CHOICES[name])]
+    if get_origin(kind) is not tuple:
+        return kind
+    _, *others = get_args(kind)
+    if others == [...]:
+        return tuple[Annotated[int, whole()], ...]
+    entries = (Annotated[float, number()],) * (1 + len(others))
+    return Annotated[tuple[entries], told(f"must be {len(entries)} numbers")]  # type: ignore[valid-type]
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of spec files, for editors and other tools."""
+    structs = (SpecFile, cost_fields(), exact_fields())
+    (_, cost, exact), parts = schema_components(structs, ref_template="#/$defs/{name}")
+    root = parts.pop("SpecFile")
+    root["properties"]["cost"] = {"anyOf": [_FUNCTION, cost]}
+    root["properties"]["objective"] = _FUNCTION
+    root["properties"]["tables"]["minItems"] = 1
+    parts["CostFields"]["properties"]["function"] = _FUNCTION
+    parts["TableSpec"]["properties"]["exact"] = exact
+    parts["SearchFields"]["properties"]["proposers"]["minItems"] = 1
+    whole = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **root,
+        "title": "fastplan spec",
+        "$defs": dict(sorted(parts.items())),
+    }
+    found: dict[str, Any] = _as_written(whole)
+    return found
+
+
+def schema_text() -> str:
+    """What `schema.json` holds."""
+    return json.dumps(schema(), indent=2) + "\n"
+
+
+def _as_written(part: Any) -> Any:
+    """What people may write for a part: texts with units, and one value in place of a list."""
+    if isinstance(part, list):
+        return [_as_written(each) for each in part]
+    if not isinstance(part, dict):
+        return part
+    part = {name: _as_written(each) for name, each in part.items()}
+    if "examples" in part and "type" in part:
+        part["type"] = [part["type"], "string"]
+    item = part.get("items") if part.get("type") == "array" else None
+    return part if not item or "$ref" in item else {"anyOf": [item, part]}
