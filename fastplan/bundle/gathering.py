@@ -9,7 +9,7 @@ from fastplan.bundle.bundle import open_bundle
 from fastplan.bundle.content import Blob, PlanId
 from fastplan.bundle.format import MAGIC, BadBundle
 from fastplan.cache.entry import BadEntry, decode
-from fastplan.cache.inventory import with_key
+from fastplan.cache.inventory import entries_with_prefix
 from fastplan.cache.plan_cache import PlanCache
 from fastplan.cache.stores import MemoryStore, Store, Stored, open_store
 from fastplan.model.plan import Plan
@@ -97,7 +97,7 @@ def _keep(plan: Plan, path: str, cache: PlanCache) -> None:
 def _of_cache(store: Store, keys: list[str]) -> Iterator[tuple[PlanId, Blob]]:
     listed: Iterable[Stored]
     if keys:
-        listed = [stored for key in keys for stored in with_key(store, key)]
+        listed = [stored for key in keys for stored in entries_with_prefix(store, key)]
     else:
         listed = list(store.entries())
     if not listed:

@@ -11,8 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from fastplan import __version__
-from fastplan.cache.stores import GuardedStore, StoreError, default_directory, open_store
-from fastplan.cache.stores.opening import kind_of
+from fastplan.cache.stores import GuardedStore, StoreError, default_directory, kind_of, open_store
 from fastplan.doctor.findings import NOTE, OK, PROBLEM, Finding
 from fastplan.doctor.fixes import install, pip
 from fastplan.doctor.installed import Stack, module_folder, read_stack, version_of

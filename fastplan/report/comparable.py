@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from fastplan.cache.differences import Difference, differences
+from fastplan.cache.why_miss import Difference, differences
 from fastplan.model.plan import Basis, Plan
 from fastplan.report.names import table_name, visible
 from fastplan.report.units import of_count

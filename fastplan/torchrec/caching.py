@@ -12,7 +12,7 @@ import numpy as np
 
 from fastplan.cache.fingerprint import canonical_request, fingerprint
 from fastplan.cache.plan_cache import CacheReport, Candidate, PlanCache, StoreError, smaller
-from fastplan.cache.stores.guarded import Deadline
+from fastplan.cache.stores.base import Deadline
 from fastplan.costs.errors import CannotTell
 from fastplan.costs.keys import custom_parts
 from fastplan.engine.problem import Problem

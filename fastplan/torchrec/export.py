@@ -12,8 +12,8 @@ from typing import Any
 
 from torchrec.distributed.planner import storage_reservations
 
-from fastplan.cache.differences import differences
 from fastplan.cache.fingerprint import canonical_request
+from fastplan.cache.why_miss import differences
 from fastplan.model.job import CannotPlan, Job
 from fastplan.model.request import Cluster, MenuItem, Request
 from fastplan.spec.cost_model import COST_FIELDS
