@@ -102,9 +102,7 @@ def canonical_json(document: object) -> bytes:
     Raises:
         ValueError: A number is not finite.
     """
-    return json.dumps(
-        document, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True
-    ).encode("ascii")
+    return _ENCODER.encode(document).encode("ascii")
 
 
 def describe(kind: str, size: int, digest: str, **fields: object) -> dict[str, object]:
@@ -224,12 +222,7 @@ def _parts(form: Format, listed: object, at: int) -> tuple[list[Part], int]:
 
 def _parse(header: bytes) -> dict[str, Any]:
     try:
-        fields = json.loads(
-            header.decode("ascii"),
-            parse_int=_integer,
-            parse_float=_number,
-            parse_constant=_no_constant,
-        )
+        fields = _DECODER.decode(header.decode("ascii"))
         canonical = canonical_json(fields)
     except (ValueError, RecursionError) as error:
         raise ContainerError(f"header is not valid JSON: {str(error)[:80]}") from None
@@ -256,3 +249,10 @@ def _number(text: str) -> float:
 
 def _no_constant(text: str) -> NoReturn:
     raise ValueError(f"number that is not finite: {text}")
+
+
+# Built once: json.dumps and json.loads build a new one for each call with such settings.
+_ENCODER = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True
+)
+_DECODER = json.JSONDecoder(parse_int=_integer, parse_float=_number, parse_constant=_no_constant)

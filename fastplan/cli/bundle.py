@@ -88,14 +88,13 @@ def run(args: Namespace) -> int:
 
 
 def _save(args: Namespace) -> int:
-    from fastplan.bundle.content import Artifacts, Blob, Content, write_content
-    from fastplan.bundle.facts import driver_device, installed_facts
-    from fastplan.bundle.format import MAX_PLANS
-    from fastplan.bundle.gathering import gather, model_of
+    from fastplan.bundle.compiled import driver_device, environment_facts
+    from fastplan.bundle.format import MAX_PLANS, Artifacts, Blob, Content, write_content
+    from fastplan.bundle.gathering import collect_plans, model_of
     from fastplan.report.units import of_bytes, of_count
 
     check_outputs(args.output, inputs=[*args.plans, *args.artifacts])
-    plans = gather(args.plans, args.key)
+    plans = collect_plans(args.plans, args.key)
     if len(plans) > MAX_PLANS:
         raise CommandError(
             f"{len(plans)} plans are more than the {MAX_PLANS} of a bundle: choose some with --key"
@@ -106,7 +105,7 @@ def _save(args: Namespace) -> int:
     )
     content = Content(
         model=args.model or model_of(args.plans),
-        facts=installed_facts(driver_device()),
+        facts=environment_facts(driver_device()),
         plans=plans,
         artifacts=artifacts,
     )
@@ -120,7 +119,7 @@ def _save(args: Namespace) -> int:
 
 
 def _bytes(path: str) -> bytes:
-    from fastplan.bundle.artifacts import are_artifacts
+    from fastplan.bundle.compiled import are_artifacts
     from fastplan.bundle.format import MAX_ARTIFACTS
 
     if os.path.getsize(path) > MAX_ARTIFACTS:
@@ -138,10 +137,10 @@ def _bytes(path: str) -> bytes:
 
 
 def _show(args: Namespace) -> int:
-    from fastplan.bundle.facts import driver_device, installed_facts
+    from fastplan.bundle.compiled import driver_device, environment_facts
     from fastplan.cli.bundle_views import bundle_json, lines, look
 
-    seen = look(_open(args.bundle), installed_facts(driver_device()))
+    seen = look(_open(args.bundle), environment_facts(driver_device()))
     if args.json:
         print(json.dumps(bundle_json(seen), indent=2))
     else:
@@ -150,7 +149,7 @@ def _show(args: Namespace) -> int:
 
 
 def _load(args: Namespace) -> int:
-    from fastplan.bundle.format import BadBundle
+    from fastplan.bundle.format import BundleError
     from fastplan.cache.stores import default_directory
     from fastplan.report.names import visible
     from fastplan.report.units import of_count
@@ -158,8 +157,8 @@ def _load(args: Namespace) -> int:
     bundle = _open(args.bundle)
     where = args.cache or os.environ.get("FASTPLAN_CACHE") or default_directory()
     try:
-        count = bundle.fill(os.fspath(where))
-    except BadBundle as problem:
+        count = bundle.copy_to_cache(os.fspath(where))
+    except BundleError as problem:
         raise CommandError(str(problem)) from problem
     except ValueError as error:
         raise CommandError(f"--cache: {error}") from error
@@ -194,9 +193,9 @@ def _load_code(bundle: Bundle, slot: int) -> int:
 
 def _open(path: str) -> Bundle:
     from fastplan.bundle.bundle import open_bundle
-    from fastplan.bundle.format import BadBundle
+    from fastplan.bundle.format import BundleError
 
     try:
         return open_bundle(path)
-    except BadBundle as problem:
+    except BundleError as problem:
         raise CommandError(str(problem)) from problem

@@ -17,7 +17,7 @@ def hooks(hooks: Hooks) -> dict[str, Hook]:
     """The hooks by the module that they are for."""
 
     def bundle(module: Any) -> None:
-        for method in ("fill", "load_artifacts"):
+        for method in ("copy_to_cache", "load_artifacts"):
             hooks.patches.attribute(module.Bundle, method, hooks.around("bundle"))
 
     def starting(module: Any) -> None:

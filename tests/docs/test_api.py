@@ -88,10 +88,10 @@ NAMES = {
         "fastplan.bundle.parse_bundle",
         "class fastplan.bundle.Bundle",
         "class fastplan.bundle.StoredPlan",
-        "class fastplan.bundle.Loaded",
-        "fastplan.bundle.BadBundle",
+        "class fastplan.bundle.LoadedCode",
+        "fastplan.bundle.BundleError",
         "fastplan.bundle.BundleMismatch",
-        "fastplan.bundle.NotTrusted",
+        "fastplan.bundle.UntrustedCode",
     ),
     "ett.md": (
         "fastplan.ett.install",
