@@ -88,11 +88,11 @@ def _print(args: Namespace, sku: CalibratedSku) -> None:
     if args.json:
         from json import dumps
 
-        from fastplan.measure.calibration_text import calibration_json
+        from fastplan.measure.text import calibration_json
 
         print(dumps(calibration_json(sku), indent=2))
         return
-    from fastplan.measure.calibration_text import calibration_text
+    from fastplan.measure.text import calibration_text
     from fastplan.report.terminal import Style
 
     print(calibration_text(sku, Style.of(sys.stdout)), end="")

@@ -163,11 +163,11 @@ def _print(args: Namespace, folder: Path, *, has_results: bool) -> None:
     if args.json:
         from json import dumps
 
-        from fastplan.measure.runs_text import runs_json
+        from fastplan.measure.text import runs_json
 
         print(dumps(runs_json(runs), indent=2))
         return
-    from fastplan.measure.runs_text import runs_text
+    from fastplan.measure.text import runs_text
     from fastplan.report.terminal import Style
 
     print(runs_text(runs, Style.of(sys.stdout)), end="")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from fastplan.measure.agreement import agreement, measured_for
-from fastplan.measure.agreement_text import agreement_json, agreement_text, order, warnings
 from fastplan.measure.results import read_runs
+from fastplan.measure.text import agreement_json, agreement_text, order, warnings
 from fastplan.model.plan import Plan
 from fastplan.report.terminal import Style
 
