@@ -7,9 +7,9 @@ import sys
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 
+import fastplan.doctor as findings
 from fastplan.cli.errors import NO, OK
-from fastplan.doctor import findings
-from fastplan.doctor.findings import Finding
+from fastplan.doctor import Finding
 from fastplan.report.names import visible
 from fastplan.report.terminal import Style
 from fastplan.report.units import of_count

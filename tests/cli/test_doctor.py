@@ -34,26 +34,29 @@ def test_it_works_where_nothing_is_installed(site):
     assert code == 2
     assert found["python"][0][0] == "ok"
     assert found["numpy"] == [("problem", "not installed", f"{PIP} install 'numpy>=1.26'")]
+    assert found["cache"] == [
+        ("problem", "No module named 'platformdirs'", f"{PIP} install platformdirs")
+    ]
     assert found["torchrec"][0][0] == "note"
     assert "torch" not in found
 
 
-def test_numpy_alone_is_enough_for_model_files(site):
-    code, found = site.numpy().findings()
+def test_required_packages_are_enough_for_spec_files(site):
+    code, found = site.required().findings()
     assert code == 0
     assert found["core"][0][:2] == ("ok", "fastplan 0.1.0, the native core loads")
     assert [name for name, told in found.items() if told[0][0] != "ok"] == ["torchrec"]
 
 
 def test_an_fbgemm_for_another_torch_is_told_with_the_way_out(site):
-    site.numpy().torch("2.13.0+cu126", "12.6").fbgemm("1.7.0", SYMBOL, name="fbgemm-gpu")
+    site.required().torch("2.13.0+cu126", "12.6").fbgemm("1.7.0", SYMBOL, name="fbgemm-gpu")
     code, found = site.torchrec().findings()
     assert code == 2
     assert found["torch"] == [("ok", "2.13.0+cu126, the cu126 build", None)]
     assert found["fbgemm"] == [
         (
             "problem",
-            "fbgemm-gpu 1.7.0 was built for another torch than 2.13.0+cu126 (_ZN3c104impl)",
+            "fbgemm-gpu 1.7.0 was built for a different torch than 2.13.0+cu126 (_ZN3c104impl)",
             f"{PIP} uninstall -y fbgemm-gpu && {PIP} install 'fbgemm-gpu==1.8.*' "
             "--index-url INDEX  # INDEX: the URL of PyTorch's cu126 builds, from its download page",
         )
@@ -62,7 +65,7 @@ def test_an_fbgemm_for_another_torch_is_told_with_the_way_out(site):
 
 
 def test_a_broken_torch_does_not_stop_it(site):
-    site.numpy().torch(code="raise ImportError('libtorch_cpu.so: bad ELF')")
+    site.required().torch(code="raise ImportError('libtorch_cpu.so: bad ELF')")
     code, found = site.fbgemm().torchrec().findings()
     assert code == 2
     assert found["torch"] == [("problem", "ImportError: libtorch_cpu.so: bad ELF", None)]
@@ -72,14 +75,14 @@ def test_a_broken_torch_does_not_stop_it(site):
 @pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
 def test_an_import_that_crashes_does_not_stop_it(site):
     crash = "import os, resource; resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); os.abort()"
-    code, found = site.numpy().torch().fbgemm(code=crash).torchrec().findings()
+    code, found = site.required().torch().fbgemm(code=crash).torchrec().findings()
     assert code == 2
     assert found["fbgemm"][0][:2] == ("problem", "importing crashes Python (SIGABRT)")
     assert "cache" in found
 
 
 def test_missing_requirements_are_one_problem(site):
-    site.numpy().torch().fbgemm()
+    site.required().torch().fbgemm()
     site.torchrec(code="import pyre_extensions", requires=("tqdm", "pyre-extensions"))
     code, found = site.findings()
     assert code == 2
@@ -93,7 +96,7 @@ def test_missing_requirements_are_one_problem(site):
 
 
 def test_an_unsupported_torchrec_is_a_problem(site):
-    site.numpy().torch("2.12.0+cpu").fbgemm("1.7.0").torchrec("1.7.0", requires=())
+    site.required().torch("2.12.0+cpu").fbgemm("1.7.0").torchrec("1.7.0", requires=())
     code, found = site.findings()
     assert code == 2
     ((level, text, fix),) = found["torchrec"]
@@ -112,10 +115,10 @@ def test_text_has_a_line_per_finding_and_one_per_fix(site):
     assert any(line.startswith("problem  numpy        not installed") for line in lines)
     assert f"                      fix: {PIP} install 'numpy>=1.26'" in lines
     assert any(
-        line.endswith("FASTPLAN_CASHE means nothing: did you mean FASTPLAN_CACHE?")
+        line.endswith("FASTPLAN_CASHE is not a fastplan variable: did you mean FASTPLAN_CACHE?")
         for line in lines
     )
-    assert lines[-1] == "1 problem, 2 notes"
+    assert lines[-1] == "2 problems, 2 notes"
     assert "\x1b" not in ended.stdout
 
 

@@ -39,12 +39,13 @@ class Site:
         (self.path / path).write_text(text)
         return self
 
-    def numpy(self):
-        """The real one, which the native core needs."""
-        (found,) = PathFinder.find_spec("numpy").submodule_search_locations
-        for source in (Path(found), Path(found + ".libs"), Path(distribution("numpy")._path)):
-            if source.exists():
-                (self.path / source.name).symlink_to(source)
+    def required(self):
+        """The real packages that fastplan requires for planning spec files."""
+        for name in ("numpy", "platformdirs"):
+            (found,) = PathFinder.find_spec(name).submodule_search_locations
+            for source in (Path(found), Path(found + ".libs"), Path(distribution(name)._path)):
+                if source.exists():
+                    (self.path / source.name).symlink_to(source)
         return self
 
     def torch(self, version="2.13.0+cpu", cuda=None, code=""):
