@@ -13,6 +13,7 @@ import json
 import math
 import re
 import struct
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -93,7 +94,7 @@ class Header(NamedTuple):
 
 def checksum(data: bytes | memoryview) -> str:
     """Returns the checksum of a part, in hexadecimal."""
-    return blake2b(data, digest_size=_CHECKSUM_SIZE).hexdigest()
+    return _digest(data).hex()
 
 
 def canonical_json(document: object) -> bytes:
@@ -127,7 +128,7 @@ def encode_start(
     if len(header) > form.max_header:
         raise ValueError(f"`header` must be at most {form.max_header} bytes, not {len(header)}")
     start = form.magic + _START.pack(form.schema, len(header)) + header
-    return start + bytes.fromhex(checksum(start))
+    return start + _digest(start)
 
 
 def read_header(form: Format, read: Read, size: int) -> Header:
@@ -156,7 +157,7 @@ def read_header(form: Format, read: Read, size: int) -> Header:
     if len(rest) < length + _CHECKSUM_SIZE:
         raise ContainerError("truncated")
     text = rest[:length]
-    if bytes.fromhex(checksum(begin + text)) != rest[length:]:
+    if _digest(begin + text) != rest[length:]:
         raise ContainerError("the header's checksum does not match")
     fields = _parse(text)
     parts, end = _parts(form, fields.get("parts"), len(begin) + len(rest))
@@ -186,6 +187,10 @@ def read_part(read: Read, span: Span, name: str) -> bytes:
 def reader(data: bytes) -> Read:
     """Returns a function that reads from a container in memory."""
     return lambda at, length: data[at : at + length]
+
+
+def _digest(data: bytes | memoryview) -> bytes:
+    return blake2b(data, digest_size=_CHECKSUM_SIZE).digest()
 
 
 def _check_schema(form: Format, schema: int) -> None:
@@ -234,7 +239,7 @@ def _parse(header: bytes) -> dict[str, Any]:
 
 
 def _integer(text: str) -> int:
-    # Python needs quadratic time for long ones.
+    # Python releases without a limit of their own need quadratic time for long ones.
     if len(text) > _MOST_DIGITS:
         raise ValueError("integer over 64 bits")
     return int(text)
@@ -255,4 +260,8 @@ def _no_constant(text: str) -> NoReturn:
 _ENCODER = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True
 )
-_DECODER = json.JSONDecoder(parse_int=_integer, parse_float=_number, parse_constant=_no_constant)
+_DECODER = json.JSONDecoder(
+    parse_int=None if hasattr(sys, "get_int_max_str_digits") else _integer,
+    parse_float=_number,
+    parse_constant=_no_constant,
+)

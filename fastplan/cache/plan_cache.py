@@ -126,8 +126,7 @@ class PlanCache:
                 reasons.append(f"other entries were not read within {self.timeout:g} s")
                 break
             try:
-                candidate = self._candidate(key, name, data, cluster)
-                return accept(replace(candidate, trusted=trusted)), ""
+                return accept(self._candidate(key, name, data, cluster, trusted)), ""
             except Exception as problem:
                 reasons.append(f"entry {name}: {_short_reason(problem)}")
         return None, "; ".join(reasons[:_MOST_REASONS]) or "no entry for this request"
@@ -143,13 +142,15 @@ class PlanCache:
             check_signature(entry, self._key)
         return entry
 
-    def _candidate(self, key: str, name: str, data: bytes, cluster: Cluster) -> Candidate:
+    def _candidate(
+        self, key: str, name: str, data: bytes, cluster: Cluster, trusted: bool
+    ) -> Candidate:
         entry = self.decode(data)
         if entry.key != key:
             raise BadEntry("it belongs to another request")
         self._check_capacities(entry.capacities, capacities_of(cluster))
         record = PlanRecord.unpack(entry.payload)
-        return Candidate(name, record, entry.capacities, entry.certificate)
+        return Candidate(name, record, entry.capacities, entry.certificate, trusted)
 
     def put(
         self,

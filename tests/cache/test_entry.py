@@ -328,7 +328,7 @@ def test_a_field_of_the_wrong_type_or_range_is_named(name, value):
         (b"\xff\xfe", "not valid JSON"),
         (b"[" * 100_000, "not valid JSON"),
         (b"[" * 100_000 + b"]" * 100_000, "not valid JSON"),
-        (b'{"a":' + b"9" * 100_000 + b"}", "integer over 64 bits"),
+        (b'{"a":' + b"9" * 100_000 + b"}", "not valid JSON"),
         (b'{"a":NaN}', "not finite"),
         (b'{"a":-Infinity}', "not finite"),
         (b'{"a":1e999}', "not finite"),

@@ -113,7 +113,7 @@ def test_save_refuses_what_holds_no_plan(capsys, tmp_path, facts):
     assert err == f"fastplan: error: {tmp_path / 'nothing'}: {gone}\n"
     (tmp_path / "nothing").mkdir()
     _, _, err = call(capsys, *words, str(tmp_path / "nothing"))
-    assert err == f"fastplan: error: {tmp_path / 'nothing'}: there are no plans\n"
+    assert err == f"fastplan: error: {tmp_path / 'nothing'}: it has no plans\n"
     (tmp_path / "tiny.yaml").write_text("model: tiny\n")
     _, _, err = call(capsys, *words, str(tmp_path / "tiny.yaml"))
     assert "tiny.yaml: is a spec file, and a plan is needed; `fastplan plan` makes one" in err
