@@ -8,7 +8,6 @@ reading.
 
 from __future__ import annotations
 
-import hmac
 import math
 import re
 import zlib
@@ -244,6 +243,8 @@ def check_signature(entry: Entry, key: bytes) -> None:
     Raises:
         BadEntry: It was not signed with this key, or it was changed.
     """
+    import hmac  # slow to import, and rarely needed
+
     if not entry.signature:
         raise BadEntry("it is not signed, but this cache requires a signature")
     if not hmac.compare_digest(entry.signature, _signature(entry, key)):

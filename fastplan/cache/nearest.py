@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from fastplan.cache.audit import cluster_of
 from fastplan.cache.entry import (
     BadEntry,
     Entry,
@@ -21,7 +22,6 @@ from fastplan.cache.entry import (
     table_names,
 )
 from fastplan.cache.fingerprint import fingerprint, parse_canonical
-from fastplan.cache.inventory import cluster_of
 from fastplan.cache.plan_cache import PlanCache
 from fastplan.cache.stores.base import Deadline, Stored, StoreError
 from fastplan.engine.layout import layout_of

@@ -139,15 +139,8 @@ def _show(args: Namespace) -> int:
 
 
 def _verify(args: Namespace) -> int:
-    from fastplan.cache.inventory import (
-        BAD,
-        GOOD,
-        PARTLY,
-        Verdict,
-        audit,
-        entries_with_prefix,
-        read_items,
-    )
+    from fastplan.cache.audit import BAD, GOOD, PARTLY, Verdict, audit
+    from fastplan.cache.inventory import entries_with_prefix, read_items
     from fastplan.cli.cache_views import KEY_DIGITS
     from fastplan.cli.terminal import Progress
     from fastplan.report.names import visible

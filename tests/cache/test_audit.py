@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fastplan.cache.audit import BAD, GOOD, PARTLY, audit
 from fastplan.cache.entry import decode, pack_request, request_bytes
 from fastplan.cache.fingerprint import fingerprint
-from fastplan.cache.inventory import BAD, GOOD, PARTLY, audit
 from fastplan.cache.stores import MemoryStore
 from fastplan.model.objectives import Objectives
 from fastplan.model.record import PlanRecord
