@@ -19,20 +19,25 @@ from bench.runs import quiet
 from bench.text import duration, table
 from fastplan.files.document import document_of
 from fastplan.measure.agreement import Agreement, agreement
-from fastplan.measure.agreement_text import agreement_json, of_factor, of_interval
 from fastplan.measure.calibrate import calibrate
-from fastplan.measure.calibration_text import calibration_json, calibration_text
 from fastplan.measure.cases import sizes_of
-from fastplan.measure.parts import NAMES
 from fastplan.measure.prepare import Subject
-from fastplan.measure.rerate import rerated
+from fastplan.measure.rerate import reestimate
 from fastplan.measure.results import Runs, read_runs
 from fastplan.measure.run import measure
-from fastplan.measure.runs_text import runs_json, runs_text
-from fastplan.measure.scaling import Room, free_host_memory, host_memory
-from fastplan.measure.settings import Group, Settings
+from fastplan.measure.scaling import MemoryLimit, free_host_memory, host_memory
+from fastplan.measure.settings import NAMES, LaunchSettings, Settings
 from fastplan.measure.sku_file import CalibratedSku
 from fastplan.measure.statistics import Interval
+from fastplan.measure.text import (
+    agreement_json,
+    calibration_json,
+    calibration_text,
+    format_factor,
+    format_interval,
+    runs_json,
+    runs_text,
+)
 from fastplan.model.plan import RANK, Plan
 from fastplan.planning.plan import plan
 from fastplan.spec.hardware import Hardware
@@ -60,7 +65,7 @@ def _failed(result: dict[str, Any]) -> bool:
 
 
 def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    group = Group(device="cpu", ranks_per_host=arguments.ranks, threads=1, timeout=120)
+    group = LaunchSettings(device="cpu", ranks_per_host=arguments.ranks, threads=1, timeout=120)
     spec = model(arguments.ranks)
     with Progress("calibrating"):
         sku = _calibrated(spec, group)
@@ -69,7 +74,9 @@ def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
         folder = Path(name) / "runs"
         settings = Settings(rounds=arguments.rounds, steps=arguments.steps, warmup=2, batches=2)
         subject = Subject(spec, None, tuple(plans.values()), tuple(plans))
-        failures = measure(folder, subject, group, settings, room=Room(free_host_memory(), None))
+        failures = measure(
+            folder, subject, group, settings, room=MemoryLimit(free_host_memory(), None)
+        )
         runs = read_runs(folder)
         if arguments.runs is not None:
             shutil.copytree(folder, arguments.runs)
@@ -123,7 +130,7 @@ def on(spec: ModelSpec, hardware: Hardware) -> ModelSpec:
     return replace(spec, topology=replace(spec.topology, hardware=hardware))
 
 
-def _calibrated(spec: ModelSpec, group: Group) -> CalibratedSku:
+def _calibrated(spec: ModelSpec, group: LaunchSettings) -> CalibratedSku:
     calibrated = calibrate(group, sizes_of(spec, group.ranks))
     assert calibrated is not None  # there is one host
     return CalibratedSku(
@@ -153,7 +160,7 @@ def torchrec_plan(spec: ModelSpec) -> Plan:
     from torchrec.distributed.planner import EmbeddingShardingPlanner
     from torchrec.distributed.planner.types import ParameterConstraints, Topology
 
-    from fastplan.measure.models import build
+    from fastplan.measure.step import build
     from fastplan.torchrec.plan_files import describe_plan
 
     ranks = spec.topology.world_size
@@ -183,7 +190,7 @@ def _on_one_rank(plan: Plan) -> Plan:
 def _agreement(plans: dict[str, Plan], spec: ModelSpec, runs: Runs) -> Agreement:
     """Agreement of the plans without the repeated one, estimated with the spec's hardware."""
     job = lower(spec)
-    rated = {name: rerated(plan, job) for name, plan in plans.items() if name != AGAIN}
+    rated = {name: reestimate(plan, job) for name, plan in plans.items() if name != AGAIN}
     return agreement(list(rated.values()), list(rated), runs)
 
 
@@ -233,7 +240,7 @@ def _report(result: dict[str, Any]) -> str:
 
 def _order(name: str, found: dict[str, Any]) -> str:
     pairs = found["pairs"]
-    whole, rated = (of_interval(Interval(**found[tau])) for tau in ("tau", "tau_rated"))
+    whole, rated = (format_interval(Interval(**found[tau])) for tau in ("tau", "tau_rated"))
     return (
         f"{name} calibration: Kendall's tau {whole}, without the distribution of inputs {rated}; "
         f"{pairs['agreeing']} of {pairs['clear']} clear pairs in order"
@@ -245,7 +252,7 @@ def _milliseconds(value: float | None) -> str:
 
 
 def _factor(value: float | None) -> str:
-    return "-" if value is None else of_factor(value)
+    return "-" if value is None else format_factor(value)
 
 
 if __name__ == "__main__":

@@ -218,6 +218,20 @@ CACHE = (
         tests=("tests/cache/test_plan_cache.py",),
     ),
     Mutant(
+        name="container-part-unchecked",
+        file="fastplan/files/container.py",
+        old="if len(data) != span.size or checksum(data) != span.checksum:",
+        new="if len(data) != span.size:",
+        tests=("tests/cache/test_entry.py",),
+    ),
+    Mutant(
+        name="container-takes-more-bytes",
+        file="fastplan/files/container.py",
+        old="if size != end:",
+        new="if size < end:",
+        tests=("tests/cache/test_entry.py",),
+    ),
+    Mutant(
         name="key-forgets-timeout",
         file="fastplan/cache/fingerprint.py",
         old='"timeout_seconds": search.timeout_seconds,',

@@ -4,9 +4,9 @@ from typing import Any
 
 from bench.figures.markdown import table
 from bench.text import duration
-from fastplan.measure.agreement_text import of_factor, of_interval
-from fastplan.measure.parts import NAMES
+from fastplan.measure.settings import NAMES
 from fastplan.measure.statistics import Interval
+from fastplan.measure.text import format_factor, format_interval
 
 SIDES = ("before", "after")
 
@@ -30,7 +30,7 @@ def order(result: dict[str, Any]) -> str:
     found = [result[side] for side in SIDES]
     pairs = [each["pairs"] for each in found]
     rows = [
-        ["Kendall's tau", *(of_interval(Interval(**each["tau"])) for each in found)],
+        ["Kendall's tau", *(format_interval(Interval(**each["tau"])) for each in found)],
         [
             "pairs that differ by more than noise, in the right order",
             *(f"{each['agreeing']} of {each['clear']}" for each in pairs),
@@ -39,7 +39,7 @@ def order(result: dict[str, Any]) -> str:
     for parts in zip(*(each["parts"] for each in found), strict=True):
         factors = [part["factor"] for part in parts]
         name = NAMES[parts[0]["part"]]
-        rows.append([name, *("-" if each is None else of_factor(each) for each in factors)])
+        rows.append([name, *("-" if each is None else format_factor(each) for each in factors)])
     rows[2][0] += ", measured / estimated"
     return table(["", "TorchRec's constants", "calibrated"], rows)
 

@@ -1,25 +1,31 @@
-"""Start bundles: a job's plans and compiled code in one file, so that a restart makes neither."""
+"""Start bundles: a job's plans and compiled code in one file.
+
+A restart from a bundle neither plans nor compiles.
+"""
 
 from fastplan.bundle.bundle import (
     Bundle,
     BundleMismatch,
-    Loaded,
-    NotTrusted,
+    LoadedCode,
     StoredPlan,
+    UntrustedCode,
     open_bundle,
     parse_bundle,
 )
-from fastplan.bundle.format import BadBundle
+from fastplan.bundle.format import BundleError
 from fastplan.bundle.starting import Start, start
 
+# The names of earlier versions.
+BadBundle, Loaded, NotTrusted = BundleError, LoadedCode, UntrustedCode
+
 __all__ = [
-    "BadBundle",
     "Bundle",
+    "BundleError",
     "BundleMismatch",
-    "Loaded",
-    "NotTrusted",
+    "LoadedCode",
     "Start",
     "StoredPlan",
+    "UntrustedCode",
     "open_bundle",
     "parse_bundle",
     "start",

@@ -1,69 +1,97 @@
-"""The entry: one cached plan as one self-describing byte string.
+"""The entry: one cached plan with its request, provenance and signature, as one container.
 
-    magic, schema (u16), header, payload and request, each after its length (u32), checksum
-
-The header is canonical JSON, so an entry has exactly one encoding. Numbers are little-endian, the
-checksum is BLAKE2b-128 over everything before it. Nothing in an entry is ever evaluated.
+An entry's name in a store has a sketch of the model's tables: for each of 36 orders of all table
+names, four bits of the first name in that order. Two sketches agree in about as many places as the
+models share tables (MinHash), so listing a store is enough to find the entries that are worth
+reading.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import re
-import struct
 import zlib
 from base64 import b64decode, b64encode
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Any, NoReturn
+from itertools import repeat
+from typing import Any
 
-# The high byte and the line ends show files that went through a text mode, as PNG's do.
-MAGIC = b"\x89fastplan\r\n\x1a\n"
-SCHEMA = 1
+from fastplan.files.container import (
+    ContainerError,
+    Format,
+    checksum,
+    describe,
+    encode_start,
+    read_header,
+    read_part,
+    reader,
+)
 
 MAX_HEADER = 1 << 20
 MAX_SECTION = 16 << 20
 MAX_REQUEST = 16 << 20  # unpacked
 MAX_CERTIFICATE = 64 << 10
 
-_SCHEMA = struct.Struct("<H")
-_LENGTH = struct.Struct("<I")
-_CHECKSUM_SIZE = 16
-_SECTIONS = (("header", MAX_HEADER), ("payload", MAX_SECTION), ("request", MAX_SECTION))
-MAX_ENTRY = (
-    len(MAGIC) + _SCHEMA.size + sum(_LENGTH.size + limit for _, limit in _SECTIONS) + _CHECKSUM_SIZE
+FORMAT = Format(
+    name="an entry",
+    magic=b"\x89fastplan\r\n\x1a\n",
+    schema=2,
+    max_header=MAX_HEADER,
+    max_parts={"payload": MAX_SECTION, "request": MAX_SECTION},
+    outdated=": an older fastplan stored it, and the next plan replaces it",
 )
+MAX_ENTRY = FORMAT.max_overhead + 2 * MAX_SECTION
 
 _KEY = re.compile(r"[0-9a-f]{16,128}")
 _SIGNATURE = re.compile(r"[0-9a-f]{0,128}")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _INT64 = range(-(1 << 63), 1 << 63)
+_LEAST_KEY_BYTES = 16
+
+_PLACES = 36
+_MOST_TABLES = 1 << 20
+_NAME = re.compile(rf"[0-9a-f]{{20}}-([0-9a-f]{{4}})([0-9a-f]{{{_PLACES}}})")
+_MIX = 0x9E3779B97F4A7C15
+# Each odd factor puts all hashes into a different order.
+_FACTORS = [pow(0xD1342543DE82EF95, place + 1, 1 << 64) | 1 for place in range(_PLACES)]
 
 CapacityRun = tuple[int, int, int, int]  # ranks in a row with the same bytes of HBM, DDR and SSD
+TableName = tuple[str, str]  # path of the module, name of the table
 
 
-class BadEntry(Exception):
-    """The bytes are not a usable entry; `reason` says why, in words for a report."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+class BadEntry(ContainerError):
+    """The bytes are not a usable entry; `reason` says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A cached plan. Raises ValueError that names the field if its type or range is wrong."""
+    """A cached plan.
 
-    key: str  # fingerprint of the request, in hex
-    capacities: tuple[CapacityRun, ...]  # that the plan was solved for
+    Attributes:
+        key: The fingerprint of the request, in hex.
+        capacities: The memory that the plan was solved for.
+        rating: The plan's rating.
+        payload: The packed plan.
+        request: The result of `pack_request`; may be empty.
+        provenance: Versions, time, host, summary.
+        certificate: Packed; proves a bound on all plans.
+        signature: Made with a key that the cache's owners share, in hex; see `sign`.
+
+    Raises:
+        ValueError: A field has the wrong type or range. The message names it.
+    """
+
+    key: str
+    capacities: tuple[CapacityRun, ...]
     rating: float
-    payload: bytes  # the packed plan
-    request: bytes  # from `pack_request`; may be empty
-    provenance: dict[str, str | int | float]  # versions, time, host, summary
-    certificate: bytes = b""  # packed; what a bound on all plans is proven by
-    signature: str = ""  # by a key that the cache's owners share, in hex; see signing.py
+    payload: bytes
+    request: bytes
+    provenance: dict[str, str | int | float]
+    certificate: bytes = b""
+    signature: str = ""
 
     def __post_init__(self) -> None:
         if type(self.key) is not str or not is_key(self.key):
@@ -75,7 +103,7 @@ class Entry:
         if type(self.payload) is not bytes or type(self.request) is not bytes:
             raise ValueError("`payload` and `request` must be bytes")
         if type(self.provenance) is not dict or not all(map(_is_fact, self.provenance.items())):
-            raise ValueError("`provenance` must map text to text, 64-bit ints or finite floats")
+            raise ValueError("`provenance` must map strings to strings, 64-bit ints, finite floats")
         if type(self.certificate) is not bytes or len(self.certificate) > MAX_CERTIFICATE:
             raise ValueError(f"`certificate` must be at most {MAX_CERTIFICATE} bytes")
         if type(self.signature) is not str or not _SIGNATURE.fullmatch(self.signature):
@@ -83,12 +111,16 @@ class Entry:
 
 
 def is_key(text: str) -> bool:
-    """Whether it can be an entry's key."""
+    """Returns whether the text can be an entry's key."""
     return _KEY.fullmatch(text) is not None
 
 
 def encode(entry: Entry) -> bytes:
-    """The entry as bytes. Raises ValueError for a section over its limit."""
+    """Returns the entry as bytes.
+
+    Raises:
+        ValueError: A part is over its limit.
+    """
     fields: dict[str, object] = {
         "capacities": entry.capacities,
         "key": entry.key,
@@ -99,26 +131,31 @@ def encode(entry: Entry) -> bytes:
         fields["certificate"] = certificate_text(entry.certificate)
     if entry.signature:
         fields["signature"] = entry.signature
-    header = _canonical(fields)
-    parts = [MAGIC, _SCHEMA.pack(SCHEMA)]
-    for (name, limit), section in zip(
-        _SECTIONS, (header, entry.payload, entry.request), strict=True
-    ):
-        if len(section) > limit:
-            raise ValueError(f"`{name}` must be at most {limit} bytes, not {len(section)}")
-        parts += [_LENGTH.pack(len(section)), section]
-    body = b"".join(parts)
-    return body + _checksum(body)
+    parts = {"payload": entry.payload, "request": entry.request}
+    for name, data in parts.items():
+        if len(data) > MAX_SECTION:
+            raise ValueError(f"`{name}` must be at most {MAX_SECTION} bytes, not {len(data)}")
+    described = [describe(kind, len(data), checksum(data)) for kind, data in parts.items()]
+    return b"".join([encode_start(FORMAT, fields, described), *parts.values()])
 
 
 def decode(data: bytes) -> Entry:
-    """The entry in `data`. Raises BadEntry, and nothing else, whatever the bytes are.
+    """Reads an entry.
 
-    Header fields this version does not know are ignored, so that later versions can add some; so
-    is a certificate that is none, which says nothing about the plan.
+    Unknown header fields are ignored, so that later versions can add some. An invalid certificate
+    is ignored too, because it says nothing about the plan.
+
+    Raises:
+        BadEntry: For any bytes that are not an entry; nothing else.
     """
-    header, payload, request = _split(data)
-    fields = _parse(header)
+    try:
+        read = reader(data)
+        fields, parts, _ = read_header(FORMAT, read, len(data))
+        if [part.kind for part in parts] != ["payload", "request"]:
+            raise ContainerError("parts must be a payload and a request")
+        payload, request = (read_part(read, part.span, part.kind) for part in parts)
+    except ContainerError as problem:
+        raise BadEntry(problem.reason) from None
     try:
         return Entry(
             key=fields["key"],
@@ -137,13 +174,20 @@ def decode(data: bytes) -> Entry:
 
 
 def pack_request(canonical: bytes) -> bytes:
-    """The canonical request as an entry keeps it."""
+    """Returns the canonical request in compressed form, as entries store it."""
     return zlib.compress(canonical, 9)
 
 
 def request_bytes(entry: Entry, limit: int = MAX_REQUEST) -> bytes:
-    """The canonical request, or b"" if the entry has none. Raises BadEntry if it can't be unpacked
-    or is longer than `limit`; no more than that is ever unpacked."""
+    """Returns the canonical request, or b"" if the entry has none.
+
+    Args:
+        entry: The entry.
+        limit: The most bytes to unpack.
+
+    Raises:
+        BadEntry: The request can't be unpacked or is longer than `limit`.
+    """
     if not entry.request:
         return b""
     unpacker = zlib.decompressobj()
@@ -160,79 +204,99 @@ def request_bytes(entry: Entry, limit: int = MAX_REQUEST) -> bytes:
     return unpacked
 
 
-def _split(data: bytes) -> list[bytes]:
-    """The sections of an entry whose frame and checksum are right."""
-    if not data.startswith(MAGIC):
-        raise BadEntry("truncated" if data and MAGIC.startswith(data) else "not an entry")
-    at = len(MAGIC) + _SCHEMA.size
-    if len(data) < at:
-        raise BadEntry("truncated")
-    (schema,) = _SCHEMA.unpack_from(data, len(MAGIC))
-    # Before the checksum: another schema may have another one.
-    if schema > SCHEMA:
-        raise BadEntry(f"newer schema {schema}, this version reads {SCHEMA}")
-    if schema < SCHEMA:
-        raise BadEntry(f"unknown schema {schema}, this version reads {SCHEMA}")
-    spans = []
-    for name, limit in _SECTIONS:
-        if len(data) < at + _LENGTH.size:
-            raise BadEntry("truncated")
-        (length,) = _LENGTH.unpack_from(data, at)
-        at += _LENGTH.size
-        if length > limit:
-            raise BadEntry(f"{name} of {length} bytes, the limit is {limit}")
-        spans.append((at, at + length))
-        at += length
-    if len(data) < at + _CHECKSUM_SIZE:
-        raise BadEntry("truncated")
-    if len(data) > at + _CHECKSUM_SIZE:
-        raise BadEntry("extra bytes after its end")
-    if _checksum(memoryview(data)[:at]) != data[at:]:
-        raise BadEntry("checksum does not match")
-    return [data[begin:end] for begin, end in spans]
+def certificate_text(certificate: bytes) -> str:
+    """Returns a certificate for JSON."""
+    return b64encode(certificate).decode()
 
 
-def _parse(header: bytes) -> dict[str, Any]:
-    try:
-        fields = json.loads(
-            header.decode(), parse_int=_integer, parse_float=_number, parse_constant=_no_constant
-        )
-        canonical = _canonical(fields)
-    except (ValueError, RecursionError) as error:
-        raise BadEntry(f"header is not valid JSON: {str(error)[:80]}") from None
-    if type(fields) is not dict:
-        raise BadEntry("header is not a JSON object")
-    if canonical != header:
-        raise BadEntry("header is not canonical JSON")
-    return fields
+def certificate_bytes(text: object) -> bytes:
+    """Returns a certificate from JSON; empty for an invalid one or one over MAX_CERTIFICATE."""
+    found = b""
+    if type(text) is str and len(text) <= 2 * MAX_CERTIFICATE:
+        with suppress(ValueError):
+            found = b64decode(text, validate=True)
+    # Only the canonical encoding is valid.
+    is_valid = len(found) <= MAX_CERTIFICATE and certificate_text(found) == text
+    return found if is_valid else b""
 
 
-def _canonical(fields: object) -> bytes:
-    return json.dumps(
-        fields, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
-    ).encode()
+def parse_key(key: str | bytes) -> bytes:
+    """Returns a signing key for `sign` and `check_signature`.
+
+    Raises:
+        ValueError: The key is too short.
+    """
+    secret = key.encode() if isinstance(key, str) else bytes(key)
+    if len(secret) < _LEAST_KEY_BYTES:
+        raise ValueError(f"`key` must have at least {_LEAST_KEY_BYTES} bytes, not {len(secret)}")
+    return blake2b(secret).digest()
 
 
-def _integer(text: str) -> int:
-    # Python takes quadratic time for long ones.
-    if len(text) > 20:
-        raise ValueError("integer over 64 bits")
-    return int(text)
+def sign(entry: Entry, key: bytes) -> Entry:
+    """Returns the entry with a signature over all of its fields."""
+    return replace(entry, signature=_signature(entry, key))
 
 
-def _number(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError("number that is not finite")
-    return value
+def check_signature(entry: Entry, key: bytes) -> None:
+    """Checks that the entry was signed with this key and not changed afterwards.
+
+    Raises:
+        BadEntry: It was not signed with this key, or it was changed.
+    """
+    import hmac  # slow to import, and rarely needed
+
+    if not entry.signature:
+        raise BadEntry("it is not signed, but this cache requires a signature")
+    if not hmac.compare_digest(entry.signature, _signature(entry, key)):
+        raise BadEntry("it is signed with another key, or was changed")
 
 
-def _no_constant(text: str) -> NoReturn:
-    raise ValueError(f"number that is not finite: {text}")
+def table_names(document: dict[str, Any]) -> frozenset[TableName]:
+    """Returns the tables of a canonical request that was parsed as JSON.
+
+    Raises:
+        ValueError, LookupError, TypeError: The document is not a canonical request.
+    """
+    count = document["table_count"]
+    if type(count) is not int or not 0 < count <= _MOST_TABLES:
+        raise ValueError("`table_count` must be a number of tables")
+    columns = [_column(document["tables"][name], count) for name in ("path", "name")]
+    names = frozenset(zip(*columns, strict=False))
+    if len(names) != count:
+        raise ValueError("duplicate table")
+    return names
+
+
+def sketch_of(names: Iterable[TableName]) -> str:
+    """Returns the sketch of a model's tables."""
+    import numpy as np
+
+    mix = np.uint64(_MIX)
+    hashes = [zlib.crc32(f"{path}\0{name}".encode("utf-8", "replace")) for path, name in names]
+    mixed = (np.array(hashes, np.uint64) + np.uint64(1)) * mix
+    first = np.array([(mixed * np.uint64(factor)).min() for factor in _FACTORS])
+    # The first of many is small, so its lower bits are mixed again.
+    return "".join(f"{int(bits):x}" for bits in (first * mix) >> np.uint64(60))
+
+
+def similarity(one: str, other: str) -> float:
+    """Estimates the share of both models' tables that both have, from their sketches."""
+    return sum(map(str.__eq__, one, other)) / _PLACES
+
+
+def entry_name(capacities: str, ranks: int, sketch: str) -> str:
+    """Returns an entry's name, from a hash of its capacities, its ranks and its sketch."""
+    return f"{capacities}-{ranks & 0xFFFF:04x}{sketch}"
+
+
+def read_name(name: str) -> tuple[int, str] | None:
+    """Returns the ranks, modulo 65,536, and the sketch in an entry's name; None if it has none."""
+    found = _NAME.fullmatch(name)
+    return None if found is None else (int(found[1], 16), found[2])
 
 
 def _rating(text: object) -> float:
-    """Hexadecimal text, since the rating must come back to the bit whoever reads the JSON."""
+    """Parses a hexadecimal float: the rating must come back to the bit."""
     value = math.nan
     if type(text) is str:
         with suppress(ValueError, OverflowError):
@@ -243,26 +307,10 @@ def _rating(text: object) -> float:
 
 
 def _facts(value: Any) -> Any:
-    """All that is told but a bound on other plans, which nothing but a certificate proves."""
+    """Returns the provenance without the bound, which only a certificate can prove."""
     if type(value) is not dict:
         return value
     return {name: fact for name, fact in value.items() if name != "lower_bound"}
-
-
-def certificate_text(certificate: bytes) -> str:
-    """A certificate for JSON."""
-    return b64encode(certificate).decode()
-
-
-def certificate_bytes(text: object) -> bytes:
-    """A certificate as JSON has it; empty for anything else, or more than MAX_CERTIFICATE."""
-    found = b""
-    if type(text) is str and len(text) <= 2 * MAX_CERTIFICATE:
-        with suppress(ValueError):
-            found = b64decode(text, validate=True)
-    # Just the one way to write it.
-    whole = len(found) <= MAX_CERTIFICATE and certificate_text(found) == text
-    return found if whole else b""
 
 
 def _runs(value: object) -> tuple[CapacityRun, ...]:
@@ -291,5 +339,17 @@ def _is_fact(item: tuple[object, object]) -> bool:
     return type(value) is float and math.isfinite(value)
 
 
-def _checksum(body: bytes | memoryview) -> bytes:
-    return blake2b(body, digest_size=_CHECKSUM_SIZE).digest()
+def _signature(entry: Entry, key: bytes) -> str:
+    body = encode(replace(entry, signature=""))
+    return blake2b(body, digest_size=32, key=key).hexdigest()
+
+
+def _column(column: Any, count: int) -> Iterable[str]:
+    """Returns a column of strings. A value that all tables share is not copied."""
+    is_shared = type(column) is dict
+    texts = [column["all"]] if is_shared else column
+    if type(texts) is not list or not all(type(text) is str for text in texts):
+        raise TypeError("names of tables must be strings")
+    if not is_shared and len(texts) != count:
+        raise ValueError("a column has not one value per table")
+    return repeat(texts[0], count) if is_shared else texts

@@ -1,8 +1,8 @@
 """The cache key: a hash of everything that decides a plan, and of nothing else.
 
 The request is written as canonical JSON: sorted keys, shortest floats, columns instead of rows.
-Device capacities are left out (an entry records those it was solved for), and so is the order in
-which a table's options happen to be listed, which on TorchRec 1.8 depends on string hashes.
+Device capacities are not in it (an entry records those it was solved for), nor is the order in
+which a table's options are listed, which on TorchRec 1.8 depends on string hashes.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any, NoReturn, get_args, get_type_hints
 
+from fastplan.files.container import canonical_json as canonical_json
 from fastplan.model.request import (
     Coefficients,
     CostModel,
@@ -26,7 +27,7 @@ from fastplan.model.request import (
 )
 from fastplan.model.vocabulary import FIELD_CHOICES, KERNELS, SHARDING_TYPES, SIZE_FIELDS
 
-# Raise this when the same request may lead to another plan than before.
+# Increase this when the same request may lead to a different plan.
 PLAN_VERSION = 1
 _DIGEST_BYTES = 20
 _TABLE_TYPES = get_type_hints(Table)
@@ -51,10 +52,14 @@ _PARTS = (
 def canonical_request(
     request: Request, search: Search, *, ranks: int, context: dict[str, Any]
 ) -> bytes:
-    """What the key is made of, as readable bytes.
+    """Returns the canonical form of a request, which the key is a hash of.
 
-    `context` has what is not in the request: TorchRec's version, the reservation's policy and
-    result, fingerprints of custom parts. Values must be JSON.
+    Args:
+        request: The tables and their options.
+        search: The proposers and the partitioner.
+        ranks: The number of ranks.
+        context: What is not in the request: TorchRec's version, the reservation's policy and
+            result, fingerprints of custom parts. Values must be JSON.
     """
     numbers, menus = _canonical_menus(request)
     document = {
@@ -74,29 +79,26 @@ def canonical_request(
     return canonical_json(document)
 
 
-def canonical_json(document: dict[str, Any]) -> bytes:
-    """The one way to write a document. Raises ValueError for numbers that are not finite."""
-    return json.dumps(
-        document, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True
-    ).encode("ascii")
-
-
 def fingerprint(canonical: bytes) -> str:
-    """The key of a canonical request, in hexadecimal."""
+    """Returns the key of a canonical request, in hexadecimal."""
     return hashlib.blake2b(canonical, digest_size=_DIGEST_BYTES).hexdigest()
 
 
 def parse_canonical(canonical: bytes) -> tuple[Request, dict[str, Any]]:
-    """The request that was made canonical, and the whole document: `ranks`, `context`, `search`.
+    """Reads a canonical request.
 
-    Menus come in canonical order. Raises ValueError that names the field for anything else than
-    a canonical request.
+    Returns:
+        The request, with menus in canonical order, and the whole document: `ranks`, `context`,
+        `search`.
+
+    Raises:
+        ValueError: The bytes are not a canonical request. The message names the field.
     """
     document = _document(canonical)
     version = document["plan_version"]
     if type(version) is not int or version != PLAN_VERSION:
-        _refuse("plan_version", f"{PLAN_VERSION}, the only one that can be read", version)
-    _whole(document["ranks"], "ranks", 0, _MOST_RANKS)
+        _fail("plan_version", f"{PLAN_VERSION}, the only one that can be read", version)
+    _integer(document["ranks"], "ranks", 0, _MOST_RANKS)
     _object(document["context"], "context")
     parse_search(document)
     menus, coefficients = _parse_menus(document["menus"])
@@ -106,11 +108,11 @@ def parse_canonical(canonical: bytes) -> tuple[Request, dict[str, Any]]:
 
 
 def parse_search(document: dict[str, Any]) -> Search:
-    """The search of a document of `parse_canonical`; custom parts of it are in the context."""
+    """Returns the search of a document of `parse_canonical`, without custom parts."""
     found = _object(document["search"], "search")
     # An objective is a custom part.
     known = [field.name for field in fields(Search) if field.name != "objective"]
-    _known(found, known, "search")
+    _check_fields(found, known, "search")
     return Search(
         proposers=tuple(
             _parse_record(Proposer, each, f"search.proposers[{i}]")
@@ -122,7 +124,7 @@ def parse_search(document: dict[str, Any]) -> Search:
 
 
 def _canonical_menus(request: Request) -> tuple[list[int], list[Any]]:
-    """For every menu its canonical number, and the menus in canonical order."""
+    """Returns the canonical number of every menu, and the menus in canonical order."""
     texts = []
     for menu in request.menus:
         items = [
@@ -137,14 +139,14 @@ def _canonical_menus(request: Request) -> tuple[list[int], list[Any]]:
 
 
 def _columns(tables: tuple[Table, ...], menu_numbers: list[int]) -> dict[str, Any]:
-    """Fields as columns; a field that all tables share is written once."""
+    """Returns fields as columns; a value that all tables share is written once."""
     columns: dict[str, Any] = {}
     for name, values in zip(Table._fields, zip(*tables, strict=True), strict=True):
         column: list[Any] = list(values)
         if name == "menu":
             column = [menu_numbers[menu] for menu in column]
         elif name in _FLOATS:
-            # A whole number is the same cost whether Python has it as 4 or as 4.0.
+            # 4 and 4.0 are the same cost.
             column = list(map(float, column))
             if not all(map(math.isfinite, column)):
                 column = [_plain(value) for value in column]
@@ -153,12 +155,12 @@ def _columns(tables: tuple[Table, ...], menu_numbers: list[int]) -> dict[str, An
 
 
 def _fields(record: Any) -> dict[str, Any]:
-    """A flat dataclass as JSON; asdict() copies everything twice."""
+    """Returns a flat dataclass as JSON; asdict() would copy everything twice."""
     return {name: _plain(getattr(record, name)) for name in record.__slots__}
 
 
 def _plain(value: Any) -> Any:
-    """JSON for what JSON has no word for."""
+    """Returns JSON for values that JSON can't represent."""
     if isinstance(value, float) and not math.isfinite(value):
         return repr(value)
     if isinstance(value, dict):
@@ -177,7 +179,7 @@ def _document(canonical: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"a canonical request must be JSON: {str(error)[:80]}") from None
     found = _object(document, "the request")
-    _known(found, _PARTS, "")
+    _check_fields(found, _PARTS, "")
     return found
 
 
@@ -191,10 +193,11 @@ def _parse_menus(
         for j, item in enumerate(_list(menu, f"menus[{i}]")):
             place = f"menus[{i}][{j}]"
             if len(_list(item, place)) != 5:
-                _refuse(place, "sharding type, kernel, bandwidth and two coefficients", item)
+                _fail(place, "sharding type, kernel, bandwidth and two coefficients", item)
             kind, kernel, bandwidth, fwd, bwd = item
             row = Coefficients(
-                _four(fwd, f"{place}[3]"), None if bwd is None else _four(bwd, f"{place}[4]")
+                _parse_coefficients(fwd, f"{place}[3]"),
+                None if bwd is None else _parse_coefficients(bwd, f"{place}[4]"),
             )
             items.append(
                 MenuItem(
@@ -208,19 +211,19 @@ def _parse_menus(
     return tuple(menus), tuple(coefficients)
 
 
-def _four(value: Any, place: str) -> tuple[float, float, float, float]:
+def _parse_coefficients(value: Any, place: str) -> tuple[float, float, float, float]:
     if len(_list(value, place)) != 4:
-        _refuse(place, "four numbers", value)
+        _fail(place, "four numbers", value)
     a, b, c, d = (_number(item, f"{place}[{i}]") for i, item in enumerate(value))
     return a, b, c, d
 
 
 def _parse_tables(value: Any, count: Any, menus: int) -> tuple[Table, ...]:
-    _whole(count, "table_count", 1, _MOST_TABLES)
+    _integer(count, "table_count", 1, _MOST_TABLES)
     columns = _object(value, "tables")
-    _known(columns, Table._fields, "tables")
+    _check_fields(columns, Table._fields, "tables")
     if count > 1 and all(type(columns[name]) is dict for name in ("path", "name")):
-        # Checked before columns are filled up: a short text must not make long tables.
+        # Checked before columns are filled up: a short text must not create long tables.
         raise ValueError("tables.name: is the same for all tables")
     tables = tuple(
         map(
@@ -232,28 +235,28 @@ def _parse_tables(value: Any, count: Any, menus: int) -> tuple[Table, ...]:
     )
     for i, table in enumerate(tables):
         if not 0 <= table.menu < menus:
-            _refuse(f"tables.menu[{i}]", f"the number of one of {menus} menus", table.menu)
+            _fail(f"tables.menu[{i}]", f"the number of one of {menus} menus", table.menu)
     if len({(table.path, table.name) for table in tables}) != count:
-        raise ValueError("tables.name: has a table twice in one module")
+        raise ValueError("tables.name: duplicate table in one module")
     return tables
 
 
 def _parse_column(value: Any, name: str, count: int) -> list[Any]:
     place = f"tables.{name}"
     if type(value) is dict:
-        _known(value, ("all",), place)
+        _check_fields(value, ("all",), place)
         value = [value["all"]]
     elif len(_list(value, place)) != count:
-        _refuse(place, f"as many values as there are tables, {count}", len(value))
+        _fail(place, f"one value per table, {count}", len(value))
     kind = _TABLE_TYPES[name]
     values: list[Any] = value
-    if not _is_fine(values, kind, name):
+    if not _is_valid(values, kind, name):
         values = [_parse_value(each, kind, name, f"{place}[{i}]") for i, each in enumerate(values)]
     return values * count if len(values) < count else values
 
 
-def _is_fine(values: list[Any], kind: Any, name: str) -> bool:
-    """Whether a column is what it should be; to ask value by value takes ten times as long."""
+def _is_valid(values: list[Any], kind: Any, name: str) -> bool:
+    """Returns whether a column is valid. Checking value by value takes ten times as long."""
     if {*map(type, values)} != {kind} or name in FIELD_CHOICES:
         return False
     if kind is int:
@@ -262,11 +265,11 @@ def _is_fine(values: list[Any], kind: Any, name: str) -> bool:
 
 
 def _parse_record(owner: Any, value: Any, place: str) -> Any:
-    """A flat dataclass from its fields."""
+    """Returns a flat dataclass from its fields."""
     found = _object(value, place)
     types = get_type_hints(owner)
     names = [field.name for field in fields(owner)]
-    _known(found, names, place)
+    _check_fields(found, names, place)
     return owner(
         **{name: _parse_value(found[name], types[name], name, f"{place}.{name}") for name in names}
     )
@@ -279,57 +282,57 @@ def _parse_value(value: Any, declared: Any, name: str, place: str) -> Any:
         return _number(value, place)
     if declared is int:
         least, most = (1, _MOST_RANKS) if name.endswith(SIZE_FIELDS) else (-_LARGEST, _LARGEST)
-        return _whole(value, place, least, most)
+        return _integer(value, place, least, most)
     if declared in (bool, str):
         if type(value) is not declared:
-            _refuse(place, "true or false" if declared is bool else "a text", value)
+            _fail(place, "true or false" if declared is bool else "a string", value)
         return value
     parts = get_args(declared)
     if type(None) in parts:
         return None if value is None else _parse_value(value, parts[0], name, place)
     items = _list(value, place)
     if parts[-1] is not Ellipsis and len(items) != len(parts):
-        _refuse(place, f"{len(parts)} numbers", value)
+        _fail(place, f"{len(parts)} numbers", value)
     return tuple(_parse_value(item, parts[0], "", f"{place}[{i}]") for i, item in enumerate(items))
 
 
 def _number(value: Any, place: str) -> Any:
-    """A float, or the whole number that stood for one."""
+    """Returns a float, or the integer that was written in place of one."""
     if type(value) is str and value in _NOT_FINITE:
         return _NOT_FINITE[value]
     if type(value) is int and -_LARGEST <= value <= _LARGEST:
         return value
     if type(value) is not float or not math.isfinite(value):
-        _refuse(place, "a number", value)
+        _fail(place, "a number", value)
     return value
 
 
-def _whole(value: Any, place: str, least: int, most: int) -> int:
+def _integer(value: Any, place: str, least: int, most: int) -> int:
     if type(value) is not int or not least <= value <= most:
-        _refuse(place, f"a whole number from {least} to {most}", value)
+        _fail(place, f"a whole number from {least} to {most}", value)
     return value
 
 
 def _one_of(known: tuple[str, ...], value: Any, place: str) -> str:
     if type(value) is not str or value not in known:
-        _refuse(place, f"one of {', '.join(known)}", value)
+        _fail(place, f"one of {', '.join(known)}", value)
     return value
 
 
 def _object(value: Any, place: str) -> dict[str, Any]:
     if type(value) is not dict:
-        _refuse(place, "an object", value)
+        _fail(place, "an object", value)
     return value
 
 
 def _list(value: Any, place: str) -> list[Any]:
     if type(value) is not list:
-        _refuse(place, "a list", value)
+        _fail(place, "a list", value)
     return value
 
 
-def _known(found: dict[str, Any], names: Iterable[str], place: str) -> None:
-    """Just these fields, all of them."""
+def _check_fields(found: dict[str, Any], names: Iterable[str], place: str) -> None:
+    """Raises ValueError unless the object has exactly these fields."""
     prefix = f"{place}." if place else ""
     for name in names:
         if name not in found:
@@ -339,6 +342,6 @@ def _known(found: dict[str, Any], names: Iterable[str], place: str) -> None:
             raise ValueError(f"{place or 'the request'}: has an unknown field {name[:60]!r}")
 
 
-def _refuse(place: str, expected: str, value: Any) -> NoReturn:
+def _fail(place: str, expected: str, value: Any) -> NoReturn:
     text = repr(value)
     raise ValueError(f"{place}: must be {expected}, not {text[:57] + '...' if text[60:] else text}")

@@ -1,4 +1,4 @@
-"""What is in a store: its entries read as far as they can be, and which of them may go."""
+"""Lists the entries of a store, and selects entries to delete."""
 
 from __future__ import annotations
 
@@ -12,68 +12,68 @@ from fastplan.cache.stores import Store, Stored, StoreError
 
 
 class NoSuchEntry(ValueError):
-    """No entry, or more than one, has a key that begins like that."""
+    """No key, or more than one key, has this prefix."""
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
-    """An entry and where it lies; `problem` says why it can't be read."""
+class EntryInfo:
+    """An entry and its place in the store; `problem` says why it can't be read."""
 
     stored: Stored
     entry: Entry | None
     problem: str | None = None
 
 
-def read_items(store: Store, listed: Iterable[Stored]) -> Iterator[Item]:
-    """The listed entries, which must be grouped by key. One that is gone since is left out."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a store may contain. None is no limit.
+
+    Attributes:
+        age: Seconds since the last use.
+        size: Bytes of all entries.
+        count: Number of entries.
+    """
+
+    age: float | None = None
+    size: int | None = None
+    count: int | None = None
+
+
+def read_items(store: Store, listed: Iterable[Stored]) -> Iterator[EntryInfo]:
+    """Reads the listed entries, which must be grouped by key. Deleted entries are skipped."""
     for key, group in groupby(listed, attrgetter("key")):
         of_key = list(group)
         try:
             data = dict(store.read(key))
         except StoreError as error:
-            yield from (Item(stored, None, str(error)) for stored in of_key)
+            yield from (EntryInfo(stored, None, str(error)) for stored in of_key)
             continue
         for stored in of_key:
             if stored.name in data:
-                yield _item(stored, data[stored.name])
+                yield _read_item(stored, data[stored.name])
 
 
-def _item(stored: Stored, data: bytes) -> Item:
-    try:
-        entry = decode(data)
-        if entry.key != stored.key:
-            raise BadEntry(f"it belongs to the key {entry.key}")
-    except BadEntry as problem:
-        return Item(stored, None, problem.reason)
-    return Item(stored, entry)
+def entries_with_prefix(store: Store, prefix: str) -> list[Stored]:
+    """Returns the entries of the only key with this prefix.
 
-
-def with_key(store: Store, beginning: str) -> list[Stored]:
-    """The entries of the only key that begins like that; raises NoSuchEntry."""
-    found = [stored for stored in store.entries() if stored.key.startswith(beginning.lower())]
+    Raises:
+        NoSuchEntry: No key, or more than one key, has this prefix.
+    """
+    found = [stored for stored in store.entries() if stored.key.startswith(prefix.lower())]
     keys = sorted({stored.key for stored in found})
-    if not keys or not beginning:
-        raise NoSuchEntry(
-            f"no entry in {store.describe()} has a key that begins with {beginning!r}"
-        )
+    if not keys or not prefix:
+        raise NoSuchEntry(f"no entry in {store.describe()} has a key that begins with {prefix!r}")
     if len(keys) > 1:
         shown = ", ".join(keys[:4]) + (", ..." if len(keys) > 4 else "")
-        raise NoSuchEntry(f"{len(keys)} keys begin with {beginning!r}: {shown}")
+        raise NoSuchEntry(f"{len(keys)} keys begin with {prefix!r}: {shown}")
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What may stay. None is no limit."""
+def select_for_pruning(entries: Iterable[Stored], limits: Limits, now: float) -> list[Stored]:
+    """Returns the entries over the limits, least recently used first.
 
-    age: float | None = None  # seconds since the last use
-    size: int | None = None  # bytes of all entries
-    count: int | None = None
-
-
-def to_prune(entries: Iterable[Stored], limits: Limits, now: float) -> list[Stored]:
-    """The entries over the limits, least recently used first. Those of unknown age count as old
-    when there are too many, and as young otherwise."""
+    Entries of unknown age are deleted first for `size` and `count`, and never for `age`.
+    """
     by_use = sorted(entries, key=lambda stored: (stored.used or 0.0, stored.key, stored.name))
     size = sum(stored.size for stored in by_use)
     count = len(by_use)
@@ -87,3 +87,13 @@ def to_prune(entries: Iterable[Stored], limits: Limits, now: float) -> list[Stor
             size -= stored.size
             count -= 1
     return chosen
+
+
+def _read_item(stored: Stored, data: bytes) -> EntryInfo:
+    try:
+        entry = decode(data)
+        if entry.key != stored.key:
+            raise BadEntry(f"it belongs to the key {entry.key}")
+    except BadEntry as problem:
+        return EntryInfo(stored, None, problem.reason)
+    return EntryInfo(stored, entry)

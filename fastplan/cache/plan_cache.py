@@ -1,4 +1,4 @@
-"""The plan cache: finds entries for a request, and tells why there is none."""
+"""The plan cache: finds entries for a request, or reports why there is none."""
 
 from __future__ import annotations
 
@@ -13,9 +13,19 @@ from itertools import groupby
 from typing import Any, TypeVar
 
 from fastplan import __version__
-from fastplan.cache.entry import BadEntry, Entry, decode, encode, pack_request
-from fastplan.cache.signing import as_key, check_signature, sign
-from fastplan.cache.sketch import entry_name, names_in, sketch_of
+from fastplan.cache.entry import (
+    BadEntry,
+    Entry,
+    check_signature,
+    decode,
+    encode,
+    entry_name,
+    pack_request,
+    parse_key,
+    sign,
+    sketch_of,
+    table_names,
+)
 from fastplan.cache.stores import (
     GuardedStore,
     Store,
@@ -23,7 +33,7 @@ from fastplan.cache.stores import (
     default_directory,
     open_store,
 )
-from fastplan.cache.stores.guarded import Deadline
+from fastplan.cache.stores.base import Deadline
 from fastplan.model.record import PlanRecord
 from fastplan.model.request import Cluster
 
@@ -37,36 +47,37 @@ _KEY_VARIABLE = "FASTPLAN_CACHE_KEY"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheReport:
-    """What the cache did for one plan: `status` is hit, miss, off or failed."""
+    """The cache's report for one plan; `status` is hit, miss, off or failed."""
 
     status: str
     reason: str | None = None
     fingerprint: str | None = None
-    request: bytes | None = field(default=None, repr=False)  # what the fingerprint is made of
+    request: bytes | None = field(default=None, repr=False)  # what the fingerprint is a hash of
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A stored plan that may serve: it is intact and was solved for capacities like these."""
+    """A stored plan that may be used: it is intact and was solved for similar capacities."""
 
     name: str
     record: PlanRecord
     capacities: Capacities  # that it was solved for
-    certificate: bytes = b""  # packed, and as good as its writer: proven_bound() checks it
-    trusted: bool = False  # signed with the cache's key, or where nobody else can write
+    certificate: bytes = b""  # packed and unchecked: see proven_bound()
+    trusted: bool = False  # signed with the cache's key, or no other user can write there
 
 
 class PlanCache:
-    """Plans in a store. One object may serve many planners.
+    """A plan cache. Several planners can share it.
 
     Args:
-        where: a directory, a URL that fsspec knows, "memory:", or a store.
-        capacity_tolerance: how far, as a fraction, each device's memory may be from what a plan
-            was solved for. The plan must fit the devices at hand in any case.
-        timeout: seconds that a lookup may take, however many entries it reads, and so long for
-            writing. A store that fails or hangs costs this once, and is left alone afterwards.
-        key: a secret of 16 bytes or more. Entries are signed with it, and those that others wrote
-            are misses. Everybody who has the key may write plans.
+        where: A directory, a URL that fsspec supports, "memory:", or a store.
+        capacity_tolerance: How far each device's memory may differ from the memory that a plan was
+            solved for, as a fraction. The plan must always fit the devices in use.
+        timeout: Seconds that a lookup may take, for any number of entries, and the same for
+            writing. If the store fails or hangs, this time is spent once and the store is not used
+            again.
+        key: A secret of 16 bytes or more. Entries are signed with it, and entries with another
+            signature are misses. Anyone who has the key can write plans.
     """
 
     def __init__(
@@ -81,7 +92,7 @@ class PlanCache:
         self.store = GuardedStore(open_store(where), timeout)
         self.capacity_tolerance = capacity_tolerance
         self.timeout = timeout
-        self._key = None if key is None else as_key(key)
+        self._key = None if key is None else parse_key(key)
 
     def find(
         self,
@@ -90,10 +101,21 @@ class PlanCache:
         accept: Callable[[Candidate], T],
         deadline: Deadline | None = None,
     ) -> tuple[T | None, str]:
-        """What `accept` makes of the first entry it takes; else None, and why no entry served.
+        """Looks up a plan.
 
-        An entry may come from anybody: whatever goes wrong with one, in `accept` too, makes it a
-        miss. Raises StoreError when the store fails.
+        Entries are untrusted input: any error with one, in `accept` too, makes it a miss.
+
+        Args:
+            key: The fingerprint of the request.
+            cluster: The devices in use.
+            accept: Called with each candidate; it raises to reject it.
+            deadline: When the lookup must end; by default after `timeout` seconds.
+
+        Returns:
+            The result of `accept` for the first entry that it accepts, or None and the reasons.
+
+        Raises:
+            StoreError: The store failed.
         """
         reasons = []
         deadline = deadline or Deadline(self.timeout)
@@ -101,29 +123,34 @@ class PlanCache:
         trusted = is_private or self._key is not None
         for name, data in found:
             if deadline.passed:
-                reasons.append(f"the others were not read within {self.timeout:g} s")
+                reasons.append(f"other entries were not read within {self.timeout:g} s")
                 break
             try:
-                candidate = self._candidate(key, name, data, cluster)
-                return accept(replace(candidate, trusted=trusted)), ""
+                return accept(self._candidate(key, name, data, cluster, trusted)), ""
             except Exception as problem:
-                reasons.append(f"entry {name}: {_told(problem)}")
+                reasons.append(f"entry {name}: {_short_reason(problem)}")
         return None, "; ".join(reasons[:_MOST_REASONS]) or "no entry for this request"
 
     def decode(self, data: bytes) -> Entry:
-        """An entry that this cache may use. Raises BadEntry."""
+        """Reads an entry that this cache may use.
+
+        Raises:
+            BadEntry: The entry is damaged, or not signed with this cache's key.
+        """
         entry = decode(data)
         if self._key is not None:
             check_signature(entry, self._key)
         return entry
 
-    def _candidate(self, key: str, name: str, data: bytes, cluster: Cluster) -> Candidate:
+    def _candidate(
+        self, key: str, name: str, data: bytes, cluster: Cluster, trusted: bool
+    ) -> Candidate:
         entry = self.decode(data)
         if entry.key != key:
             raise BadEntry("it belongs to another request")
         self._check_capacities(entry.capacities, capacities_of(cluster))
         record = PlanRecord.unpack(entry.payload)
-        return Candidate(name, record, entry.capacities, entry.certificate)
+        return Candidate(name, record, entry.capacities, entry.certificate, trusted)
 
     def put(
         self,
@@ -134,7 +161,19 @@ class PlanCache:
         facts: dict[str, Any],
         certificate: bytes = b"",
     ) -> None:
-        """Stores a plan. Raises StoreError."""
+        """Stores a plan.
+
+        Args:
+            key: The fingerprint of the request.
+            record: The plan.
+            cluster: The devices that it was solved for.
+            request: The canonical request.
+            facts: More provenance, such as TorchRec's version.
+            certificate: Packed; proves a bound on all plans.
+
+        Raises:
+            StoreError: The store failed.
+        """
         capacities = capacities_of(cluster)
         entry = Entry(
             key=key,
@@ -157,23 +196,23 @@ class PlanCache:
 
     def _check_capacities(self, solved: Capacities, present: Capacities) -> None:
         if sum(run[0] for run in solved) != sum(run[0] for run in present):
-            raise BadEntry("it was solved for another number of ranks")
+            raise BadEntry("it was solved for a different number of ranks")
         for rank, (then, now) in enumerate(zip(_by_rank(solved), _by_rank(present), strict=True)):
             for tier, before, after in zip(("hbm", "ddr", "ssd"), then, now, strict=True):
                 if abs(after - before) > self.capacity_tolerance * max(abs(before), abs(after)):
                     raise BadEntry(
-                        f"rank {rank} has {after} bytes of {tier}, and it was solved for {before}"
+                        f"rank {rank} has {after} bytes of {tier}, but it was solved for {before}"
                     )
 
 
 def capacities_of(cluster: Cluster) -> Capacities:
-    """Capacities as runs of equal ranks."""
+    """Returns the capacities of a cluster as runs of equal ranks."""
     ranks = zip(cluster.rank_hbm, cluster.rank_ddr, cluster.rank_ssd, strict=True)
     return tuple((len(list(run)), *each) for each, run in groupby(ranks))
 
 
 def smaller(cluster: Cluster, solved: Capacities) -> Cluster:
-    """The cluster with no more memory than a plan was solved for: what fits there fits both."""
+    """Returns the cluster with at most the memory that a plan was solved for."""
     ranks = zip(
         zip(cluster.rank_hbm, cluster.rank_ddr, cluster.rank_ssd, strict=True),
         _by_rank(solved),
@@ -189,16 +228,16 @@ def _by_rank(capacities: Capacities) -> list[tuple[int, int, int]]:
 
 
 def _name(capacities: Capacities, request: bytes) -> str:
-    """Plans for different devices lie side by side under one key."""
+    """Returns the name of an entry: a key has one entry per class of capacities."""
     devices = hashlib.blake2b(repr(capacities).encode(), digest_size=10).hexdigest()
     ranks = sum(run[0] for run in capacities)
     try:
-        return entry_name(devices, ranks, sketch_of(names_in(json.loads(request))))
+        return entry_name(devices, ranks, sketch_of(table_names(json.loads(request))))
     except (ValueError, LookupError, TypeError):
-        return devices  # what is no request is like no other
+        return devices  # without a request there is nothing to compare
 
 
-def _told(problem: Exception) -> str:
+def _short_reason(problem: Exception) -> str:
     text = str(problem) or type(problem).__name__
     return text if len(text) <= _LONGEST_REASON else text[: _LONGEST_REASON - 3] + "..."
 
@@ -215,9 +254,16 @@ def open_cache(
 ) -> PlanCache | None:
     """The cache that a planner's `cache` argument means; None for no cache.
 
-    True is the platform's usual directory for caches. None asks the environment (FASTPLAN_CACHE);
-    False is no cache, whatever the environment says. FASTPLAN_CACHE_KEY is the key that entries
-    are signed with; a PlanCache has its own.
+    FASTPLAN_CACHE_KEY is the key that entries are signed with; a PlanCache has its own.
+
+    Args:
+        where: A PlanCache or anything that it opens. True is the platform's cache directory, None
+            is the environment's FASTPLAN_CACHE, False is no cache.
+        capacity_tolerance: See PlanCache.
+        timeout: See PlanCache.
+
+    Returns:
+        The cache, or None for no cache.
     """
     _check_settings(capacity_tolerance, timeout)
     if isinstance(where, PlanCache):

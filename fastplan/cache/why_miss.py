@@ -1,24 +1,44 @@
-"""Why a request was not in the cache: what differs from the nearest entry."""
+"""Explains cache misses: the fields that differ between two requests, or from the nearest entry."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from fastplan.cache.differences import Difference, differences
-from fastplan.cache.entry import BadEntry, request_bytes
+from fastplan.cache.entry import BadEntry, request_bytes, table_names
 from fastplan.cache.fingerprint import fingerprint
-from fastplan.cache.nearest import near_entries
 from fastplan.cache.plan_cache import CacheReport, PlanCache, open_cache
-from fastplan.cache.stores.guarded import Deadline
+from fastplan.cache.stores.base import Deadline
+from fastplan.model.request import Table
 
 # Entries that are compared field by field.
 _MOST_COMPARED = 64
+_MOST_SHOWN = 20
+
+
+class Difference(NamedTuple):
+    """A field that changed; `field` is a path such as `tables[t3].rows`."""
+
+    field: str
+    old: Any
+    new: Any
+
+    def __str__(self) -> str:
+        return f"{self.field}: {_short(self.old)} -> {_short(self.new)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissExplanation:
-    """Entries under the same key and why they don't serve; and the nearest other request."""
+    """Why a request was not in the cache.
+
+    Attributes:
+        key: The fingerprint of the request.
+        same_key: The entries of this key, each with the reason why it is not used.
+        nearest: The key of the nearest other entry; None if there is none.
+        changed: The fields that differ from it.
+    """
 
     key: str
     same_key: tuple[str, ...]
@@ -32,32 +52,36 @@ class MissExplanation:
             lines.append("  no other entry to compare with")
         else:
             lines.append(f"  nearest entry {self.nearest}: {len(self.changed)} fields differ")
-            lines += [f"    {change}" for change in self.changed[:20]]
-            if len(self.changed) > 20:
-                lines.append(f"    and {len(self.changed) - 20} more")
+            lines += [f"    {change}" for change in self.changed[:_MOST_SHOWN]]
+            if len(self.changed) > _MOST_SHOWN:
+                lines.append(f"    and {len(self.changed) - _MOST_SHOWN} more")
         return "\n".join(lines)
 
 
 def explain_miss(request: str | bytes | CacheReport, cache: Any) -> MissExplanation:
-    """Names the field that changed, with old and new value.
+    """Names the fields that changed, with old and new values.
 
     Args:
         request: `planner.last_run.cache`, its `request`, or the key of an entry in the cache.
-        cache: a PlanCache, or what a planner's `cache` argument takes.
+        cache: A PlanCache, or a value for a planner's `cache` argument.
 
-    Raises StoreError when the store does, and ValueError for a key that no entry has.
+    Raises:
+        StoreError: The store failed.
+        ValueError: No entry has this key, or no cache is configured.
     """
+    from fastplan.cache.nearest import near_entries  # loads the engine
+
     plans = open_cache(cache, capacity_tolerance=0.01, timeout=30.0)
     if plans is None:
-        raise ValueError("there is no cache to look into")
+        raise ValueError("no cache is configured")
     deadline = Deadline(plans.timeout)
-    key, canonical = _read(request, plans, deadline)
+    key, canonical = _read_request(request, plans, deadline)
     same_key = _same_key(plans, key, deadline)
     found: tuple[int, str, list[Difference]] | None = None
     for near in near_entries(plans, canonical, deadline=deadline, most=_MOST_COMPARED):
         try:
             changed = differences(near.canonical, canonical)
-        except Exception:  # it keeps something else than a request
+        except Exception:  # not a request
             continue
         if found is None or len(changed) < found[0]:
             found = (len(changed), near.entry.key, changed)
@@ -69,9 +93,25 @@ def explain_miss(request: str | bytes | CacheReport, cache: Any) -> MissExplanat
     )
 
 
-def _read(
+def differences(old: bytes, new: bytes) -> list[Difference]:
+    """Returns all fields that differ between two canonical requests; tables are matched by name."""
+    before, after = _parse(old), _parse(new)
+    return [*_compare_tables(_Tables(before), _Tables(after)), *_compare("", before, after)]
+
+
+def format_differences(old: bytes, new: bytes, most: int = 3) -> str:
+    """Returns the first differences between two canonical requests as one line."""
+    found = differences(old, new)
+    if not found:
+        return "nothing differs"
+    more = f" and {len(found) - most} more" if len(found) > most else ""
+    return ", ".join(map(str, found[:most])) + more
+
+
+def _read_request(
     request: str | bytes | CacheReport, plans: PlanCache, deadline: Deadline
 ) -> tuple[str, bytes]:
+    """Returns the key and the canonical request."""
     if isinstance(request, CacheReport):
         if request.request is None:
             raise ValueError(f"the cache was {request.status}: {request.reason}")
@@ -90,7 +130,7 @@ def _read(
             continue
         if fingerprint(stored) == request:
             return request, stored
-    raise ValueError(f"no entry has the key {request}; give the request itself")
+    raise ValueError(f"no entry has the key {request}; pass the request itself")
 
 
 def _same_key(plans: PlanCache, key: str, deadline: Deadline) -> list[str]:
@@ -107,3 +147,69 @@ def _same_key(plans: PlanCache, key: str, deadline: Deadline) -> list[str]:
         )
         reasons.append(f"entry {name} was solved for {solved} bytes")
     return reasons
+
+
+def _parse(canonical: bytes) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(canonical) if canonical else {}
+    return document
+
+
+class _Tables:
+    """The tables of a document by path and name. Columns are not expanded, because a few bytes can
+    stand for many tables."""
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        self._columns = document.pop("tables", {})
+        self._menus = document.pop("menus", [])
+        count = document.pop("table_count", 0)
+        self.number: dict[str, int] = {}
+        if self._columns:
+            table_names({"tables": self._columns, "table_count": count})  # raises if invalid
+            ordered = (self._value(name, i) for i in range(count) for name in ("path", "name"))
+            pairs = zip(ordered, ordered, strict=True)
+            self.number = {
+                f"{path}.{name}" if path else name: i for i, (path, name) in enumerate(pairs)
+            }
+
+    def row(self, name: str) -> dict[str, Any]:
+        """Returns a table's fields, with its options in place of the number of their menu."""
+        number = self.number[name]
+        left = [field for field in Table._fields if field not in ("path", "name", "menu")]
+        row = {field: self._value(field, number) for field in left if field in self._columns}
+        row["options"] = self._menus[self._value("menu", number)]
+        return row
+
+    def _value(self, field: str, number: int) -> Any:
+        column = self._columns[field]
+        return column["all"] if isinstance(column, dict) else column[number]
+
+
+def _compare_tables(old: _Tables, new: _Tables) -> Iterator[Difference]:
+    for name in old.number:
+        if name not in new.number:
+            yield Difference(f"tables[{name}]", "present", "missing")
+    for name in new.number:
+        if name not in old.number:
+            yield Difference(f"tables[{name}]", "missing", "present")
+    common = [name for name in old.number if name in new.number]
+    if common != [name for name in new.number if name in old.number]:
+        yield Difference("tables", "in one order", "in another order")
+    for name in common:
+        before, after = old.row(name), new.row(name)
+        for field in before:
+            if before[field] != after.get(field):
+                yield Difference(f"tables[{name}].{field}", before[field], after.get(field))
+
+
+def _compare(path: str, old: Any, new: Any) -> Iterator[Difference]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for name in sorted({*old, *new}):
+            inner = f"{path}.{name}" if path else name
+            yield from _compare(inner, old.get(name), new.get(name))
+    elif old != new:
+        yield Difference(path, old, new)
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -49,14 +49,13 @@ bundle = Group("bundle", help=HELP, examples=EXAMPLES)
 )
 @option("--model NAME", "the model's name; default: that of the bundles in --plans")
 def _save(args: Args) -> int:
-    from fastplan.bundle.content import Artifacts, Blob, Content, write_content
-    from fastplan.bundle.facts import driver_device, installed_facts
-    from fastplan.bundle.format import MAX_PLANS
-    from fastplan.bundle.gathering import gather, model_of
+    from fastplan.bundle.compiled import driver_device, environment_facts
+    from fastplan.bundle.format import MAX_PLANS, Artifacts, Blob, Content, write_content
+    from fastplan.bundle.gathering import collect_plans, model_of
     from fastplan.report.units import format_bytes, format_count
 
     check_outputs(args.output, inputs=[*args.plans, *args.artifacts])
-    plans = gather(args.plans, args.key)
+    plans = collect_plans(args.plans, args.key)
     if len(plans) > MAX_PLANS:
         raise CommandError(
             f"{len(plans)} plans are more than the {MAX_PLANS} of a bundle: choose some with --key"
@@ -67,7 +66,7 @@ def _save(args: Args) -> int:
     )
     content = Content(
         model=args.model or model_of(args.plans),
-        facts=installed_facts(driver_device()),
+        facts=environment_facts(driver_device()),
         plans=plans,
         artifacts=artifacts,
     )
@@ -81,7 +80,7 @@ def _save(args: Args) -> int:
 
 
 def _bytes(path: str) -> bytes:
-    from fastplan.bundle.artifacts import are_artifacts
+    from fastplan.bundle.compiled import are_artifacts
     from fastplan.bundle.format import MAX_ARTIFACTS
 
     if os.path.getsize(path) > MAX_ARTIFACTS:
@@ -106,10 +105,10 @@ def _bytes(path: str) -> bytes:
 @argument("FILE", "a bundle", name="bundle")
 @json_option()
 def _show(args: Args) -> int:
-    from fastplan.bundle.facts import driver_device, installed_facts
+    from fastplan.bundle.compiled import driver_device, environment_facts
     from fastplan.cli.bundle_views import bundle_json, lines, look
 
-    seen = look(_open(args.bundle), installed_facts(driver_device()))
+    seen = look(_open(args.bundle), environment_facts(driver_device()))
     if args.json:
         print_json(bundle_json(seen))
     else:
@@ -130,15 +129,15 @@ def _show(args: Args) -> int:
 )
 @option("--local-rank N", "whose code (default 0)", read=count, default=0)
 def _load(args: Args) -> int:
-    from fastplan.bundle.format import BadBundle
+    from fastplan.bundle.format import BundleError
     from fastplan.report.names import escape_name
     from fastplan.report.units import format_count
 
     bundle = _open(args.bundle)
     where = usual_cache(args)
     try:
-        count = bundle.fill(os.fspath(where))
-    except BadBundle as problem:
+        count = bundle.copy_to_cache(os.fspath(where))
+    except BundleError as problem:
         raise CommandError(str(problem)) from problem
     except ValueError as error:
         raise CommandError(f"--cache: {error}") from error
@@ -174,9 +173,9 @@ def _load_code(bundle: Bundle, slot: int) -> int:
 
 def _open(path: str) -> Bundle:
     from fastplan.bundle.bundle import open_bundle
-    from fastplan.bundle.format import BadBundle
+    from fastplan.bundle.format import BundleError
 
     try:
         return open_bundle(path)
-    except BadBundle as problem:
+    except BundleError as problem:
         raise CommandError(str(problem)) from problem

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastplan.bundle.bundle import Bundle, StoredPlan
-from fastplan.bundle.facts import CODE
-from fastplan.bundle.format import ArtifactPart, BadBundle
+from fastplan.bundle.compiled import CODE
+from fastplan.bundle.format import ArtifactPart, BundleError
 from fastplan.cli.cache_views import KEY_DIGITS
 from fastplan.cli.output import table
 from fastplan.report.names import escape_name
@@ -32,12 +32,12 @@ def look(bundle: Bundle, facts: dict[str, str]) -> Seen:
     for part in bundle.header.plans:
         try:
             plans.append(bundle.plan(part))
-        except BadBundle:
+        except BundleError:
             continue  # `damage` tells
     return Seen(
         bundle=bundle,
         plans=plans,
-        damage=bundle.damage(),
+        damage=bundle.find_damage(),
         code_mismatches=bundle.mismatches(facts) if bundle.has_code else [],
         kernel_mismatches=bundle.kernel_mismatches(facts),
     )
@@ -125,8 +125,8 @@ def _code(seen: Seen) -> Iterator[str]:
         processor = escape_name(header.facts.get("cpu", "?"))
         kernels = format_count(len(header.kernels), "CPU kernel")
         yield f"           {kernels}, {size}, for {processor}"
-    if seen.bundle.other_writers is not None:
-        yield f"           never loaded: {seen.bundle.other_writers}"
+    if seen.bundle.untrusted_because is not None:
+        yield f"           never loaded: {seen.bundle.untrusted_because}"
     if seen.code_mismatches:
         yield "           not for this installation:"
         yield from (f"             {escape_name(found)}" for found in seen.code_mismatches)

@@ -80,11 +80,11 @@ def _ls(args: Args) -> int:
 @_cache_option
 def _show(args: Args) -> int:
     from fastplan.cache.entry import BadEntry
-    from fastplan.cache.inventory import read_items, with_key
+    from fastplan.cache.inventory import entries_with_prefix, read_items
     from fastplan.cli.cache_views import item_json, request_text, show_lines
 
     store = _store(args)
-    items = list(read_items(store, with_key(store, args.key)))
+    items = list(read_items(store, entries_with_prefix(store, args.key)))
     if args.request:
         for item in items:
             try:
@@ -113,14 +113,16 @@ def _show(args: Args) -> int:
 @_cache_option
 def _verify(args: Args) -> int:
     from fastplan.cache.audit import BAD, GOOD, PARTLY, Verdict, audit
-    from fastplan.cache.inventory import read_items, with_key
+    from fastplan.cache.inventory import entries_with_prefix, read_items
     from fastplan.cli.cache_views import KEY_DIGITS
     from fastplan.report.names import escape_name
     from fastplan.report.units import format_count
 
     store = _store(args)
     if args.keys:
-        listed = [stored for key in dict.fromkeys(args.keys) for stored in with_key(store, key)]
+        listed = [
+            stored for key in dict.fromkeys(args.keys) for stored in entries_with_prefix(store, key)
+        ]
     else:
         listed = list(store.entries())
     found = []
@@ -162,7 +164,7 @@ def _verify(args: Args) -> int:
 @option("--dry-run", "only say what would go")
 @_cache_option
 def _prune(args: Args) -> int:
-    from fastplan.cache.inventory import Limits, to_prune
+    from fastplan.cache.inventory import Limits, select_for_pruning
     from fastplan.report.units import format_bytes, format_count
 
     limits = Limits(age=args.max_age, size=args.max_size, count=args.max_entries)
@@ -170,7 +172,7 @@ def _prune(args: Args) -> int:
         raise UsageError("say what to prune: --max-age, --max-size, --max-entries or --all")
     store = _store(args)
     listed = list(store.entries())
-    chosen = listed if args.all else to_prune(listed, limits, time.time())
+    chosen = listed if args.all else select_for_pruning(listed, limits, time.time())
     for stored in chosen:
         if args.dry_run:
             print(f"{stored.key} {stored.name} {format_bytes(stored.size)}")
@@ -230,12 +232,12 @@ def _request(text: str, store: Any) -> str | bytes:
     """A request in a file, or the key of an entry."""
     import json
 
-    from fastplan.cache.inventory import with_key
+    from fastplan.cache.inventory import entries_with_prefix
 
     if not os.path.isfile(text):
         if not re.fullmatch("[0-9a-fA-F]+", text):
             raise CommandError(f"{text}: no such file, and keys are hexadecimal")
-        return str(with_key(store, text)[0].key)
+        return str(entries_with_prefix(store, text)[0].key)
     with open(text, "rb") as file:
         data = file.read(_MOST_BYTES + 1)
     try:

@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from fastplan.cache.entry import BadEntry, Entry, request_bytes
-from fastplan.cache.inventory import Item
+from fastplan.cache.inventory import EntryInfo
 from fastplan.cli.output import table
 from fastplan.report.names import escape_name
 from fastplan.report.units import format_bytes, format_count, format_milliseconds
@@ -19,7 +19,7 @@ _AGES = ((86400, "d"), (3600, "h"), (60, "min"))
 _TIERS = ("HBM", "DDR", "SSD")
 
 
-def list_lines(items: list[Item], now: float) -> list[str]:
+def list_lines(items: list[EntryInfo], now: float) -> list[str]:
     """A table of entries."""
     titles = ["key", "created", "tables", "ranks", "torchrec", "engine", "rating", "size", "used"]
     align = "<<>><<>>>"
@@ -40,7 +40,7 @@ def list_lines(items: list[Item], now: float) -> list[str]:
     return table(titles, rows, align)
 
 
-def item_json(item: Item) -> dict[str, Any]:
+def item_json(item: EntryInfo) -> dict[str, Any]:
     """What `ls --json` has of an entry."""
     stored, entry = item.stored, item.entry
     used = stored.used
@@ -56,7 +56,7 @@ def item_json(item: Item) -> dict[str, Any]:
     }
 
 
-def show_lines(item: Item, now: float) -> Iterator[str]:
+def show_lines(item: EntryInfo, now: float) -> Iterator[str]:
     """All about one entry."""
     stored, entry = item.stored, item.entry
     yield f"key         {stored.key}"

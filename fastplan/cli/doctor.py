@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+import fastplan.doctor as findings
 from fastplan.cli.errors import NO, OK
 from fastplan.cli.output import print_json, style
-from fastplan.doctor import findings
-from fastplan.doctor.findings import Finding
+from fastplan.doctor import Finding
 from fastplan.report.names import escape_name
 from fastplan.report.terminal import Style
 from fastplan.report.units import format_count

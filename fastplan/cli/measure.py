@@ -169,7 +169,7 @@ def _is_first(folder: Path) -> bool:
 
 def _print_runs(args: Args, folder: Path, *, has_results: bool) -> None:
     from fastplan.measure.results import read_runs
-    from fastplan.measure.runs_text import runs_json, runs_text
+    from fastplan.measure.text import runs_json, runs_text
 
     if not has_results:
         print("done; the results are on the host of rank 0")
@@ -238,7 +238,7 @@ def calibrate(args: Args) -> int:
 
 
 def _print_sku(args: Args, sku: CalibratedSku) -> None:
-    from fastplan.measure.calibration_text import calibration_json, calibration_text
+    from fastplan.measure.text import calibration_json, calibration_text
 
     if args.json:
         print_json(calibration_json(sku))

@@ -113,7 +113,7 @@ def _estimated_anew(plans: list[Plan], args: Args) -> list[Plan]:
     """The plans with one model's and one cluster's estimates, if that is asked for."""
     if not args.model:
         return plans
-    from fastplan.measure.rerate import rerated
+    from fastplan.measure.rerate import reestimate
     from fastplan.report.estimates import EstimateUnavailable
     from fastplan.spec.lower import lower
     from fastplan.spec.read import read_spec
@@ -128,7 +128,7 @@ def _estimated_anew(plans: list[Plan], args: Args) -> list[Plan]:
             cluster = on_cluster(spec, world_size=ranks, local_world_size=local)
             jobs[shape] = lower(cluster, trust=args.trust_code)
         try:
-            found.append(rerated(plan, jobs[shape]))
+            found.append(reestimate(plan, jobs[shape]))
         except EstimateUnavailable as problem:
             raise CommandError(f"{path} is no plan of {args.model}: {problem}") from problem
     return found
@@ -175,18 +175,18 @@ class Measurements:
         self.by_label = measured_for(plans, labels, self._runs)
 
     def text(self) -> str:
-        from fastplan.measure.agreement_text import agreement_text
+        from fastplan.measure.text import agreement_text
 
         return agreement_text(self._agreement, self._runs, style())
 
     def json(self) -> dict[str, Any]:
-        from fastplan.measure.agreement_text import agreement_json
+        from fastplan.measure.text import agreement_json
 
         return agreement_json(self._agreement, self._runs)
 
     def findings(self) -> list[str]:
         """Sentences below the picture."""
-        from fastplan.measure.agreement_text import order, warnings
+        from fastplan.measure.text import order, warnings
 
         return [*order(self._agreement), *warnings(self._runs)]
 

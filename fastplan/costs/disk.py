@@ -27,7 +27,7 @@ def directory() -> Path:
     named = os.environ.get("NUMBA_CACHE_DIR", "")
     if named:
         return Path(named, "fastplan")
-    from fastplan.cache.stores.opening import default_directory
+    from fastplan.cache.stores import default_directory
 
     return default_directory().with_name("compiled")
 

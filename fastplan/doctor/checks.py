@@ -1,4 +1,4 @@
-"""Everything doctor looks at, in order."""
+"""The checks of `fastplan doctor`, in order."""
 
 from __future__ import annotations
 
@@ -11,18 +11,14 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from fastplan import __version__
-from fastplan.cache.stores import GuardedStore, StoreError, default_directory, open_store
-from fastplan.cache.stores.opening import kind_of
-from fastplan.doctor.findings import NOTE, OK, PROBLEM, Finding
-from fastplan.doctor.fixes import install, pip
-from fastplan.doctor.installed import Stack, module_folder, read_stack, version_of
+from fastplan.cache.stores import GuardedStore, StoreError, default_directory, kind_of, open_store
+from fastplan.doctor import NOTE, OK, PROBLEM, Finding
+from fastplan.doctor.installed import Stack, install, module_folder, pip, read_stack, version_of
 from fastplan.doctor.probe import Outcome, try_imports
 from fastplan.doctor.stack import PLANNER, check_stack, modules_to_try
-from fastplan.doctor.variables import check_values
 
 _PYTHON = (3, 10)
 _NUMPY = (1, 26)
-_NUMPY_SPEC = "numpy>=1.26"
 _PREFIX = "FASTPLAN_"
 _NATIVE = "fastplan.engine._native"
 _STORE_SECONDS = 15.0
@@ -36,7 +32,7 @@ _EXTRAS = {
     "s3fs": "caches on s3://",
     "numba": "cost models in Python",
 }
-# At run time, when the core is built, and in tests.
+# For use at run time, for building the core, and for tests.
 VARIABLES = (
     "FASTPLAN_CACHE",
     "FASTPLAN_CACHE_KEY",
@@ -52,7 +48,7 @@ VARIABLES = (
 
 
 def examine() -> Iterator[Finding]:
-    """All findings, each as soon as it is known: imports for real take seconds."""
+    """Yields all findings, each as soon as it is known, because imports take seconds."""
     yield check_python()
     outcomes = try_imports("numpy", _NATIVE)
     yield check_numpy(outcomes.get("numpy"))
@@ -73,17 +69,21 @@ def examine() -> Iterator[Finding]:
 
 
 def check_python(version: tuple[int, ...] = sys.version_info[:3]) -> Finding:
+    """Checks the version of Python."""
     text = f"{'.'.join(map(str, version))} on {platform.system()} {platform.machine()}"
     if version[:2] < _PYTHON:
-        return Finding("python", PROBLEM, f"{text}: fastplan needs {_text(_PYTHON)} or later")
+        return Finding(
+            "python", PROBLEM, f"{text}: fastplan needs {'.'.join(map(str, _PYTHON))} or later"
+        )
     return Finding("python", OK, text)
 
 
 def check_numpy(outcome: Outcome | None) -> Finding:
-    fix = install([_NUMPY_SPEC])
+    """Checks that numpy can be imported and is new enough."""
+    fix = install([f"numpy>={_text(_NUMPY)}"])
     if outcome is None or not outcome.worked:
         missing = outcome is not None and outcome.missing == "numpy"
-        cause = outcome.cause if outcome is not None else "it could not be tried"
+        cause = outcome.cause if outcome is not None else "it could not be tested"
         return Finding("numpy", PROBLEM, "not installed" if missing else cause, fix)
     if _numbers(outcome.version) < _NUMPY:
         text = f"{outcome.version}: fastplan needs {_text(_NUMPY)} or later"
@@ -92,32 +92,32 @@ def check_numpy(outcome: Outcome | None) -> Finding:
 
 
 def check_core(outcome: Outcome) -> Finding:
-    """The native core, which is built for one version of Python."""
+    """Checks the native core, which is built for one version of Python."""
     recorded = version_of("fastplan")
     if outcome.worked:
         text = f"fastplan {__version__}, the native core loads"
         if recorded not in (None, __version__):
-            text += f"; installed as {recorded}, so it was changed since"
+            text += f"; installed as {recorded}, but changed since then"
         return Finding("core", OK, text)
     folder = module_folder("fastplan")
-    built = sorted(path.name for path in (folder / "core").glob("_native*.*")) if folder else []
+    built = sorted(path.name for path in (folder / "engine").glob("_native*.*")) if folder else []
     built = [name for name in built if not name.endswith(".pyi")]
     if outcome.missing is None:
         text = f"the native core does not load: {outcome.cause}"
     elif built:
-        text = f"the native core is there for another Python only: {', '.join(built)}"
+        text = f"the native core exists only for another Python: {', '.join(built)}"
     else:
         text = "the native core is not built"
     return Finding("core", PROBLEM, text, pip("install --force-reinstall --no-deps fastplan"))
 
 
 def check_gpus(stack: Stack, torch: Outcome | None) -> Finding:
-    """Planning needs none, so their absence is fine."""
+    """Checks the GPUs. Planning needs none."""
     usable = torch.gpus if torch is not None else ()
     if usable or (stack.gpus and torch is None):
         return Finding("gpus", OK, _counted(usable or stack.gpus))
     if not stack.gpus:
-        return Finding("gpus", OK, "none here, and planning needs none")
+        return Finding("gpus", OK, "none, and planning needs none")
     build = stack.torch.build if stack.torch else None
     why = "is a CPU build" if build == "cpu" else "can't use them: driver or CUDA release differ"
     return Finding("gpus", NOTE, f"{_counted(stack.gpus)}, but torch {why}")
@@ -132,7 +132,7 @@ def check_required() -> Finding:
 
 
 def check_extras() -> Finding:
-    """Packages that some features need."""
+    """Lists optional packages."""
     versions = {name: version_of(name) for name in _EXTRAS}
     there = [f"{name} {version}" for name, version in versions.items() if version]
     absent = [f"{name} ({_EXTRAS[name]})" for name, version in versions.items() if not version]
@@ -143,7 +143,7 @@ def check_extras() -> Finding:
 
 
 def check_cache(environment: Mapping[str, str]) -> Finding:
-    """Whether plans could be kept where FASTPLAN_CACHE, or the platform, says."""
+    """Checks that plans can be stored in FASTPLAN_CACHE or the platform's cache directory."""
     try:
         where = environment.get("FASTPLAN_CACHE") or os.fspath(default_directory())
         kind = kind_of(where)
@@ -154,8 +154,10 @@ def check_cache(environment: Mapping[str, str]) -> Finding:
         path = Path(open_store(where).describe())
     except (StoreError, ValueError) as error:
         return Finding("cache", PROBLEM, str(error))
+    except ImportError as error:
+        return Finding("cache", PROBLEM, str(error), install([error.name]) if error.name else None)
     nearest = next(place for place in (path, *path.parents) if os.path.exists(place))
-    state = "" if nearest == path else ", to be made when the first plan is kept"
+    state = "" if nearest == path else ", created when the first plan is stored"
     try:
         with TemporaryFile(dir=nearest):
             return Finding("cache", OK, f"{path}{state}")
@@ -175,13 +177,15 @@ def _check_url(where: str) -> Finding:
 
 
 def check_variables(environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Variables that look as if they were meant for fastplan."""
+    """Yields variables with fastplan's prefix that fastplan does not use."""
     known = [name.removeprefix(_PREFIX) for name in VARIABLES]
     for name in sorted(environment):
         if name.startswith(_PREFIX) and name not in VARIABLES:
             near = get_close_matches(name.removeprefix(_PREFIX), known, n=1)
             hint = f": did you mean {_PREFIX}{near[0]}?" if near else ""
-            yield Finding("environment", NOTE, f"{name} means nothing{hint}", f"unset {name}")
+            yield Finding(
+                "environment", NOTE, f"{name} is not a fastplan variable{hint}", f"unset {name}"
+            )
 
 
 def _counted(names: tuple[str, ...]) -> str:
@@ -195,3 +199,65 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 def _text(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
+
+
+_SUBJECT = "environment"
+_OFF = ("", "0")
+
+
+def check_values(environment: Mapping[str, str], planner_works: bool) -> Iterator[Finding]:
+    """Yields variables with wrong values.
+
+    Args:
+        environment: The variables.
+        planner_works: Whether the planner can be imported.
+    """
+    yield from _skus(environment.get("FASTPLAN_SKUS", ""))
+    yield from _patch(environment.get("FASTPLAN_PATCH", ""), planner_works)
+    yield from _ett(environment.get("FASTPLAN_ETT", ""))
+    yield from _check_launched(environment.get("FASTPLAN_ETT_LAUNCHED", ""))
+
+
+def _skus(value: str) -> Iterator[Finding]:
+    from fastplan.spec.hardware import HardwareError, known_hardware
+
+    if value:
+        try:
+            known_hardware()
+        except HardwareError as error:
+            yield Finding(_SUBJECT, PROBLEM, str(error), "unset FASTPLAN_SKUS")
+
+
+def _patch(value: str, planner_works: bool) -> Iterator[Finding]:
+    if value in _OFF:
+        return
+    if value not in ("1", "init"):
+        text = f"FASTPLAN_PATCH must be 1, init or 0, not {value!r}: `import fastplan` fails"
+        yield Finding(_SUBJECT, PROBLEM, text, "export FASTPLAN_PATCH=1")
+    elif not planner_works:
+        text = (
+            f"FASTPLAN_PATCH={value} needs TorchRec, which can't be imported: "
+            "`import fastplan` fails"
+        )
+        yield Finding(_SUBJECT, PROBLEM, text, "unset FASTPLAN_PATCH")
+
+
+def _ett(value: str) -> Iterator[Finding]:
+    if value in _OFF:
+        return
+    path = Path(os.path.abspath(value))
+    nearest = next(place for place in (path, *path.parents) if os.path.exists(place))
+    try:
+        with TemporaryFile(dir=nearest):
+            return
+    except OSError as error:
+        text = f"FASTPLAN_ETT={value} records nothing: {nearest}: {error.strerror}"
+    yield Finding(_SUBJECT, PROBLEM, text, "export FASTPLAN_ETT=DIR")
+
+
+def _check_launched(value: str) -> Iterator[Finding]:
+    try:
+        float(value or 0)
+    except ValueError:
+        text = f"FASTPLAN_ETT_LAUNCHED must be seconds since 1970, not {value!r}: it is ignored"
+        yield Finding(_SUBJECT, NOTE, text, "export FASTPLAN_ETT_LAUNCHED=$(date +%s)")

@@ -1,4 +1,4 @@
-"""Importing for real, in another process: what is broken may crash it."""
+"""Imports modules in another process, because broken ones may crash it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any
 
-_TIMEOUT = 300.0  # a cold network disk takes its time
+_TIMEOUT = 300.0  # a cold network disk is slow
 _MARK = "fastplan probe: "
 
-# Runs with this process's path, stops at the first module that can't be imported.
+# Uses this process's path, and stops at the first module that can't be imported.
 _SCRIPT = """
 import importlib, json, sys
 sys.path[:] = json.loads(sys.argv[1])
 
-def say(**facts):
+def report(**facts):
     sys.stdout.write("\\nfastplan probe: " + json.dumps(facts) + "\\n")
     sys.stdout.flush()
 
@@ -28,7 +28,7 @@ def gpus(torch):
     return [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
 
 for name in sys.argv[2:]:
-    say(step=name)
+    report(step=name)
     try:
         module = importlib.import_module(name)
         facts = {"version": str(getattr(module, "__version__", ""))}
@@ -36,39 +36,47 @@ for name in sys.argv[2:]:
             facts["gpus"] = gpus(module)
     except BaseException as error:
         missing = getattr(error, "name", None) if isinstance(error, ImportError) else None
-        told = []
-        while error is not None and len(told) < 10:
-            told.append(f"{type(error).__name__}: {error}")
+        errors = []
+        while error is not None and len(errors) < 10:
+            errors.append(f"{type(error).__name__}: {error}")
             error = error.__cause__
-        say(step=name, errors=told, missing=missing)
+        report(step=name, errors=errors, missing=missing)
         break
-    say(step=name, **facts)
+    report(step=name, **facts)
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How the import of one module went."""
+    """The result of importing one module.
+
+    Attributes:
+        version: The module's version.
+        gpus: The names of the GPUs, for torch.
+        errors: From the raised error down to its cause; empty if the import worked.
+        missing: The module that was not found.
+    """
 
     version: str = ""
     gpus: tuple[str, ...] = ()
-    errors: tuple[str, ...] = ()  # from what was raised down to its cause; empty when it worked
-    missing: str | None = None  # the module that was not found
+    errors: tuple[str, ...] = ()
+    missing: str | None = None
 
     @property
     def worked(self) -> bool:
+        """Whether the import worked."""
         return not self.errors
 
     @property
     def cause(self) -> str:
-        """The error that explains most."""
+        """The last cause, which explains most; empty if the import worked."""
         return self.errors[-1] if self.errors else ""
 
 
 @dataclass(slots=True)
 class _Reports:
     outcomes: dict[str, Outcome] = field(default_factory=dict)
-    begun: str | None = None  # and not ended
+    begun: str | None = None  # but not finished
 
     def read(self, line: str) -> None:
         facts: dict[str, Any] = json.loads(line)
@@ -80,8 +88,8 @@ class _Reports:
 
 
 def try_imports(*modules: str) -> dict[str, Outcome]:
-    """Imports the modules in order up to the first that fails. Later ones are not in the result."""
-    # Importing fastplan must not import torch in turn.
+    """Imports modules in order, up to the first that fails; the result has no later ones."""
+    # Importing fastplan must not import torch.
     environment = {**os.environ, "FASTPLAN_PATCH": "0"}
     command = [sys.executable, "-c", _SCRIPT, json.dumps(sys.path), *modules]
     try:
@@ -105,12 +113,12 @@ def try_imports(*modules: str) -> dict[str, Outcome]:
             reports.read(line.removeprefix(_MARK))
     if code != 0 and not any(not outcome.worked for outcome in reports.outcomes.values()):
         broken = reports.begun or modules[0]
-        reports.outcomes[broken] = Outcome(errors=(_death(code, errors),))
+        reports.outcomes[broken] = Outcome(errors=(_exit_reason(code, errors),))
     return reports.outcomes
 
 
-def _death(code: int | None, errors: str) -> str:
-    """Why a process that said nothing more has ended."""
+def _exit_reason(code: int | None, errors: str) -> str:
+    """Returns why a process ended without output."""
     if code is None:
         return f"importing takes over {_TIMEOUT:g} s"
     last = next((line for line in reversed(errors.splitlines()) if line.strip()), "")

@@ -1,34 +1,46 @@
-"""torch, FBGEMM and TorchRec: whether they are there, belong together and can be imported."""
+"""Checks torch, FBGEMM and TorchRec: installed, belonging together, and importable."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-from fastplan.doctor.failures import explain
-from fastplan.doctor.findings import NOTE, OK, PROBLEM, Finding
-from fastplan.doctor.fixes import install, install_all, install_fbgemm, install_torchrec
-from fastplan.doctor.installed import Package, Stack, module_folder, requirements, version_of
+from fastplan.doctor import NOTE, OK, PROBLEM, Finding
+from fastplan.doctor.installed import (
+    RELEASE_OF,
+    TORCH_OF,
+    Package,
+    Stack,
+    install,
+    install_all,
+    install_fbgemm,
+    install_torchrec,
+    minor,
+    module_folder,
+    requirements,
+    supported_torchrec,
+    version_of,
+)
 from fastplan.doctor.probe import Outcome
-from fastplan.doctor.releases import RELEASE_OF, TORCH_OF, minor, supported_torchrec
 from fastplan.spec.stock import VERSIONS
 
 PLANNER = "fastplan.torchrec.planner"
 
 
 def modules_to_try(stack: Stack) -> tuple[str, ...]:
-    """What to import: all that TorchRec needs, or just torch where there is no TorchRec."""
+    """Returns the modules to import: all that TorchRec needs, or only torch without TorchRec."""
     if stack.torchrec is not None or module_folder("torchrec") is not None:
         return ("torch", "fbgemm_gpu", "torchrec", PLANNER)
     return ("torch",) if stack.torch is not None else ()
 
 
 def check_stack(stack: Stack, outcomes: dict[str, Outcome]) -> Iterator[Finding]:
-    """Findings from what is installed and from how `modules_to_try` were imported."""
+    """Yields findings about the installed packages and the imports of `modules_to_try`."""
     if PLANNER not in modules_to_try(stack):
         yield Finding(
             "torchrec",
             NOTE,
-            "not installed: plans can be made of model files, not of TorchRec models",
+            "not installed: only spec files can be planned",
             install_all(stack),
         )
     yield from _torch(stack, outcomes.get("torch"))
@@ -70,27 +82,27 @@ def _fbgemm(stack: Stack, outcome: Outcome | None) -> Iterator[Finding]:
             yield Finding("fbgemm", PROBLEM, "not installed, and TorchRec needs it", fix)
         return
     own = present[0]
-    doubt = _doubt(own, torch) if torch is not None else None
-    if doubt is not None:
-        yield Finding("fbgemm", NOTE, f"{own}: {doubt}", fix)
+    warning = _compatibility_warning(own, torch) if torch is not None else None
+    if warning is not None:
+        yield Finding("fbgemm", NOTE, f"{own}: {warning}", fix)
     else:
         yield Finding("fbgemm", OK, f"{own.version}, {_build(own)}")
 
 
-def _doubt(own: Package, torch: Package) -> str | None:
-    """What speaks against this FBGEMM with this torch, though it can be imported."""
+def _compatibility_warning(own: Package, torch: Package) -> str | None:
+    """Returns why this FBGEMM may not work with this torch, although it can be imported."""
     release, base = minor(own.version), minor(torch.version)
     if release is None or base is None:
-        return "a nightly build, which belongs to no release"
+        return "a nightly build without a matching release"
     expected = TORCH_OF.get(release)
     if expected != base:
-        made_for = f"it was made for torch {expected}" if expected else "its torch is not known"
+        made_for = f"it was built for torch {expected}" if expected else "its torch is unknown"
         return f"{made_for}, {torch.version} is installed"
     if (own.build == "cpu") != (torch.build == "cpu"):
-        return f"{_build(own)} beside {_build(torch)} of torch: tables can't be trained on GPUs"
+        return f"{_build(own)} with {_build(torch)} of torch: tables can't be trained on GPUs"
     exact = {own.build, torch.build}
     if len(exact) > 1 and "cuda" not in exact and None not in exact:
-        return f"{_build(own)} beside {_build(torch)} of torch"
+        return f"{_build(own)} with {_build(torch)} of torch"
     return None
 
 
@@ -108,11 +120,11 @@ def _torchrec(stack: Stack, outcome: Outcome | None) -> Iterator[Finding]:
         text = f"{version}: fastplan reproduces the planner of TorchRec {supported}"
         yield Finding("torchrec", PROBLEM, text, _supported(stack))
     else:
-        yield _partner(version, stack)
+        yield _matching_release(version, stack)
 
 
 def _supported(stack: Stack) -> str:
-    """The least that gives a TorchRec that fastplan supports."""
+    """Returns the shortest command that installs a supported TorchRec."""
     base = minor(stack.torch.version) if stack.torch else None
     suitable = supported_torchrec(base)
     fbgemm_fits = [minor(package.version) for package in stack.fbgemm] == [
@@ -121,21 +133,21 @@ def _supported(stack: Stack) -> str:
     return install_torchrec(suitable) if suitable and fbgemm_fits else install_all(stack)
 
 
-def _partner(version: str, stack: Stack) -> Finding:
+def _matching_release(version: str, stack: Stack) -> Finding:
     expected = TORCH_OF.get(minor(version) or "")
     base = minor(stack.torch.version) if stack.torch else None
     if base is None or base == expected:
         return Finding("torchrec", OK, version)
-    text = f"{version} can be imported, but was made for torch {expected}, not {base}"
+    text = f"{version} can be imported, but is for torch {expected}, not {base}"
     return Finding("torchrec", NOTE, text)
 
 
 def _requirements() -> Iterator[Finding]:
-    """What TorchRec needs and pip was told not to install."""
+    """Yields findings about requirements of TorchRec that pip did not install."""
     missing, other = [], []
     for wanted in requirements("torchrec"):
         if wanted.name.lower().replace("_", "-").startswith("fbgemm-gpu"):
-            continue  # the CPU build has another name
+            continue  # the CPU build has a different name
         present = version_of(wanted.name)
         if present is None:
             missing.append(str(wanted))
@@ -147,10 +159,80 @@ def _requirements() -> Iterator[Finding]:
     if other:
         pairs = ", ".join(f"{wanted}, not {present}" for wanted, present in other)
         fix = install(str(wanted) for wanted, _ in other)
-        yield Finding("torchrec", NOTE, f"asks for {pairs}", fix)
+        yield Finding("torchrec", NOTE, f"requires {pairs}", fix)
 
 
 def _build(package: Package) -> str:
     if package.build is None:
         return "a build of unknown kind"
     return "the CPU build" if package.build == "cpu" else f"the {package.build} build"
+
+
+# Modules whose distribution has a different name, or must not be the newest.
+_DISTRIBUTIONS = {
+    "fbgemm_gpu": "fbgemm-gpu",
+    "pkg_resources": "setuptools<81",
+    "pyre_extensions": "pyre-extensions",
+    "torchmetrics": "torchmetrics==1.0.3",
+    "typing_extensions": "typing-extensions",
+    "yaml": "PyYAML",
+}
+_FBGEMM_LIBRARY = re.compile(r"fbgemm_gpu\S*\.(so|dll|dylib|pyd)|'fbgemm' object has no attribute")
+
+
+def explain(outcome: Outcome, stack: Stack) -> tuple[str, str | None]:
+    """Explains a failed import of torch, FBGEMM or TorchRec.
+
+    Returns:
+        The reason, and a command line that helps, if there is one.
+    """
+    text = " ".join(outcome.errors)
+    if outcome.missing and (reason := _missing(outcome.missing, stack)):
+        return reason
+    if found := re.search(r"(GLIBC(?:XX)?_[\d.]+)\S* not found", text):
+        return (
+            f"the system's C or C++ library is too old ({found[1]} is missing): "
+            "use a newer system or container image, or conda's libraries",
+            "conda install -c conda-forge libstdcxx-ng" if "GLIBCXX" in found[1] else None,
+        )
+    if found := re.search(r"(\S+): cannot allocate memory in static TLS block", text):
+        return (
+            f"{found[1]} is loaded too late to get thread-local memory",
+            f"export LD_PRELOAD={found[1]}",
+        )
+    if "SIGILL" in text:
+        return (
+            "this processor lacks instructions of the build (AVX2): use another machine",
+            None,
+        )
+    if _about_fbgemm(text) and stack.torch is not None:
+        return _explain_fbgemm(text, stack)
+    return outcome.cause, None
+
+
+def _about_fbgemm(text: str) -> bool:
+    return bool(_FBGEMM_LIBRARY.search(text))
+
+
+def _missing(module: str, stack: Stack) -> tuple[str, str | None] | None:
+    name = module.partition(".")[0]
+    if name in ("torch", "torchrec"):
+        return f"the module {module} is missing or incomplete", install_all(stack)
+    if name == "fbgemm_gpu" and stack.torch is not None:
+        return f"the module {module} is missing", install_fbgemm(stack.torch, stack.fbgemm)
+    if name == "fastplan":
+        return None
+    package = _DISTRIBUTIONS.get(name, name)
+    return f"the module {module} is missing", install([package])
+
+
+def _explain_fbgemm(text: str, stack: Stack) -> tuple[str, str | None]:
+    """Explains why FBGEMM's library does not load."""
+    assert stack.torch is not None
+    fix = install_fbgemm(stack.torch, stack.fbgemm) or install_all(stack)
+    own = ", ".join(map(str, stack.fbgemm)) or "FBGEMM"
+    if found := re.search(r"(lib(?:cuda|cudart|nv|cublas|cusparse)\S*\.so\S*): cannot open", text):
+        return f"{own} is a CUDA build, but {found[1].rstrip(':')} is missing", fix
+    if found := re.search(r"undefined symbol: (\S+)", text):
+        return f"{own} was built for a different torch than {stack.torch.version} ({found[1]})", fix
+    return f"the library of {own} does not load with {stack.torch}", fix

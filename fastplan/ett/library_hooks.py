@@ -321,7 +321,7 @@ def _bundle_hooks(hooks: Hooks) -> dict[str, Hook]:
     """Hooks for start bundles: reading plans and compiled code from one, and writing one."""
 
     def bundle(module: Any) -> None:
-        for method in ("fill", "load_artifacts"):
+        for method in ("copy_to_cache", "load_artifacts"):
             hooks.patches.attribute(module.Bundle, method, hooks.around("bundle"))
 
     def starting(module: Any) -> None:

@@ -1,4 +1,4 @@
-"""Plans on real devices: what a step takes there, and the constants that estimates should use.
+"""Measures plans on real devices and calibrates the constants of the estimates.
 
-Results, statistics and fits are free of torch; what runs under torchrun is not.
+Only the modules that run under torchrun import torch.
 """

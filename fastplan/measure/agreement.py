@@ -1,4 +1,4 @@
-"""Estimates against measurements: do they order plans alike, and which part is off by how much."""
+"""Compares estimates with measurements: the order of plans, and the error of each part."""
 
 from __future__ import annotations
 
@@ -10,57 +10,82 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastplan.measure.parts import ESTIMATED, PARTS
 from fastplan.measure.prepare import layout_key
 from fastplan.measure.results import PlanRuns, Runs
-from fastplan.measure.statistics import Center, Floats, Interval, tau_interval
+from fastplan.measure.settings import ESTIMATED, PARTS
+from fastplan.measure.statistics import Floats, Interval, MedianSpread, tau_interval
 from fastplan.model.plan import Plan
 from fastplan.report.analysis import Analysis, analyse
 from fastplan.report.comparison import Measured
 
 
 class PlanAgreement(NamedTuple):
-    """One plan. Estimates are milliseconds and None where they are not known."""
+    """The estimates and measurements of one plan.
+
+    Attributes:
+        label: The plan's label.
+        estimated: Its rating in milliseconds; None if unknown.
+        measured: Seconds of a whole step.
+        like_fastest: Whether it is as fast as the fastest plan, within noise.
+        peak_memory: Bytes on the fullest rank.
+        estimated_memory: The same as estimated; None if unknown.
+    """
 
     label: str
-    estimated: float | None  # its rating
-    measured: Center  # seconds of a whole step
-    like_fastest: bool  # no slower than the fastest beyond noise
-    peak_memory: int  # bytes on the fullest rank
+    estimated: float | None
+    measured: MedianSpread
+    like_fastest: bool
+    peak_memory: int
     estimated_memory: int | None
 
 
 class PartAgreement(NamedTuple):
-    """One part of a step over all plans, on the rank where it takes longest."""
+    """One part of a step over all plans, on the rank where it takes longest.
+
+    Attributes:
+        part: The part.
+        factor: Measured over estimated, the median over plans that have both.
+        error: The remaining error of a plan after this factor, the median.
+        estimated: Milliseconds by plan.
+        measured: Seconds by plan.
+    """
 
     part: str
-    factor: float | None  # measured over estimated, the median over plans that have both
-    error: float | None  # what remains of a plan's error behind that factor, the median
-    estimated: tuple[float | None, ...]  # milliseconds by plan
-    measured: tuple[float, ...]  # seconds by plan
+    factor: float | None
+    error: float | None
+    estimated: tuple[float | None, ...]
+    measured: tuple[float, ...]
 
 
 class Pairs(NamedTuple):
-    """How pairs of plans compare."""
+    """Numbers of pairs: `clear` differ by more than noise, `agreeing` of these as estimated."""
 
-    clear: int  # that differ beyond noise
-    agreeing: int  # of these, that the estimates order alike
-    noise: int  # that don't
+    clear: int
+    agreeing: int
+    noise: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """Estimates and measurements of plans, the fastest first."""
+    """Estimates and measurements of plans.
+
+    Attributes:
+        plans: The plans, the fastest first.
+        parts: The parts of a step.
+        tau: Kendall's tau of ratings and steps; None with fewer than two estimates.
+        tau_rated: The same for steps without the distribution of inputs, as in ratings.
+        pairs: How pairs of plans compare.
+    """
 
     plans: tuple[PlanAgreement, ...]
     parts: tuple[PartAgreement, ...]
-    tau: Interval | None  # of ratings and steps; None with fewer than two estimates
-    tau_rated: Interval | None  # of ratings and what they count: steps but for distributing inputs
+    tau: Interval | None
+    tau_rated: Interval | None
     pairs: Pairs | None
 
 
 def measured_for(plans: Sequence[Plan], labels: Sequence[str], runs: Runs) -> dict[str, Measured]:
-    """The measurements of plans by label, for a comparison; plans that were not measured lack."""
+    """Returns the measurements of plans by label, without plans that were not measured."""
     found = {}
     for label, plan in zip(labels, plans, strict=True):
         own = _runs_of(plan, label, runs)
@@ -71,7 +96,13 @@ def measured_for(plans: Sequence[Plan], labels: Sequence[str], runs: Runs) -> di
 
 
 def agreement(plans: Sequence[Plan], labels: Sequence[str], runs: Runs) -> Agreement:
-    """How the plans' estimates agree with what was measured, as far as it was."""
+    """Compares the estimates of plans with their measurements.
+
+    Args:
+        plans: The plans.
+        labels: Their labels.
+        runs: The measurement. Plans that it does not contain are skipped.
+    """
     both = [
         (label, analyse(plan), own)
         for label, plan in zip(labels, plans, strict=True)
@@ -89,13 +120,13 @@ def agreement(plans: Sequence[Plan], labels: Sequence[str], runs: Runs) -> Agree
 
 
 def _runs_of(plan: Plan, label: str, runs: Runs) -> PlanRuns | None:
-    """The runs of the plan's layout; of several those with its label."""
+    """Returns the runs of the plan's layout; with its label if there are several."""
     key = layout_key(plan.layout)
     same = [own for own in runs.plans if own.layout == key]
     return next((own for own in same if own.label == label), same[0] if same else None)
 
 
-def _plan(label: str, analysis: Analysis, own: PlanRuns, fastest: Center) -> PlanAgreement:
+def _plan(label: str, analysis: Analysis, own: PlanRuns, fastest: MedianSpread) -> PlanAgreement:
     memory = own.estimated_memory
     return PlanAgreement(
         label=label,
@@ -128,7 +159,7 @@ def _part(part: str, both: Sequence[tuple[str, Analysis, PlanRuns]]) -> PartAgre
 
 
 def _estimated(analysis: Analysis, part: str) -> float | None:
-    """Milliseconds on the rank where the part takes longest."""
+    """Returns the milliseconds on the rank where the part takes longest."""
     if analysis.costs is None:
         return None
     parts = analysis.costs.parts

@@ -1,4 +1,4 @@
-"""Calibrates: runs the micro-benchmarks on all ranks and fits TorchRec's constants."""
+"""Runs the micro-benchmarks on all ranks and fits TorchRec's constants."""
 
 from __future__ import annotations
 
@@ -10,35 +10,44 @@ from typing import Any, NamedTuple
 
 from fastplan.measure.cases import Case, Sizes, cases
 from fastplan.measure.constants import Calibration, Point, calibration, slowest_median
-from fastplan.measure.folder import LOGS, POINTS
 from fastplan.measure.launch import run_group
-from fastplan.measure.settings import Assignment, Group, MeasureError
+from fastplan.measure.settings import LOGS, POINTS, LaunchSettings, MeasureError, WorkerConfig
 
 
 class Calibrated(NamedTuple):
-    """Constants, and where they were measured."""
+    """Constants, the measurements behind them, and the names of the devices."""
 
     found: Calibration
     points: tuple[Point, ...]
-    devices: tuple[str, ...]  # names, each once
+    devices: tuple[str, ...]
 
 
 def calibrate(
-    group: Group,
+    group: LaunchSettings,
     sizes: Sizes,
     *,
     repetitions: int = 7,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Calibrated | None:
-    """Runs every micro-benchmark on the group; None on hosts that rank 0 is not on.
+    """Runs every micro-benchmark on a group.
 
-    `progress` is told how many are done. Raises MeasureError if a rank fails.
+    Args:
+        group: The processes to start.
+        sizes: The sizes to benchmark.
+        repetitions: Timed repetitions of each benchmark.
+        progress: Called with the number of finished benchmarks.
+
+    Returns:
+        The constants; None on hosts without rank 0.
+
+    Raises:
+        MeasureError: A rank failed.
     """
     every = cases(group.device, group.ranks, group.ranks_per_host, sizes)
     with tempfile.TemporaryDirectory(prefix="fastplan-calibrate-") as name:
         folder = Path(name)
         (folder / POINTS).touch()
-        Assignment(
+        WorkerConfig(
             task="calibrate",
             device=group.device,
             timeout=group.timeout,
@@ -52,7 +61,7 @@ def calibrate(
         failure = run_group(folder, group, watch)
         if failure is not None:
             labels = tuple(case.kind for case in every)
-            raise MeasureError(f"{failure.text(labels)}{_last_words(folder)}")
+            raise MeasureError(f"{failure.text(labels)}{_last_log_line(folder)}")
         lines = [json.loads(line) for line in (folder / POINTS).read_text().splitlines()]
     if not lines and group.hosts > 1:
         return None
@@ -70,8 +79,8 @@ def _point(line: dict[str, Any]) -> Point:
     return Point(Case(**line["case"]), slowest_median(ranks))
 
 
-def _last_words(folder: Path) -> str:
-    """The end of torchrun's log, which goes with the folder."""
+def _last_log_line(folder: Path) -> str:
+    """Returns the last line of torchrun's log, because the folder is deleted."""
     log = folder / LOGS / "torchrun.log"
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
     return f" ({lines[-1].strip()})" if lines else ""

@@ -1,7 +1,7 @@
-"""The micro-benchmarks of a calibration, and what TorchRec's formulas count for each.
+"""The micro-benchmarks of a calibration, and the bytes that TorchRec's formulas count for each.
 
-TorchRec's times are bytes over a bandwidth: `counted` are the bytes, so that the constant that fits
-a benchmark is `counted` over the time measured.
+TorchRec's times are bytes / bandwidth. `counted` are the bytes, so the constant that fits a
+benchmark is `counted` / measured time.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from fastplan.engine.solve import estimate
-from fastplan.measure.fit import FEWEST_POINTS
 from fastplan.measure.settings import MeasureError
+from fastplan.measure.statistics import FEWEST_POINTS
 from fastplan.model.vocabulary import SHARDING_TYPES
 from fastplan.spec.hardware import find_hardware
 from fastplan.spec.lower import lower
@@ -23,15 +23,15 @@ LOOKUP = "lookup"
 COPY = "copy"  # within device memory
 HOST_COPY = "host_copy"  # from host to device
 COLLECTIVES = ("all_to_all", "reduce_scatter", "all_gather", "all_reduce")
-HOST, WORLD = "host", "world"  # who takes part
+HOST, WORLD = "host", "world"  # the ranks that take part
 
 KERNELS = {"cpu": ("fused",), "cuda": ("fused", "fused_uvm", "fused_uvm_caching")}
 
 _MOST_ROWS = 1_000_000
-_TABLES = ((1, False), (4, False), (1, True))  # how many in one lookup, and whether weighted
+_TABLES = ((1, False), (4, False), (1, True))  # the number in one lookup, and whether weighted
 _LARGEST_BUFFER = 1 << 28
 _BUFFERS = 8
-_SPAN = 16  # of the buffers, at least
+_SPAN = 16  # the least factor between the sizes of buffers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,17 +51,26 @@ class Case:
     weighted: bool = False
 
     def json(self) -> dict[str, Any]:
+        """Returns the case as JSON."""
         return asdict(self)
 
 
 class Sizes(NamedTuple):
-    """What is benchmarked. Constants without latencies fit some sizes only, so these matter."""
+    """The sizes to benchmark. Constants without latencies fit only some sizes.
 
-    batch_sizes: tuple[int, ...]  # of one rank
+    Attributes:
+        batch_sizes: Of one rank.
+        dims: Dimensions of tables.
+        poolings: Pooling factors.
+        rows: Rows of a table; small tables stay in caches.
+        buffers: Bytes of the smallest and the largest buffer.
+    """
+
+    batch_sizes: tuple[int, ...]
     dims: tuple[int, ...]
     poolings: tuple[int, ...]
-    rows: int  # of a table; small ones stay in caches
-    buffers: tuple[int, int]  # bytes of the smallest and the largest
+    rows: int
+    buffers: tuple[int, int]
 
 
 DEFAULT_SIZES = {
@@ -71,28 +80,28 @@ DEFAULT_SIZES = {
 
 
 def sizes_of(spec: ModelSpec, ranks: int) -> Sizes:
-    """Sizes as a model has them on so many ranks."""
+    """Returns the sizes of a model on this number of ranks."""
     means = sorted({max(1, round(mean)) for table in spec.tables for mean in table.pooling})
     dims = sorted({table.dim for table in spec.tables})
     outputs = sum(
         table.dim * len(table.pooling) * DTYPE_SIZES[table.dtype] for table in spec.tables
     )
-    # A rank's part of the exchange where tables are spread evenly; row-wise ones take all of it.
+    # A rank's share of the exchange if tables are spread evenly; row-wise tables exchange all.
     even = max(1 << 12, spec.batch_size * outputs)
     smallest = min(even // 2, _LARGEST_BUFFER // _SPAN)
     largest = min(max(even * ranks, smallest * _SPAN), _LARGEST_BUFFER)
-    shapes = len(_few(dims)) * len(_few(means))
+    shapes = len(_sample(dims)) * len(_sample(means))
     return Sizes(
         _batch_sizes(spec.batch_size, shapes),
-        _few(dims),
-        _few(means),
+        _sample(dims),
+        _sample(means),
         _typical_rows(spec),
         (smallest, largest),
     )
 
 
 def _batch_sizes(own: int, shapes: int) -> tuple[int, ...]:
-    """The model's, and as many around it as a model of few shapes needs for a fit."""
+    """Returns the model's batch size, and others near it if a fit needs more points."""
     found, factor = [own], 2
     while len(found) * shapes < FEWEST_POINTS:
         found += [max(1, own // factor), own * factor]
@@ -101,7 +110,7 @@ def _batch_sizes(own: int, shapes: int) -> tuple[int, ...]:
 
 
 def _typical_rows(spec: ModelSpec) -> int:
-    """Rows of the table in which half of the lookups are in larger ones."""
+    """Returns the median rows of tables, weighted by lookups."""
     tables = sorted(spec.tables, key=lambda table: table.rows)
     left = sum(sum(table.pooling) for table in tables) / 2
     for table in tables:
@@ -111,18 +120,22 @@ def _typical_rows(spec: ModelSpec) -> int:
     return min(table.rows, _MOST_ROWS)
 
 
-def _few(values: list[int], most: int = 4) -> tuple[int, ...]:
-    """Some of the values, the smallest and the largest among them."""
+def _sample(values: list[int], most: int = 4) -> tuple[int, ...]:
+    """Returns some of the values, including the smallest and the largest."""
     if len(values) <= most:
         return tuple(values)
     return tuple(values[round(i * (len(values) - 1) / (most - 1))] for i in range(most))
 
 
 def cases(device: str, ranks: int, ranks_per_host: int, sizes: Sizes) -> list[Case]:
-    """All micro-benchmarks for such a group."""
+    """Returns all micro-benchmarks for a group.
+
+    Raises:
+        MeasureError: The group has only one rank.
+    """
     if ranks < 2:
-        raise MeasureError("collectives need two ranks or more: give --nproc 2 at least")
-    buffers = _between(*sizes.buffers)
+        raise MeasureError("collectives need at least two ranks: use --nproc 2 or more")
+    buffers = _geometric_sizes(*sizes.buffers)
     found = [Case(kind=COPY, bytes=size, counted=2.0 * size) for size in buffers]
     if device == "cuda":
         found += [Case(kind=HOST_COPY, bytes=size, counted=float(size)) for size in buffers]
@@ -137,8 +150,8 @@ def cases(device: str, ranks: int, ranks_per_host: int, sizes: Sizes) -> list[Ca
     return found + _lookups(device, ranks, sizes)
 
 
-def _between(smallest: int, largest: int) -> list[int]:
-    """Sizes from one to the other, each larger than the one before by the same factor."""
+def _geometric_sizes(smallest: int, largest: int) -> list[int]:
+    """Returns sizes from one to the other with a constant factor."""
     factor = (largest / smallest) ** (1 / (_BUFFERS - 1))
     return [round(smallest * factor**i) for i in range(_BUFFERS)]
 
@@ -166,7 +179,7 @@ def _lookups(device: str, ranks: int, sizes: Sizes) -> list[Case]:
 
 
 def _counted(dim: int, pooling: int, batch: int, ranks: int, weighted: bool) -> float:
-    """What TorchRec counts for a table-wise lookup: its estimate times its bandwidth."""
+    """Returns TorchRec's bytes for a table-wise lookup: its estimate times its bandwidth."""
     spec = ModelSpec(
         name="lookup",
         tables=(

@@ -1,4 +1,4 @@
-"""TorchRec's constants from micro-benchmarks: those that the data determine, and no others."""
+"""Fits TorchRec's constants to micro-benchmarks, if the data determine them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastplan.measure.cases import COLLECTIVES, COPY, HOST, HOST_COPY, LOOKUP, WORLD, Case
-from fastplan.measure.fit import Fit, fit
+from fastplan.measure.statistics import Fit, fit
 from fastplan.spec.stock import CACHE_LOAD_FACTOR, WEIGHTED_KERNEL_MULTIPLIER
 
 # TorchRec's bandwidth of a UVM kernel is a tenth of the link's.
@@ -18,14 +18,14 @@ _EXCHANGES = tuple(kind for kind in COLLECTIVES if kind != "all_reduce")
 
 
 class Point(NamedTuple):
-    """A micro-benchmark's result: median seconds on the slowest rank, by work."""
+    """The result of a micro-benchmark: median seconds on the slowest rank, by work."""
 
     case: Case
     seconds: dict[str, float]
 
 
 class Constant(NamedTuple):
-    """A figure of a SKU that was measured: bytes per millisecond, or a plain factor."""
+    """A measured figure of a SKU: bytes per millisecond, or a factor."""
 
     name: str
     value: float
@@ -37,16 +37,23 @@ class Constant(NamedTuple):
 
 @dataclass(kw_only=True)
 class Calibration:
-    """What the micro-benchmarks tell."""
+    """The result of a calibration.
+
+    Attributes:
+        constants: The constants that the data determine, by figure.
+        left_out: Why other figures are not determined.
+        fits: All fits, or why there is none, by subject.
+        remarks: What TorchRec's formulas can't express.
+    """
 
     constants: dict[str, Constant] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)  # why, by figure
-    fits: dict[str, Fit | str] = field(default_factory=dict)  # all that were made, by what of
-    remarks: list[str] = field(default_factory=list)  # what TorchRec's form can't express
+    left_out: dict[str, str] = field(default_factory=dict)
+    fits: dict[str, Fit | str] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
 
 
 def calibration(points: Sequence[Point], device: str, ranks: int, hosts: int) -> Calibration:
-    """The constants that the points determine, and why the others are left out."""
+    """Returns the constants that the points determine, and why others are not determined."""
     return _Fitting(points, device, ranks, hosts).run()
 
 
@@ -64,7 +71,7 @@ class _Fitting:
         self._multipliers(memory)
         self._link()
         self._exchanges()
-        self._across()
+        self._inter_host()
         for name, reason in self._not_measured().items():
             if name not in self._found.constants:
                 self._found.left_out.setdefault(name, reason)
@@ -79,8 +86,8 @@ class _Fitting:
         self._found.fits[what] = found
         return found
 
-    def _state(self, name: str, found: Fit | str, source: str, scale: float = 1.0) -> None:
-        """Takes a bandwidth over, if it is determined. `scale` is what TorchRec divides it by."""
+    def _add_bandwidth(self, name: str, found: Fit | str, source: str, scale: float = 1.0) -> None:
+        """Adds a bandwidth if it is determined. TorchRec divides it by `scale`."""
         problem = found if isinstance(found, str) else found.problem
         if isinstance(found, str) or problem is not None:
             self._found.left_out[name] = str(problem)
@@ -92,7 +99,7 @@ class _Fitting:
 
     def _memory(self, name: str) -> None:
         found = self._fit("fused lookup, forward", "forward", _lookup("fused"))
-        self._state(name, found, f"FBGEMM lookups on {self._ranks} ranks at once")
+        self._add_bandwidth(name, found, f"FBGEMM lookups on {self._ranks} ranks at once")
         self._fit("copy in memory", "copy", lambda case: case.kind == COPY)
 
     def _multipliers(self, memory: str) -> None:
@@ -113,55 +120,59 @@ class _Fitting:
             names[1],
             weighted,
             lambda bandwidth: (forward / bandwidth - WEIGHTED_KERNEL_MULTIPLIER) / plain,
-            "the same of weighted lookups, less what TorchRec adds for the weights",
+            "the same for weighted lookups, without TorchRec's addition for the weights",
         )
 
     def _factor(
         self, name: str, found: Fit | str, of: Callable[[float], float], source: str
     ) -> None:
-        """Takes a factor over that follows from a bandwidth; a larger one makes it smaller."""
+        """Adds a factor that is computed from a bandwidth, and decreases with it."""
         problem = found if isinstance(found, str) else found.problem
         if isinstance(found, str) or problem is not None:
             self._found.left_out[name] = str(problem)
             return
         low, value, high = of(found.high), of(found.bandwidth), of(found.low)
         if not low > 0:
-            self._found.left_out[name] = f"it is not above zero for sure: {low:.2g} to {high:.2g}"
+            self._found.left_out[name] = f"it may be zero: {low:.2g} to {high:.2g}"
             return
         self._found.constants[name] = Constant(name, value, low, high, source, found)
 
     def _link(self) -> None:
-        """TorchRec has one figure for the link; its UVM kernels are what uses it."""
+        """Fits the link. TorchRec has one figure for it, which its UVM kernels use."""
         if self._device == "cpu":
             return
         found = self._fit("fused_uvm lookup, forward", "forward", _lookup("fused_uvm"))
         self._fit("fused_uvm_caching lookup, forward", "forward", _lookup("fused_uvm_caching"))
         self._fit("copy from host", "copy", lambda case: case.kind == HOST_COPY)
         source = f"FBGEMM lookups in unified memory, times TorchRec's {_UVM_SHARE}"
-        self._state("hbm_to_ddr_mem_bw", found, source, scale=_UVM_SHARE)
+        self._add_bandwidth("hbm_to_ddr_mem_bw", found, source, scale=_UVM_SHARE)
 
     def _exchanges(self) -> None:
         if self._ranks == self._hosts:
-            self._found.left_out["intra_host_bw"] = "a host has one rank, which exchanges nothing"
+            self._found.left_out["intra_host_bw"] = (
+                "a host has only one rank, so nothing is exchanged"
+            )
             return
         self._by_kind(HOST)
         found = self._exchange("exchanges in a host", HOST)
-        self._state("intra_host_bw", found, f"{_words(_EXCHANGES)} of the ranks of a host")
+        self._add_bandwidth(
+            "intra_host_bw", found, f"{_join_words(_EXCHANGES)} of the ranks of a host"
+        )
 
-    def _across(self) -> None:
-        """On one host TorchRec's figure for the network is the all-reduce's, and nothing else's."""
+    def _inter_host(self) -> None:
+        """Fits the network. On one host, TorchRec uses this figure only for the all-reduce."""
         if self._hosts > 1:
             self._by_kind(WORLD)
             found = self._exchange("exchanges across hosts", WORLD)
-            source = f"{_words(_EXCHANGES)} of {self._ranks} ranks on {self._hosts} hosts"
-            self._state("inter_host_bw", found, source)
+            source = f"{_join_words(_EXCHANGES)} of {self._ranks} ranks on {self._hosts} hosts"
+            self._add_bandwidth("inter_host_bw", found, source)
             return
         found = self._found.fits["all_reduce, host"]
         source = (
-            f"the all-reduce of {self._ranks} ranks of one host, divided by {self._ranks}: what "
-            "TorchRec charges data-parallel tables with there; no network was measured"
+            f"the all-reduce of {self._ranks} ranks of one host, divided by {self._ranks}: the "
+            "cost of data-parallel tables in TorchRec; no network was measured"
         )
-        self._state("inter_host_bw", found, source, scale=1 / self._ranks)
+        self._add_bandwidth("inter_host_bw", found, source, scale=1 / self._ranks)
 
     def _exchange(self, what: str, scope: str) -> Fit | str:
         def wanted(case: Case) -> bool:
@@ -193,22 +204,22 @@ class _Fitting:
         return reasons
 
     def _remark(self, memory: str) -> None:
-        """What one constant has to stand for, where it matters."""
+        """Adds remarks about costs that one constant can't express."""
         found = self._found.fits
         kinds = {kind: found.get(f"{kind}, {HOST}") for kind in _EXCHANGES}
         speeds = {kind: one.bandwidth for kind, one in kinds.items() if isinstance(one, Fit)}
         if speeds and max(speeds.values()) > 1.5 * min(speeds.values()):
             each = ", ".join(f"{kind} {speed / 1e9:.3g}" for kind, speed in speeds.items())
             self._found.remarks.append(
-                f"collectives differ, and TorchRec has one constant for them: {each} GB/s"
+                f"collectives differ, but TorchRec has one constant for them: {each} GB/s"
             )
         for what in ("fused lookup, forward", "exchanges in a host", "exchanges across hosts"):
             one = found.get(what)
             if isinstance(one, Fit) and one.error > max(0.2, 1.25 * one.error_with_latency):
                 self._found.remarks.append(
-                    f"{what}: TorchRec has no latency; with {1e6 * one.latency:.0f} us times would "
-                    f"be off by {100 * one.error_with_latency:.0f} %, and without they are by "
-                    f"{100 * one.error:.0f} %"
+                    f"{what}: TorchRec has no latency; the error of times would be "
+                    f"{100 * one.error_with_latency:.0f} % with {1e6 * one.latency:.0f} us, and is "
+                    f"{100 * one.error:.0f} % without"
                 )
         self._remark_caching(memory)
 
@@ -220,8 +231,8 @@ class _Fitting:
             share = CACHE_LOAD_FACTOR
             assumed = (share * near + (1 - share) * far) / _UVM_SHARE * 1000
             self._found.remarks.append(
-                f"fused_uvm_caching reads {cached.bandwidth / 1e9:.3g} GB/s; TorchRec makes "
-                f"{assumed / 1e9:.3g} of the other constants"
+                f"fused_uvm_caching reads {cached.bandwidth / 1e9:.3g} GB/s; TorchRec "
+                f"computes {assumed / 1e9:.3g} from the other constants"
             )
 
 
@@ -229,12 +240,12 @@ def _lookup(kernel: str, weighted: bool = False) -> Callable[[Case], bool]:
     return lambda case: case.kind == LOOKUP and case.kernel == kernel and case.weighted == weighted
 
 
-def _words(kinds: Sequence[str]) -> str:
+def _join_words(kinds: Sequence[str]) -> str:
     return ", ".join(kind.replace("_", "-") for kind in kinds)
 
 
 def slowest_median(ranks: Sequence[dict[str, list[float]]]) -> dict[str, float]:
-    """Median seconds of the slowest rank, by work."""
+    """Returns the median seconds of the slowest rank, by work."""
     return {
         work: float(np.median(np.max([rank[work] for rank in ranks], axis=0))) for work in ranks[0]
     }

@@ -1,7 +1,7 @@
-"""Clocks and memory of the devices that plans run on: one interface for CPUs and CUDA.
+"""Clocks and memory of devices, with one interface for CPUs and CUDA, and the group of all ranks.
 
-A mark is a point in time on the device. CUDA's are events on the current stream, which cost nothing
-and are read when the device is idle; a CPU's are readings of the clock.
+A mark is a point in time on the device. On CUDA it is an event on the current stream, which costs
+nothing and is read when the device is idle; on a CPU it is a reading of the clock.
 """
 
 from __future__ import annotations
@@ -12,44 +12,53 @@ import os
 import platform
 import time
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Protocol
 
 import torch
+import torch.distributed as dist
 
 from fastplan.measure.settings import MeasureError
 
 
 class Device(Protocol):
-    """What measuring needs of a rank's device."""
+    """The device of a rank.
 
-    torch: Any  # torch.device
-    backend: str  # of its collectives
+    Attributes:
+        torch: The torch.device.
+        backend: The backend of its collectives.
+        name: Its name.
+    """
+
+    torch: Any
+    backend: str
     name: str
 
     def mark(self) -> Any:
-        """Now, after everything that was asked of the device so far."""
+        """Returns a mark after all work that was submitted so far."""
 
     def seconds(self, begin: Any, end: Any) -> float:
-        """Between two marks; the device must be idle."""
+        """Returns the seconds between two marks; the device must be idle."""
 
     def wait(self) -> None:
-        """Until the device is idle."""
+        """Waits until the device is idle."""
 
     def begin_memory(self) -> None:
-        """Frees what is not needed; `peak_memory` counts from here."""
+        """Frees unused memory and starts the count of `peak_memory`."""
 
     def peak_memory(self) -> int:
-        """The most bytes held since, beyond what was held then."""
+        """Returns the most bytes in use since then, in addition to those in use at that time."""
 
 
 def device_of(kind: str, local_rank: int) -> Device:
-    """The device of a rank."""
+    """Returns the device of a rank."""
     return CudaDevice(local_rank) if kind == "cuda" else CpuDevice()
 
 
 class CpuDevice:
-    """All cores of a host, shared by its ranks. Memory is what is resident."""
+    """All cores of a host, shared by its ranks. Memory is resident memory."""
 
     def __init__(self) -> None:
         self.torch = torch.device("cpu")
@@ -71,7 +80,7 @@ class CpuDevice:
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).malloc_trim(0)  # freed memory counts as resident until then
         with suppress(OSError):
-            Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+            Path("/proc/self/clear_refs").write_text("5")  # resets the peak
         self._before = _status_bytes("VmRSS")
 
     def peak_memory(self) -> int:
@@ -79,14 +88,15 @@ class CpuDevice:
 
 
 class CudaDevice:
-    """One GPU. Memory is that of torch's allocator: neither NCCL's nor unified memory counts."""
+    """One GPU. Memory is that of torch's allocator, without NCCL's and unified memory."""
 
     def __init__(self, local_rank: int) -> None:
-        there = torch.cuda.device_count()
-        if local_rank >= there:
+        count = torch.cuda.device_count()
+        if local_rank >= count:
             raise MeasureError(
-                f"there {'is' if there == 1 else 'are'} {there} GPU{'s' * (there != 1)} for rank "
-                f"{local_rank} of this host: give fewer ranks with --nproc, or --device cpu"
+                f"rank {local_rank} of this host has no GPU, because there "
+                f"{'is' if count == 1 else 'are'} {count} GPU{'s' * (count != 1)}: use fewer ranks "
+                "with --nproc, or --device cpu"
             )
         torch.cuda.set_device(local_rank)
         self.torch = torch.device("cuda", local_rank)
@@ -118,7 +128,7 @@ class CudaDevice:
 
 
 def _status_bytes(name: str) -> int:
-    """A figure of this process's memory; 0 where the kernel doesn't tell."""
+    """Returns a figure of this process's memory; 0 if the kernel does not report it."""
     with suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith(f"{name}:"):
@@ -132,3 +142,43 @@ def _cpu_name() -> str:
             if line.startswith("model name"):
                 return f"{line.partition(':')[2].strip()}, {os.cpu_count()} cores"
     return platform.processor() or platform.machine()
+
+
+class RankGroup:
+    """This rank in the group of all ranks, for a `with` statement.
+
+    It has the device's collectives, and another group for control.
+    """
+
+    def __init__(self, kind: str, timeout: float) -> None:
+        self.device: Device = device_of(kind, int(os.environ["LOCAL_RANK"]))
+        # The launcher must notice first that the group hangs.
+        limit = timedelta(seconds=3 * timeout + 60)
+        dist.init_process_group(self.device.backend, timeout=limit)
+        self.rank: int = dist.get_rank()
+        self.count: int = dist.get_world_size()
+        self.local_count = int(os.environ["LOCAL_WORLD_SIZE"])
+        self._control = dist.new_group(backend="gloo", timeout=limit)
+
+    def __enter__(self) -> RankGroup:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.barrier()
+            dist.destroy_process_group()
+
+    def barrier(self) -> None:
+        """Waits for all ranks."""
+        dist.barrier(group=self._control)
+
+    def gather(self, own: Any) -> list[Any] | None:
+        """Returns the values of all ranks on rank 0, else None."""
+        found = [None] * self.count if self.rank == 0 else None
+        dist.gather_object(own, found, dst=0, group=self._control)
+        return found

@@ -1,4 +1,4 @@
-"""Why a measurement ended early: the rank, the plan and the reason."""
+"""Explains why a measurement ended early: the rank, the plan and the reason."""
 
 from __future__ import annotations
 
@@ -8,31 +8,39 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fastplan.measure.processes import state
+from fastplan.measure.processes import status
 from fastplan.measure.progress import Beat
 
+_STOPPED = ("stopped", "tracing-stop")  # of psutil
 _MEMORY_WORDS = ("out of memory", "can't allocate memory", "cannot allocate memory", "bad_alloc")
-# Where a rank waits for others, as its stack shows it.
+# In the stack of a rank that waits for others.
 _WAITING = ("torch/distributed/", "torchrec/distributed/comm_ops", "torchrec/distributed/types")
 
 
 class Failure(NamedTuple):
-    """A plan that could not be measured; without a plan, nothing could."""
+    """A plan that could not be measured.
+
+    Attributes:
+        plan: The number of the plan; None if nothing could be measured.
+        round: The round.
+        ranks: The responsible ranks; empty if unknown.
+        reason: What happened.
+    """
 
     plan: int | None
     round: int | None
-    ranks: tuple[int, ...]  # those to blame; empty if that can't be told
+    ranks: tuple[int, ...]
     reason: str
 
     def text(self, labels: tuple[str, ...]) -> str:
-        """In one line."""
+        """Returns the failure as one line."""
         where = labels[self.plan] if self.plan is not None else "before the first plan"
         who = f", rank{'s' * (len(self.ranks) > 1)} {', '.join(map(str, self.ranks))}"
         return f"{where}{who if self.ranks else ''}: {self.reason}"
 
 
 class Fault(NamedTuple):
-    """An error that a rank has noted before it ended."""
+    """An error that a rank has written to a file before it ended."""
 
     rank: int
     time: float
@@ -43,13 +51,14 @@ class Fault(NamedTuple):
     stage: str
 
     def write(self, folder: Path) -> None:
+        """Writes the error into a folder."""
         draft = folder / f".fault-{self.rank}.tmp"
         draft.write_text(json.dumps(self._asdict()))
         draft.replace(folder / f"fault-{self.rank}.json")
 
 
 def read_faults(folder: Path) -> list[Fault]:
-    """All noted errors, the first one first: others often follow from it."""
+    """Returns all errors by time: later ones are often consequences of the first."""
     found = []
     for file in folder.glob("fault-*.json"):
         try:
@@ -59,17 +68,19 @@ def read_faults(folder: Path) -> list[Fault]:
     return sorted(found, key=lambda fault: fault.time)
 
 
-def died(
+def explain_exit(
     exits: Mapping[int, int], beats: Mapping[int, Beat], faults: list[Fault], oom_kills: int
 ) -> Failure:
-    """What to make of ranks that ended.
+    """Explains why ranks ended.
 
     Args:
-        exits: exit codes by rank of those that did not end well; negative is a signal.
-        oom_kills: processes that the kernel has killed for memory meanwhile.
+        exits: Exit codes of failed ranks; negative is a signal.
+        beats: The last heartbeats.
+        faults: The errors that ranks have written.
+        oom_kills: The number of processes that the kernel has killed for memory meanwhile.
     """
     noted = {fault.rank for fault in faults}
-    # torchrun ends the others with SIGTERM; who notes nothing has had no chance to.
+    # torchrun ends the others with SIGTERM; a rank without an error had no time to write one.
     silent = [rank for rank, code in exits.items() if rank not in noted and code != -signal.SIGTERM]
     if silent:
         rank = silent[0]
@@ -84,12 +95,16 @@ def died(
     return _failure(_latest(beats), (), "torchrun ended without naming a rank")
 
 
-def hung(
+def explain_hang(
     beats: Mapping[int, Beat], stacks: Mapping[int, str], ranks: int, seconds: float
 ) -> Failure:
-    """What to make of a group that made no progress.
+    """Explains why a group made no progress.
 
-    `stacks` are those of ranks that answered when they were asked for it.
+    Args:
+        beats: The last heartbeats.
+        stacks: The stacks of ranks that could still write them.
+        ranks: The expected number of ranks.
+        seconds: The time without progress.
     """
     missing = [rank for rank in range(ranks) if rank not in beats]
     if missing:
@@ -98,14 +113,16 @@ def hung(
     behind = [rank for rank, beat in beats.items() if beat.stages == least]
     why = f"no progress for {seconds:g} s"
     if len(behind) == len(beats):
-        # All are in the same stage: to blame is who can't answer, or does not wait for others.
-        behind = [rank for rank, beat in beats.items() if state(beat.pid) in ("T", "t", "D")]
+        # All are in the same stage: responsible is a rank that is stopped, or does not wait.
+        behind = [
+            rank for rank, beat in beats.items() if status(beat.pid) in (*_STOPPED, "disk-sleep")
+        ]
         behind = behind or [rank for rank in stacks if not _waits(stacks[rank])]
     beat = beats[behind[0]] if behind else _latest(beats)
     assert beat is not None
-    stopped = " (stopped)" if behind and state(beat.pid) in ("T", "t") else ""
-    told = "" if behind else "; no rank stands out"
-    return _failure(beat, tuple(behind), f"{why} while {_place(beat.stage)}{stopped}{told}")
+    stopped = " (stopped)" if behind and status(beat.pid) in _STOPPED else ""
+    unclear = "" if behind else "; no single rank is responsible"
+    return _failure(beat, tuple(behind), f"{why} while {_place(beat.stage)}{stopped}{unclear}")
 
 
 def _waits(stack: str) -> bool:
@@ -129,7 +146,7 @@ def _exit_reason(code: int, oom_kills: int) -> str:
     if code == -signal.SIGKILL:
         if oom_kills:
             return "out of memory: killed by the kernel's OOM killer"
-        return "killed by SIGKILL, as for instance a container's memory limit does it"
+        return "killed by SIGKILL, for example by a container's memory limit"
     if code < 0:
         try:
             return f"killed by {signal.Signals(-code).name}"
@@ -139,17 +156,17 @@ def _exit_reason(code: int, oom_kills: int) -> str:
 
 
 def _fault_reason(fault: Fault) -> str:
-    told = f"{fault.kind}: {fault.text}" if fault.text else fault.kind
+    text = f"{fault.kind}: {fault.text}" if fault.text else fault.kind
     memory = "OutOfMemory" in fault.kind or fault.kind == "MemoryError"
     if memory or any(word in fault.text.lower() for word in _MEMORY_WORDS):
-        return f"out of memory: {told}"
-    return told
+        return f"out of memory: {text}"
+    return text
 
 
 def _place(stage: str) -> str:
     return {
         "start": "starting",
-        "inputs": "drawing inputs",
+        "inputs": "generating inputs",
         "shard": "sharding the model",
         "warm-up": "warming up",
         "gather": "gathering results",
@@ -157,7 +174,7 @@ def _place(stage: str) -> str:
 
 
 def oom_kills() -> int:
-    """Processes that the kernel has killed for memory since it started; 0 where it doesn't tell."""
+    """Returns the number of processes that the kernel has killed for memory; 0 if unknown."""
     try:
         lines = Path("/proc/vmstat").read_text().splitlines()
     except OSError:
@@ -165,8 +182,8 @@ def oom_kills() -> int:
     return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
 
 
-def exits_of(folder: Path) -> dict[int, int]:
-    """Exit codes by rank as the launcher has noted them."""
+def read_exit_codes(folder: Path) -> dict[int, int]:
+    """Returns the exit codes by rank that the launcher has written."""
     try:
         content: dict[str, Any] = json.loads((folder / "exits.json").read_text())
     except (OSError, ValueError):

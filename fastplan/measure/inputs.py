@@ -1,6 +1,6 @@
-"""Batches of ids: lengths by the spec's pooling factors, ids uniform or skewed as Zipf has it.
+"""Generates batches of ids: lengths by the spec's pooling factors, ids uniform or with Zipf skew.
 
-The same seed, rank and number give the same batch, whatever the plan.
+The same seed, rank and number give the same batch for every plan.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from fastplan.spec.model import ModelSpec, ModuleSpec, TableSpec
 
 Ints = NDArray[np.int64]
 
-# Spreads ids over the rows, as hashing does: else the most frequent ones would be neighbours, and
-# all in the first shard of a row-wise table.
+# Spreads ids over the rows, as hashing does. Otherwise the most frequent ones would be neighbours,
+# and all in the first shard of a row-wise table.
 _STRIDE = 0x9E3779B1
 
 
 class Feature(NamedTuple):
-    """A sparse feature of a module."""
+    """A sparse feature: its mean number of ids, and the rows of its smallest table."""
 
     name: str
-    mean: float  # ids of a sample
-    rows: int  # of the smallest table that it looks into
+    mean: float
+    rows: int
 
 
 class ModuleInputs(NamedTuple):
-    """What a module is fed."""
+    """The inputs of a module."""
 
     path: str
     features: tuple[Feature, ...]
@@ -37,16 +37,16 @@ class ModuleInputs(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """One batch of one module, features one after the other."""
+    """One batch of one module, feature by feature, with one length for each sample."""
 
     keys: tuple[str, ...]
-    lengths: Ints  # feature by feature, one for each sample
+    lengths: Ints
     ids: Ints
     weights: NDArray[np.float32] | None
 
 
 def feature_names(table: TableSpec) -> tuple[str, ...]:
-    """The table's features, or names for them where the spec has none."""
+    """Returns the table's features, or generated names if the spec has none."""
     if table.features:
         return table.features
     if len(table.pooling) == 1:
@@ -55,7 +55,11 @@ def feature_names(table: TableSpec) -> tuple[str, ...]:
 
 
 def module_inputs(spec: ModelSpec) -> tuple[ModuleInputs, ...]:
-    """What each module of the spec is fed, in order. Raises MeasureError."""
+    """Returns the inputs of each module of a spec, in order.
+
+    Raises:
+        MeasureError: The batches can't be generated.
+    """
     modules: dict[str, dict[str, Feature]] = {}
     for table in spec.tables:
         _check_batch(table, spec.batch_size)
@@ -72,7 +76,11 @@ def module_inputs(spec: ModelSpec) -> tuple[ModuleInputs, ...]:
 
 
 def is_weighted(spec: ModelSpec, path: str) -> bool:
-    """Whether a module's ids come with weights. Raises MeasureError if its tables disagree."""
+    """Returns whether the ids of a module have weights.
+
+    Raises:
+        MeasureError: Its tables differ.
+    """
     module = spec.modules.get(path) or ModuleSpec()
     found = {
         module.weighted if table.weighted is None else table.weighted
@@ -82,7 +90,7 @@ def is_weighted(spec: ModelSpec, path: str) -> bool:
     if len(found) > 1:
         raise MeasureError(
             f"module {path}: weighted and other tables can't be in one module; move the weighted "
-            "ones to a module of their own"
+            "ones to a separate module"
         )
     return found.pop()
 
@@ -90,18 +98,18 @@ def is_weighted(spec: ModelSpec, path: str) -> bool:
 def _check_batch(table: TableSpec, batch_size: int) -> None:
     if any(size != batch_size for size in table.batch_sizes or ()):
         raise MeasureError(
-            f"table {table.name}: batches of another size than the model's can't be drawn; "
-            "give your own with --dataset"
+            f"table {table.name}: batches of a different size than the model's can't be generated; "
+            "provide them with --dataset"
         )
     if any(count != 1 for count in table.poolings or ()):
         raise MeasureError(
-            f"table {table.name}: several poolings of a sample can't be drawn; "
-            "give your own with --dataset"
+            f"table {table.name}: several poolings of a sample can't be generated; "
+            "provide them with --dataset"
         )
 
 
-def draw(inputs: ModuleInputs, batch_size: int, settings: Settings, *key: int) -> Batch:
-    """A batch. `key` are numbers that tell it from others, such as rank and position."""
+def generate_batch(inputs: ModuleInputs, batch_size: int, settings: Settings, *key: int) -> Batch:
+    """Generates a batch. `key` has numbers that identify it, such as rank and position."""
     random = np.random.default_rng([settings.seed, *key])
     lengths, ids = [], []
     for feature in inputs.features:
@@ -117,7 +125,7 @@ def draw(inputs: ModuleInputs, batch_size: int, settings: Settings, *key: int) -
 def _lengths(random: np.random.Generator, mean: float, samples: int, kind: str) -> Ints:
     if kind == "poisson":
         return random.poisson(mean, samples).astype(np.int64)
-    # Rounded up as often as it takes to have the mean.
+    # Rounded up with the probability that gives the mean.
     return np.floor(mean + random.random(samples)).astype(np.int64)
 
 
@@ -136,7 +144,7 @@ def _ids(random: np.random.Generator, rows: int, count: int, skew: float) -> Int
 
 
 def _stride(rows: int) -> int:
-    """A step that visits every row before it comes back to the first."""
+    """Returns a step that visits every row before it returns to the first."""
     stride = _STRIDE % min(rows, 2**62 // rows) or 1  # times a row it must fit 64 bits
     while np.gcd(stride, rows) != 1:
         stride += 1

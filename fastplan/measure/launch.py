@@ -1,10 +1,12 @@
 """Runs workers under torchrun and watches them: a rank that dies or hangs ends the group.
 
-Nothing is left behind, however it ends: workers end with torchrun, torchrun with this process.
+Nothing is left running: workers end with torchrun, torchrun ends with this process.
+`python -m fastplan.measure.launch FOLDER ARGUMENTS` is torchrun that records how each rank ended.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -17,28 +19,45 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-from fastplan.measure.failures import Failure, died, exits_of, hung, oom_kills, read_faults
-from fastplan.measure.folder import LOGS, STATUS
-from fastplan.measure.processes import born, stop
+from fastplan.measure.failures import (
+    Failure,
+    explain_exit,
+    explain_hang,
+    oom_kills,
+    read_exit_codes,
+    read_faults,
+)
+from fastplan.measure.processes import (
+    adopt_orphans,
+    end_with_parent,
+    kill_descendants,
+    start_time,
+    stop,
+)
 from fastplan.measure.progress import Beat, read_beats
-from fastplan.measure.settings import Group
+from fastplan.measure.settings import LOGS, STATUS, LaunchSettings
 
-_POLL = 0.5  # rare, since on a CPU looking takes time from those who are looked at
-_STACK_PATIENCE = 2.0
-_START_PATIENCE = 180.0  # imports take minutes where many ranks share a file system
+_POLL = 0.5  # rare, because polling takes CPU time from the ranks
+_STACK_TIMEOUT = 2.0
+_START_TIMEOUT = 180.0  # imports take minutes if many ranks share a file system
 
 
 def run_group(
     folder: Path,
-    group: Group,
+    group: LaunchSettings,
     watch: Callable[[], None] = lambda: None,
     worker: str = "fastplan.measure.worker",
 ) -> Failure | None:
-    """Runs the workers of the folder's assignment to their end; says so if they failed.
+    """Runs the workers that the folder's configuration describes.
 
     Args:
-        watch: is called again and again meanwhile.
-        worker: the module that ranks run.
+        folder: The run's folder.
+        group: The processes to start.
+        watch: Called repeatedly meanwhile.
+        worker: The module that ranks run.
+
+    Returns:
+        The failure; None if all ranks ended well.
     """
     status = folder / STATUS
     shutil.rmtree(status, ignore_errors=True)
@@ -53,34 +72,37 @@ def run_group(
             count = sum(beat.stages for beat in beats.values())
             if count != seen:
                 seen, since = count, time.monotonic()
-            elif time.monotonic() - since > (limit := _patience(beats, group)):
-                return hung(beats, _stacks(folder, beats), _expected(beats, group), limit)
+            elif time.monotonic() - since > (limit := _progress_timeout(beats, group)):
+                return explain_hang(beats, _stacks(folder, beats), _expected(beats, group), limit)
     watch()
     if code == 0:
         return None
-    return died(
-        exits_of(status), read_beats(status), read_faults(status), oom_kills() - killed_before
+    return explain_exit(
+        read_exit_codes(status),
+        read_beats(status),
+        read_faults(status),
+        oom_kills() - killed_before,
     )
 
 
-def _patience(beats: dict[int, Beat], group: Group) -> float:
-    """Seconds without progress that are too many."""
+def _progress_timeout(beats: dict[int, Beat], group: LaunchSettings) -> float:
+    """Returns the seconds without progress after which the group is stopped."""
     started = bool(beats) and len(beats) >= _expected(beats, group)
-    return group.timeout if started else max(group.timeout, _START_PATIENCE)
+    return group.timeout if started else max(group.timeout, _START_TIMEOUT)
 
 
-def _expected(beats: dict[int, Beat], group: Group) -> int:
-    """Ranks whose beats should be here: on several hosts maybe this one's only."""
+def _expected(beats: dict[int, Beat], group: LaunchSettings) -> int:
+    """Returns the expected number of heartbeats; on several hosts, other hosts' may be missing."""
     return group.ranks if group.hosts == 1 else max(beats, default=-1) + 1
 
 
 class _Launched:
-    """torchrun and its workers, which end with the `with` statement."""
+    """torchrun and its workers, for a `with` statement that ends them."""
 
-    def __init__(self, folder: Path, group: Group, worker: str) -> None:
+    def __init__(self, folder: Path, group: LaunchSettings, worker: str) -> None:
         self._status = folder / STATUS
         self._log = (folder / LOGS / "torchrun.log").open("ab")
-        command = [sys.executable, "-m", "fastplan.measure.elastic", str(self._status)]
+        command = [sys.executable, "-m", "fastplan.measure.launch", str(self._status)]
         command += ["--nproc-per-node", str(group.ranks_per_host), "--max-restarts", "0"]
         if group.hosts == 1:
             command.append("--standalone")
@@ -93,7 +115,7 @@ class _Launched:
             stdout=self._log,
             stderr=self._log,
             env=_environment(group),
-            start_new_session=True,  # Ctrl-C is for this process, which then ends the others
+            start_new_session=True,  # Ctrl-C reaches only this process, which then ends the others
         )
 
     def __enter__(self) -> _Launched:
@@ -105,23 +127,26 @@ class _Launched:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        known = [(beat.pid, beat.born) for beat in read_beats(self._status).values() if _own(beat)]
+        beats = read_beats(self._status).values()
+        known = [beat.pid for beat in beats if _is_local_process(beat)]
         stop(self._process, known)
         self._log.close()
 
     def wait(self, seconds: float) -> int | None:
-        """The exit code; None if it still runs after so many seconds."""
+        """Returns the exit code; None if it still runs after these seconds."""
         with suppress(subprocess.TimeoutExpired):
             return self._process.wait(seconds)
         return None
 
 
-def _own(beat: Beat) -> bool:
-    """Whether the beat's process is one of this host, and still the same."""
-    return beat.born != 0 and born(beat.pid) == beat.born and beat.host == socket.gethostname()
+def _is_local_process(beat: Beat) -> bool:
+    """Returns whether the process of a heartbeat is on this host and still the same one."""
+    return (
+        beat.born != 0 and start_time(beat.pid) == beat.born and beat.host == socket.gethostname()
+    )
 
 
-def _environment(group: Group) -> dict[str, str]:
+def _environment(group: LaunchSettings) -> dict[str, str]:
     root = str(Path(__file__).resolve().parents[2])
     path = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     return {
@@ -132,14 +157,14 @@ def _environment(group: Group) -> dict[str, str]:
 
 
 def _stacks(folder: Path, beats: dict[int, Beat]) -> dict[int, str]:
-    """The stacks of ranks that can still show them."""
+    """Returns the stacks of the ranks that can still write them."""
     asked = []
     for rank, beat in beats.items():
-        if _own(beat):
+        if _is_local_process(beat):
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(beat.pid, signal.SIGUSR1)
                 asked.append(rank)
-    end = time.monotonic() + _STACK_PATIENCE
+    end = time.monotonic() + _STACK_TIMEOUT
     found: dict[int, str] = {}
     while len(found) < len(asked) and time.monotonic() < end:
         time.sleep(_POLL)
@@ -149,3 +174,26 @@ def _stacks(folder: Path, beats: dict[int, Beat]) -> dict[int, str]:
                 if text:
                     found[rank] = text
     return found
+
+
+def main(folder: Path, arguments: list[str]) -> int:
+    """Runs torchrun and records the exit codes of failed ranks in a folder."""
+    adopt_orphans()
+    end_with_parent(signal.SIGTERM)  # torchrun ends its workers then
+    from torch.distributed import run
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    try:
+        run.run(run.parse_args(arguments))
+    except ChildFailedError as error:
+        codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
+        (folder / "exits.json").write_text(json.dumps(codes))
+        print(error, file=sys.stderr)
+        return 1
+    finally:
+        kill_descendants()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))

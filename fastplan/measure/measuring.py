@@ -1,4 +1,4 @@
-"""What a rank does to measure plans: turn by turn, shard, warm up, time, gather."""
+"""The tasks of a rank: measuring plans turn by turn, and running micro-benchmarks."""
 
 from __future__ import annotations
 
@@ -6,53 +6,71 @@ import gc
 import itertools
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+import torch.distributed as dist
+from fbgemm_gpu.split_embedding_configs import EmbOptimType
+from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation, PoolingMode
+from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
+    ComputeDevice,
+    SplitTableBatchedEmbeddingBagsCodegen,
+)
+
 from fastplan import load_plan
-from fastplan.measure.folder import MODEL, ROUNDS, append_line, plan_file
-from fastplan.measure.inputs import draw, module_inputs
-from fastplan.measure.models import build
+from fastplan.measure.cases import COPY, HOST_COPY, LOOKUP, WORLD, Case
+from fastplan.measure.devices import RankGroup
+from fastplan.measure.inputs import generate_batch, module_inputs
 from fastplan.measure.progress import Beats
-from fastplan.measure.ranks import Ranks
-from fastplan.measure.settings import Assignment, MeasureError, Settings, Turn
-from fastplan.measure.step import Inputs, Trainer, to_device
+from fastplan.measure.settings import (
+    MODEL,
+    POINTS,
+    ROUNDS,
+    MeasureError,
+    Settings,
+    Turn,
+    WorkerConfig,
+    append_line,
+    plan_file,
+)
+from fastplan.measure.step import Inputs, Trainer, build, to_device
 from fastplan.model.references import find
 from fastplan.spec.model import ModelSpec
 from fastplan.spec.read import read_spec
 
 
-def measure_plans(folder: Path, assignment: Assignment, beats: Beats) -> None:
-    """Measures every turn; rank 0 writes a line for each that all ranks have finished."""
-    settings = Settings(**assignment.settings)
+def measure_plans(folder: Path, config: WorkerConfig, beats: Beats) -> None:
+    """Measures every turn; rank 0 writes a line for each finished turn."""
+    settings = Settings(**config.settings)
     spec = read_spec(folder / MODEL)
-    with Ranks(assignment.device, assignment.timeout) as ranks:
+    with RankGroup(config.device, config.timeout) as ranks:
         beats.stage("inputs")
         batches = list(_batches(spec, settings, ranks))
-        stage = _Stage(folder, assignment.target, spec, ranks, beats)
-        # What a process does for the first time costs more memory and time: it is not counted.
-        stage.run(assignment.turns[0], batches, replace(settings, steps=1, warmup=1))
-        for turn in assignment.turns:
+        stage = _Stage(folder, config.target, spec, ranks, beats)
+        # The first run in a process needs more memory and time, so it is not counted.
+        stage.run(config.turns[0], batches, replace(settings, steps=1, warmup=1))
+        for turn in config.turns:
             own = stage.run(turn, batches, settings)
             beats.stage("gather")
             found = ranks.gather(own)
             if found is not None:
                 append_line(folder / ROUNDS, json.dumps({**turn._asdict(), "ranks": found}))
-            ranks.together()
+            ranks.barrier()
     beats.stage("end")
 
 
 class _Stage:
-    """Where plans have their turns, on one rank."""
+    """Runs the turns of plans on one rank."""
 
     def __init__(
         self,
         folder: Path,
         target: str | None,
         spec: ModelSpec,
-        ranks: Ranks,
+        ranks: RankGroup,
         beats: Beats,
     ) -> None:
         self._folder = folder
@@ -62,7 +80,7 @@ class _Stage:
         self._beats = beats
 
     def run(self, turn: Turn, batches: list[Inputs], settings: Settings) -> dict[str, Any]:
-        """What this rank has measured of the turn's plan."""
+        """Returns this rank's measurements of the turn's plan."""
         device = self._ranks.device
         self._beats.turn(turn.plan, turn.round)
         self._beats.stage("shard")
@@ -74,7 +92,7 @@ class _Stage:
         steps, parts = self._time(trainer, batches, settings)
         peak = device.peak_memory()
         del trainer
-        gc.collect()  # of cycles in sharded modules, before the next plan needs the memory
+        gc.collect()  # sharded modules have cycles; the next plan needs the memory
         return {
             "rank": self._ranks.rank,
             "host": socket.gethostname(),
@@ -88,7 +106,7 @@ class _Stage:
         self, trainer: Trainer, batches: list[Inputs], settings: Settings
     ) -> tuple[list[float], dict[str, list[float]]]:
         waiting = itertools.cycle(batches)
-        # Each batch once at least: shapes that are new cost more the first time.
+        # Each batch at least once: new shapes cost more the first time.
         for _ in range(max(settings.warmup, len(batches))):
             self._together("warm-up")
             trainer.step(next(waiting))
@@ -97,20 +115,20 @@ class _Stage:
             self._together("step")
             steps.append(trainer.step(next(waiting)))
         parts: dict[str, list[float]] = {}
-        trainer.parts(next(waiting), self._ranks.together)
+        trainer.parts(next(waiting), self._ranks.barrier)
         for _ in range(max(3, settings.steps // 2)):
             self._beats.stage("parts of a step")
-            for part, seconds in trainer.parts(next(waiting), self._ranks.together).items():
+            for part, seconds in trainer.parts(next(waiting), self._ranks.barrier).items():
                 parts.setdefault(part, []).append(seconds)
         return steps, parts
 
     def _together(self, stage: str) -> None:
         self._beats.stage(f"wait for {stage}")
-        self._ranks.together()
+        self._ranks.barrier()
         self._beats.stage(stage)
 
 
-def _batches(spec: ModelSpec, settings: Settings, ranks: Ranks) -> Iterator[Inputs]:
+def _batches(spec: ModelSpec, settings: Settings, ranks: RankGroup) -> Iterator[Inputs]:
     if settings.dataset is not None:
         yield from _own_batches(settings, module_paths(spec), ranks)
         return
@@ -118,18 +136,20 @@ def _batches(spec: ModelSpec, settings: Settings, ranks: Ranks) -> Iterator[Inpu
     for number in range(settings.batches):
         yield {
             module.path: to_device(
-                draw(module, spec.batch_size, settings, ranks.rank, number, position), ranks.device
+                generate_batch(module, spec.batch_size, settings, ranks.rank, number, position),
+                ranks.device,
             )
             for position, module in enumerate(inputs)
         }
 
 
 def module_paths(spec: ModelSpec) -> list[str]:
+    """Returns the paths of the spec's modules, in order."""
     return list(dict.fromkeys(table.module for table in spec.tables))
 
 
-def _own_batches(settings: Settings, paths: list[str], ranks: Ranks) -> Iterator[Inputs]:
-    """Batches of the user's function, called with this rank and the number of ranks."""
+def _own_batches(settings: Settings, paths: list[str], ranks: RankGroup) -> Iterator[Inputs]:
+    """Yields batches of the user's function, called with this rank and the number of ranks."""
     assert settings.dataset is not None
     function = find(settings.dataset)
     found = list(itertools.islice(function(ranks.rank, ranks.count), settings.batches))
@@ -141,3 +161,113 @@ def _own_batches(settings: Settings, paths: list[str], ranks: Ranks) -> Iterator
         if missing:
             raise MeasureError(f"{settings.dataset} has no input for module {missing[0]}")
         yield {path: by_module[path].to(ranks.device.torch) for path in paths}
+
+
+_LOCATIONS = {
+    "fused": EmbeddingLocation.DEVICE,
+    "fused_uvm": EmbeddingLocation.MANAGED,
+    "fused_uvm_caching": EmbeddingLocation.MANAGED_CACHING,
+}
+_WARM_UP = 2
+
+Works = dict[str, Callable[[], Any]]  # by name; run in order, each timed
+
+
+def run_benchmarks(folder: Path, config: WorkerConfig, beats: Beats) -> None:
+    """Runs the cases of a configuration; rank 0 writes a line for each."""
+    repetitions = int(config.settings["repetitions"])
+    with RankGroup(config.device, config.timeout) as ranks:
+        benchmarks = _Benchmarks(ranks)
+        for number, content in enumerate(config.settings["cases"]):
+            case = Case(**content)
+            beats.turn(number, 0)
+            beats.stage(case.kind)
+            seconds = benchmarks.run(case, repetitions)
+            own = {"host": socket.gethostname(), "device": ranks.device.name, "seconds": seconds}
+            found = ranks.gather(own)
+            if found is not None:
+                append_line(folder / POINTS, json.dumps({"case": content, "ranks": found}))
+    beats.stage("end")
+
+
+class _Benchmarks:
+    """Runs each kind of case with tensors on this rank's device."""
+
+    def __init__(self, ranks: RankGroup) -> None:
+        self._ranks = ranks
+        self._device = ranks.device
+        self._local = dist.group.WORLD
+        if ranks.count > ranks.local_count:
+            self._local, _ = dist.new_subgroups(group_size=ranks.local_count)
+
+    def run(self, case: Case, repetitions: int) -> dict[str, list[float]]:
+        """Returns the seconds of each repetition, by work."""
+        works = self._works(case)
+        found: dict[str, list[float]] = {name: [] for name in works}
+        for number in range(_WARM_UP + repetitions):
+            for name, work in works.items():
+                self._device.wait()
+                self._ranks.barrier()
+                begin = self._device.mark()
+                work()
+                end = self._device.mark()
+                self._device.wait()
+                if number >= _WARM_UP:
+                    found[name].append(self._device.seconds(begin, end))
+        return found
+
+    def _works(self, case: Case) -> Works:
+        if case.kind == LOOKUP:
+            return self._lookup(case)
+        if case.kind in (COPY, HOST_COPY):
+            return self._copy(case)
+        return self._collective(case)
+
+    def _copy(self, case: Case) -> Works:
+        there = torch.ones(case.bytes // 4, device=self._device.torch)
+        here = torch.ones_like(there)
+        if case.kind == HOST_COPY:
+            here = torch.ones(case.bytes // 4).pin_memory()
+        return {"copy": lambda: there.copy_(here, non_blocking=True)}
+
+    def _collective(self, case: Case) -> Works:
+        group = dist.group.WORLD if case.scope == WORLD else self._local
+        count = dist.get_world_size(group)
+        # The same number of elements for each rank.
+        whole = torch.ones(max(1, case.bytes // 4 // count) * count, device=self._device.torch)
+        part = whole[: len(whole) // count].clone()
+        other = torch.empty_like(whole)
+        works: Works = {
+            "all_to_all": lambda: dist.all_to_all_single(other, whole, group=group),
+            "reduce_scatter": lambda: dist.reduce_scatter_tensor(part, whole, group=group),
+            "all_gather": lambda: dist.all_gather_into_tensor(other, part, group=group),
+            "all_reduce": lambda: dist.all_reduce(whole, group=group),
+        }
+        return {case.kind: works[case.kind]}
+
+    def _lookup(self, case: Case) -> Works:
+        on_cpu = self._device.torch.type == "cpu"
+        place = EmbeddingLocation.HOST if on_cpu else _LOCATIONS[case.kernel]
+        kind = ComputeDevice.CPU if on_cpu else ComputeDevice.CUDA
+        kernel = SplitTableBatchedEmbeddingBagsCodegen(
+            embedding_specs=[(case.rows, case.dim, place, kind)] * case.tables,
+            optimizer=EmbOptimType.EXACT_ROWWISE_ADAGRAD,
+            learning_rate=0.01,
+            pooling_mode=PoolingMode.SUM,
+            device=self._device.torch,
+        )
+        bags = case.tables * case.samples
+        random = torch.Generator().manual_seed(1 + self._ranks.rank)
+        ids = torch.randint(case.rows, (bags * case.pooling,), generator=random)
+        indices = ids.to(self._device.torch)
+        offsets = torch.arange(0, len(ids) + 1, case.pooling, device=self._device.torch)
+        weights = torch.ones(len(ids), device=self._device.torch) if case.weighted else None
+        gradient = torch.full(
+            (case.samples, case.tables * case.dim), 1e-3, device=self._device.torch
+        )
+        output: list[Any] = [None]
+
+        def forward() -> None:
+            output[0] = kernel(indices, offsets, weights)
+
+        return {"forward": forward, "backward": lambda: output[0].backward(gradient)}

@@ -1,4 +1,4 @@
-"""Makes a run's folder from a model and plans: everything is checked before a process starts."""
+"""Creates a run's folder from a model and plans, and checks them before a process starts."""
 
 from __future__ import annotations
 
@@ -11,11 +11,19 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fastplan.measure.folder import FAILURES, MODEL, ROUNDS, RUN, plan_file
 from fastplan.measure.inputs import is_weighted, module_inputs
 from fastplan.measure.rerate import basis_of
-from fastplan.measure.scaling import Room, scaled_layout, scaled_spec, smallest_factor
-from fastplan.measure.settings import Group, MeasureError, Settings
+from fastplan.measure.scaling import MemoryLimit, scaled_layout, scaled_spec, smallest_factor
+from fastplan.measure.settings import (
+    FAILURES,
+    MODEL,
+    ROUNDS,
+    RUN,
+    LaunchSettings,
+    MeasureError,
+    Settings,
+    plan_file,
+)
 from fastplan.model.plan import Layout, Plan
 from fastplan.model.references import BadReference, find, is_reference
 from fastplan.plans.file import write_plan
@@ -46,28 +54,45 @@ _PACKAGES = ("fastplan", "torch", "torchrec", "fbgemm-gpu", "fbgemm-gpu-cpu")
 
 
 class Subject(NamedTuple):
-    """What is to be measured."""
+    """The model and the plans to measure.
+
+    Attributes:
+        spec: The model.
+        target: package.module:function of a real model.
+        plans: The plans.
+        labels: Distinct labels of the plans.
+    """
 
     spec: ModelSpec
-    target: str | None  # package.module:function of a real model
+    target: str | None
     plans: tuple[Plan, ...]
-    labels: tuple[str, ...]  # distinct
+    labels: tuple[str, ...]
 
 
 def prepare(
     folder: Path,
     subject: Subject,
-    group: Group,
+    group: LaunchSettings,
     settings: Settings,
     *,
     scale: int | None,
-    room: Room,
+    room: MemoryLimit,
 ) -> int:
-    """Fills the folder and returns the factor that rows are scaled down by.
+    """Creates the folder of a measurement. A folder without any measured turn is used again.
 
-    `scale` None takes the smallest factor that fits. Raises MeasureError for what can't be
-    measured, and for a folder that has a measurement already; one in which nothing could be
-    measured is used again.
+    Args:
+        folder: The folder.
+        subject: The model and the plans.
+        group: The processes to start.
+        settings: How plans are measured.
+        scale: The factor to divide rows by; None is the smallest that fits.
+        room: The memory limit for plans.
+
+    Returns:
+        The factor.
+
+    Raises:
+        MeasureError: The plans can't be measured, or the folder already has a measurement.
     """
     _check_dataset(settings.dataset)
     spec = subject.spec
@@ -85,7 +110,7 @@ def prepare(
     for label, layout in zip(subject.labels, layouts, strict=True):
         if shortage := room.shortage(layout, scaled, group):
             raise MeasureError(
-                f"{label}: {shortage}; measure with fewer rows, as --scale-rows auto chooses them"
+                f"{label}: {shortage}; use fewer rows, for example with --scale-rows auto"
             )
     _clear(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -93,25 +118,27 @@ def prepare(
     write_spec(scaled, folder / MODEL)
     for number, layout in enumerate(layouts):
         write_plan(Plan(name=spec.name, layout=layout), plan_file(folder, number))
-    told = _told(subject, group, settings, factor, scaled, layouts)
+    about = _about(subject, group, settings, factor, scaled, layouts)
     (folder / ROUNDS).touch()
-    (folder / RUN).write_text(json.dumps(told, indent=2) + "\n")
+    (folder / RUN).write_text(json.dumps(about, indent=2) + "\n")
     return factor
 
 
 def _clear(folder: Path) -> None:
-    """Takes a failed attempt out of the folder. Raises MeasureError for any other measurement,
-    which may be one that is still running."""
+    """Removes a failed attempt from the folder.
+
+    Raises MeasureError for any other measurement, which may still be running.
+    """
     if not (folder / RUN).exists():
         return
     rounds, failures = folder / ROUNDS, folder / FAILURES
     if not failures.exists() or (rounds.exists() and rounds.stat().st_size):
-        raise MeasureError(f"{folder} has a measurement already: name another folder")
+        raise MeasureError(f"{folder} already contains a measurement: choose another folder")
     failures.unlink()
 
 
 def _check_dataset(name: str | None) -> None:
-    """Ranks could only die of a function that is not there."""
+    """Checks the function here, because ranks could only fail without it."""
     if name is None:
         return
     if not is_reference(name):
@@ -121,11 +148,11 @@ def _check_dataset(name: str | None) -> None:
     except BadReference as error:
         raise MeasureError(f"the dataset {name}: {error}") from error
     if not callable(found):
-        raise MeasureError(f"the dataset {name} is a {type(found).__name__}, and no function")
+        raise MeasureError(f"the dataset {name} is a {type(found).__name__}, not a function")
 
 
 def layout_key(layout: Layout) -> str:
-    """Tells layouts apart, whatever their files are called."""
+    """Returns a hash of a layout, which does not depend on the name of its file."""
     tables = sorted(
         [
             table.path,
@@ -163,11 +190,11 @@ def _check_model(spec: ModelSpec, target: str | None, device: str, *, drawn: boo
             )
 
 
-def _check_plan(label: str, plan: Plan, spec: ModelSpec, group: Group) -> None:
+def _check_plan(label: str, plan: Plan, spec: ModelSpec, group: LaunchSettings) -> None:
     if plan.ranks > group.ranks or (plan.basis is not None and plan.ranks != group.ranks):
         raise MeasureError(
-            f"{label} is a plan for {plan.ranks} ranks, and there are {group.ranks}: change "
-            "--nproc, or plan for them"
+            f"{label} is a plan for {plan.ranks} ranks, not for {group.ranks}: change --nproc, "
+            f"or plan for {group.ranks} ranks"
         )
     tables = {(table.module, table.name): table for table in spec.tables}
     planned = {(table.path, table.name) for table in plan.layout.tables}
@@ -181,7 +208,7 @@ def _check_plan(label: str, plan: Plan, spec: ModelSpec, group: Group) -> None:
         shape = tables[table.path, table.name].rows, tables[table.path, table.name].dim
         if table.shape not in (None, shape):
             raise MeasureError(
-                f"{label}: table {table.name} is {table.shape} there, and {shape} in the model"
+                f"{label}: table {table.name} is {table.shape}, but {shape} in the model"
             )
         if table.kernel not in _KERNELS[group.device]:
             raise MeasureError(
@@ -197,19 +224,19 @@ def _check_plan(label: str, plan: Plan, spec: ModelSpec, group: Group) -> None:
         if table.sharding_type in _BY_HOST and per_host not in (None, group.ranks_per_host):
             raise MeasureError(
                 f"{label}: table {table.name} is {table.sharding_type} on hosts of {per_host} "
-                f"ranks, and here hosts have {group.ranks_per_host}"
+                f"ranks, but these hosts have {group.ranks_per_host}"
             )
 
 
-def _factor(subject: Subject, group: Group, scale: int | None, room: Room) -> int:
+def _factor(subject: Subject, group: LaunchSettings, scale: int | None, room: MemoryLimit) -> int:
     if scale is not None:
         return scale
     layouts = [plan.layout for plan in subject.plans]
     return smallest_factor(layouts, subject.spec, group, room)
 
 
-def _layout(plan: Plan, scaled: ModelSpec, group: Group) -> Layout:
-    """The plan on the devices at hand, for tables of the scaled size."""
+def _layout(plan: Plan, scaled: ModelSpec, group: LaunchSettings) -> Layout:
+    """Returns the plan's layout on the devices in use, for scaled tables."""
     layout = scaled_layout(plan.layout, scaled, group.ranks)
     return replace(
         layout,
@@ -228,9 +255,9 @@ def _layout(plan: Plan, scaled: ModelSpec, group: Group) -> Layout:
     )
 
 
-def _told(
+def _about(
     subject: Subject,
-    group: Group,
+    group: LaunchSettings,
     settings: Settings,
     factor: int,
     scaled: ModelSpec,
@@ -257,15 +284,17 @@ def _told(
                 "label": label,
                 "layout": layout_key(plan.layout),
                 "rating": None if plan.basis is None else plan.basis.record.rating,
-                "memory": _memory(plan, scaled, layout, group.device),
+                "memory": _estimated_bytes(plan, scaled, layout, group.device),
             }
             for label, plan, layout in plans
         ],
     }
 
 
-def _memory(plan: Plan, scaled: ModelSpec, layout: Layout, device: str) -> list[int] | None:
-    """The planner's estimate of what the devices hold, by rank, for tables as measured."""
+def _estimated_bytes(
+    plan: Plan, scaled: ModelSpec, layout: Layout, device: str
+) -> list[int] | None:
+    """Returns the estimated memory of the measured tables by rank."""
     if plan.basis is None:
         return None
     rows = {(table.module, table.name): table.rows for table in scaled.tables}

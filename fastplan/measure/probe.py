@@ -1,4 +1,4 @@
-"""The GPUs of this host, asked for in a process of its own: asking takes memory on each."""
+"""Lists the GPUs of this host in a separate process, because this allocates memory on each."""
 
 from __future__ import annotations
 
@@ -11,31 +11,36 @@ from typing import NamedTuple
 from fastplan.measure.settings import MeasureError
 
 _DRIVERS = ("/dev/nvidia0", "/dev/kfd", "/dev/dxg")
-_PATIENCE = 300.0
+_TIMEOUT = 300.0
 
 
 class Gpu(NamedTuple):
+    """A GPU with its bytes of memory."""
+
     name: str
-    total: int  # bytes
+    total: int
     free: int
 
 
 def gpus() -> list[Gpu]:
-    """The GPUs that torch can use here. Raises MeasureError if torch can't be asked."""
+    """Returns the GPUs that torch can use.
+
+    Raises:
+        MeasureError: torch can't list them.
+    """
     if not any(map(os.path.exists, _DRIVERS)):
         return []
     command = [sys.executable, "-m", "fastplan.measure.probe"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT)
         found = json.loads(done.stdout.splitlines()[-1])
     except (subprocess.TimeoutExpired, ValueError, IndexError) as error:
-        raise MeasureError(
-            "torch does not tell which GPUs there are; `fastplan doctor` may know why"
-        ) from error
+        raise MeasureError("torch can't list the GPUs; `fastplan doctor` may show why") from error
     return [Gpu(*entry) for entry in found]
 
 
 def main() -> None:
+    """Prints the GPUs as JSON."""
     import torch
 
     found = []

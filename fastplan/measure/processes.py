@@ -1,4 +1,4 @@
-"""Processes of this host: what they do, whom they started, and how to end all of them."""
+"""Processes of this host: their state, their descendants, and how to end all of them."""
 
 from __future__ import annotations
 
@@ -11,55 +11,60 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import psutil
 
 _DEATH_SIGNAL, _SUBREAPER = 1, 36  # prctl's PR_SET_PDEATHSIG and PR_SET_CHILD_SUBREAPER
-_PATIENCE = 5.0  # seconds for an orderly end
+_END_TIMEOUT = 5.0  # seconds for an orderly end
 _POLL = 0.05
 
 
-def born(pid: int) -> int:
-    """When a process began, in the kernel's ticks; 0 if it is gone or nobody tells."""
-    fields = _stat(pid)
-    return int(fields[19]) if fields else 0
+def start_time(pid: int) -> int:
+    """Returns the start time of a process in kernel ticks; 0 if unknown.
 
-
-def state(pid: int) -> str:
-    """The kernel's letter for what a process does, such as R, S, T or Z; empty if it is gone."""
-    fields = _stat(pid)
-    return fields[0] if fields else ""
-
-
-def _stat(pid: int | str) -> list[str]:
-    """Fields of /proc/<pid>/stat behind the name, which may hold anything."""
+    Ranks write it to files for other processes. psutil derives its time from the clock, which may
+    be set between two readings.
+    """
     try:
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        # The name before the last bracket may contain anything.
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
+        return 0
+    return int(fields[19])
+
+
+born = start_time  # for progress.py
+
+
+def status(pid: int) -> str:
+    """Returns psutil's status of a process, such as "running" or "zombie"; empty if it is gone."""
+    import psutil
+
+    try:
+        return str(psutil.Process(pid).status())
+    except psutil.Error:
+        return ""
+
+
+def descendants(pid: int) -> list[psutil.Process]:
+    """Returns everything that a process has started, directly or not."""
+    import psutil
+
+    try:
+        return list(psutil.Process(pid).children(recursive=True))
+    except psutil.Error:
         return []
 
 
-def descendants(pid: int) -> list[int]:
-    """Everything that a process has started, nearest first."""
-    below: dict[int, list[int]] = {}
-    with suppress(OSError):
-        for entry in os.listdir("/proc"):
-            if entry.isdigit() and (fields := _stat(entry)):
-                below.setdefault(int(fields[1]), []).append(int(entry))
-    found: list[int] = []
-    waiting = [pid]
-    while waiting:
-        own = below.get(waiting.pop(0), [])
-        found += own
-        waiting += own
-    return found
-
-
 def end_with_parent(number: int = signal.SIGKILL) -> None:
-    """Has the kernel end this process when the one that started it ends, however that happens."""
+    """Lets the kernel send a signal to this process when its parent ends for any reason."""
     _prctl(_DEATH_SIGNAL, int(number))
 
 
 def adopt_orphans() -> None:
-    """Makes what descendants leave behind this process's own, so that it can be found."""
+    """Makes this process the parent of orphaned descendants, so that it can find them."""
     _prctl(_SUBREAPER, 1)
 
 
@@ -68,18 +73,25 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
-def stop(process: subprocess.Popen[bytes], known: Iterable[tuple[int, int]] = ()) -> None:
-    """Ends a process and all that it has started: asked first, then killed.
+def stop(process: subprocess.Popen[bytes], known: Iterable[int] = ()) -> None:
+    """Ends a process and everything that it has started: with SIGTERM first, then SIGKILL.
 
-    `known` are further processes of it, as (number, start), which may have lost their parent.
+    Args:
+        process: The process.
+        known: The numbers of more processes that belong to it and may have lost their parent.
     """
-    tree = {pid: born(pid) for pid in descendants(process.pid)} | dict(known)
+    import psutil
+
+    tree = set(descendants(process.pid))
+    for pid in known:
+        with suppress(psutil.Error):
+            tree.add(psutil.Process(pid))
     with suppress(ProcessLookupError):
         process.terminate()
     with suppress(subprocess.TimeoutExpired):
-        process.wait(_PATIENCE)
-    # What was started since is found while its parent is alive; later it is killed with it.
-    tree |= {pid: born(pid) for pid in descendants(process.pid)}
+        process.wait(_END_TIMEOUT)
+    # Processes that were started meanwhile are found only while their parent is alive.
+    tree.update(descendants(process.pid))
     process.kill()
     process.wait()
     _kill(tree)
@@ -87,17 +99,24 @@ def stop(process: subprocess.Popen[bytes], known: Iterable[tuple[int, int]] = ()
 
 def kill_descendants() -> None:
     """Kills everything that this process has started or adopted."""
-    _kill({pid: born(pid) for pid in descendants(os.getpid())})
+    _kill(descendants(os.getpid()))
 
 
-def _kill(tree: dict[int, int]) -> None:
-    end = time.monotonic() + _PATIENCE
-    while time.monotonic() < end:
-        alive = [pid for pid, start in tree.items() if start and born(pid) == start]
-        alive = [pid for pid in alive if state(pid) != "Z"]
-        if not alive:
-            return
-        for pid in alive:
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+def _kill(tree: Iterable[psutil.Process]) -> None:
+    import psutil
+
+    end = time.monotonic() + _END_TIMEOUT
+    while (alive := [each for each in tree if _is_alive(each)]) and time.monotonic() < end:
+        for each in alive:
+            with suppress(psutil.Error):
+                each.kill()
         time.sleep(_POLL)
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    """Returns whether a process runs. psutil.wait_procs would wait for zombies of other parents."""
+    import psutil
+
+    with suppress(psutil.Error):
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    return False

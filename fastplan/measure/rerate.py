@@ -1,4 +1,4 @@
-"""A layout estimated anew: for other constants than it was planned with, or scaled tables."""
+"""Estimates a layout again, with other constants or scaled tables."""
 
 from __future__ import annotations
 
@@ -19,14 +19,29 @@ _BY_COLUMN = ("column_wise", "table_column_wise", "grid_shard")
 _COLUMNS = {"prefetch": "run_prefetch_compute"}
 
 
-def rerated(plan: Plan, job: SpecJob) -> Plan:
-    """The plan with the estimates that it has as one of the job's. Raises EstimateUnavailable."""
+def reestimate(plan: Plan, job: SpecJob) -> Plan:
+    """Estimates a plan's layout again with the request of a job.
+
+    Args:
+        plan: The plan.
+        job: The job, with other constants or another cluster.
+
+    Returns:
+        The plan with new estimates.
+
+    Raises:
+        EstimateUnavailable: The layout is not possible for the job.
+    """
     return replace(plan, basis=basis_of(plan.layout, job.request, job.cluster), fingerprint=None)
 
 
 def basis_of(layout: Layout, request: Request, cluster: Cluster) -> Basis:
-    """What estimating a layout needs. Raises EstimateUnavailable for another model's layout."""
-    request = _cut_alike(layout, request)
+    """Returns the basis of a layout's estimates.
+
+    Raises:
+        EstimateUnavailable: The layout is not possible for the request.
+    """
+    request = _with_column_widths(layout, request)
     record = _record(layout, request)
     ranks = len(cluster.rank_hbm)
     try:
@@ -45,8 +60,8 @@ def basis_of(layout: Layout, request: Request, cluster: Cluster) -> Basis:
     )
 
 
-def _cut_alike(layout: Layout, request: Request) -> Request:
-    """The request with columns cut as the layout has them, whatever width it would choose."""
+def _with_column_widths(layout: Layout, request: Request) -> Request:
+    """Returns the request with the column widths of the layout."""
     widths = {
         (table.path, table.name): int(table.shards[0, COLUMNS])
         for table in layout.tables
@@ -63,7 +78,7 @@ def _record(layout: Layout, request: Request) -> PlanRecord:
     numbers = {(table.path, table.name): i for i, table in enumerate(request.tables)}
     for table in layout.tables:
         if (table.path, table.name) not in numbers:
-            raise EstimateUnavailable(f"table {table.name} is not one of the model's")
+            raise EstimateUnavailable(f"table {table.name} is not in the model")
     placed = [
         table.shards[:, RANK] for table in layout.tables if table.sharding_type not in UNIFORM_TYPES
     ]
@@ -77,3 +92,6 @@ def _record(layout: Layout, request: Request) -> PlanRecord:
         ranks=np.concatenate([np.zeros(0, np.int64), *placed]).astype(np.int32),
         rating=0.0,
     )
+
+
+reestimate = reestimate  # the name of earlier versions

@@ -1,4 +1,4 @@
-"""What a measurement's folder holds, read back."""
+"""Reads the folder of a measurement."""
 
 from __future__ import annotations
 
@@ -10,38 +10,47 @@ from typing import Any
 
 import numpy as np
 
-from fastplan.measure.folder import FAILURES, ROUNDS, RUN
-from fastplan.measure.parts import PARTS
 from fastplan.measure.prepare import FORMAT, VERSION
-from fastplan.measure.settings import MeasureError
-from fastplan.measure.statistics import Center, Floats, drift
+from fastplan.measure.settings import FAILURES, PARTS, ROUNDS, RUN, MeasureError
+from fastplan.measure.statistics import Floats, MedianSpread, drift
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRuns:
-    """One plan's measurements. Seconds and bytes; arrays are by round."""
+    """The measurements of one plan, in seconds and bytes.
+
+    Attributes:
+        label: The plan's label.
+        layout: The key of the layout, see `layout_key`.
+        rating: Estimated milliseconds at the time of the measurement.
+        estimated_memory: By rank, for the measured tables.
+        steps: By round: the slowest rank of each step.
+        rank_parts: By part: the median of each rank.
+        part_rounds: By part and round: the slowest rank.
+        peak_memory: By rank.
+    """
 
     label: str
-    layout: str  # key of the layout, see `layout_key`
-    rating: float | None  # estimated milliseconds when it was measured
-    estimated_memory: tuple[int, ...] | None  # by rank, for tables as they were measured
-    steps: tuple[Floats, ...]  # by round: the slowest rank of each step
-    rank_parts: dict[str, tuple[float, ...]]  # by part, the median of each rank
-    part_rounds: dict[str, tuple[Floats, ...]]  # by part and round: the slowest rank
-    peak_memory: tuple[int, ...]  # by rank
+    layout: str
+    rating: float | None
+    estimated_memory: tuple[int, ...] | None
+    steps: tuple[Floats, ...]
+    rank_parts: dict[str, tuple[float, ...]]
+    part_rounds: dict[str, tuple[Floats, ...]]
+    peak_memory: tuple[int, ...]
 
     @property
-    def step(self) -> Center:
+    def step(self) -> MedianSpread:
         """Seconds of a whole step."""
-        return Center.of(np.concatenate(self.steps))
+        return MedianSpread.of(np.concatenate(self.steps))
 
-    def part(self, name: str) -> Center:
-        """Seconds of a part on its slowest rank."""
-        return Center.of(np.concatenate(self.part_rounds[name]))
+    def part(self, name: str) -> MedianSpread:
+        """Returns the seconds of a part on its slowest rank."""
+        return MedianSpread.of(np.concatenate(self.part_rounds[name]))
 
     @property
     def rated(self) -> tuple[Floats, ...]:
-        """By round, seconds of the parts that a rating counts: all but the inputs' distribution."""
+        """Seconds by round of the parts in a rating: all except the distribution of inputs."""
         names = [name for name in PARTS if name != "input_dist"]
         rounds = zip(*(self.part_rounds[name] for name in names), strict=True)
         return tuple(np.sum(parts, axis=0) for parts in rounds)
@@ -49,34 +58,45 @@ class PlanRuns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runs:
-    """A whole measurement; plans that could not be measured are in `failures` alone."""
+    """A measurement.
 
-    about: dict[str, Any]  # what run.json says
+    Attributes:
+        about: The content of run.json.
+        plans: The measured plans.
+        failures: The plans that could not be measured, with the reasons.
+        devices: The names of the devices.
+    """
+
+    about: dict[str, Any]
     plans: tuple[PlanRuns, ...]
     failures: tuple[str, ...]
-    devices: tuple[str, ...]  # names, each once
+    devices: tuple[str, ...]
 
     @property
     def scale_rows(self) -> int:
-        """What the rows of tables were divided by; 1 is not at all."""
+        """The factor that the rows of tables were divided by."""
         return int(self.about["scale_rows"])
 
     @property
     def drift(self) -> float:
-        """How much the machine changed between rounds, as a part."""
+        """How much the machine changed between rounds, as a fraction."""
         return drift([plan.steps for plan in self.plans]) if self.plans else 0.0
 
 
 def read_runs(folder: str | os.PathLike[str]) -> Runs:
-    """The measurement in a folder. Raises MeasureError if there is none that can be read."""
+    """Reads the measurement in a folder.
+
+    Raises:
+        MeasureError: There is no measurement, or it can't be read.
+    """
     where = Path(folder)
     try:
         about = json.loads((where / RUN).read_text())
         kind = about["format"], about["version"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        way_out = f"`fastplan measure -o {where}` makes one"
+        way_out = f"`fastplan measure -o {where}` creates one"
         if where.is_file():
-            way_out = "give the folder that `fastplan measure -o` wrote"
+            way_out = "pass the folder that `fastplan measure -o` wrote"
         raise MeasureError(f"{where} has no measurement; {way_out}") from error
     if kind != (FORMAT, VERSION):
         raise MeasureError(
@@ -99,7 +119,7 @@ def read_runs(folder: str | os.PathLike[str]) -> Runs:
 
 
 def _lines(file: Path) -> list[dict[str, Any]]:
-    """The objects of a file; a line that was cut off is none."""
+    """Returns the objects of a file; skips incomplete lines."""
     found = []
     for line in file.read_text().splitlines() if file.exists() else ():
         try:
@@ -145,6 +165,6 @@ def _plan(entry: dict[str, Any], rounds: list[Any]) -> PlanRuns:
 
 
 def _slowest(ranks: list[list[float]]) -> Floats:
-    """What each repetition took on the slowest rank."""
+    """Returns the time of each repetition on the slowest rank."""
     found: Floats = np.array(ranks, np.float64).max(axis=0)
     return found

@@ -1,4 +1,4 @@
-"""Measures plans: prepares a folder, runs the ranks, and goes on without a plan that fails."""
+"""Measures plans: prepares a folder, runs the ranks, and skips plans that fail."""
 
 from __future__ import annotations
 
@@ -8,48 +8,67 @@ from dataclasses import asdict
 from pathlib import Path
 
 from fastplan.measure.failures import Failure
-from fastplan.measure.folder import FAILURES, LOGS, ROUNDS, RUN, append_line
 from fastplan.measure.launch import run_group
 from fastplan.measure.prepare import Subject, prepare
-from fastplan.measure.scaling import Room
-from fastplan.measure.settings import Assignment, Group, MeasureError, Settings, Turn, turns
+from fastplan.measure.scaling import MemoryLimit
+from fastplan.measure.settings import (
+    FAILURES,
+    LOGS,
+    ROUNDS,
+    RUN,
+    LaunchSettings,
+    MeasureError,
+    Settings,
+    Turn,
+    WorkerConfig,
+    append_line,
+    turns,
+)
 
 
 def measure(
     folder: Path,
     subject: Subject,
-    group: Group,
+    group: LaunchSettings,
     settings: Settings,
     *,
-    room: Room,
+    room: MemoryLimit,
     scale: int | None = 1,
     progress: Callable[[int], None] = lambda count: None,
 ) -> list[Failure]:
-    """Measures plans into a new folder, to be read with `read_runs`, and returns what failed.
+    """Measures plans into a new folder. `read_runs` reads the result.
 
-    A plan that fails is left out from then on, and the others are measured to the end; on several
-    hosts, and when nothing could be measured, it ends there. `progress` is told how many turns
-    are done.
+    A plan that fails is skipped in later rounds, and the others are measured to the end. On several
+    hosts, and if nothing could be measured, the first failure ends the measurement.
 
     Args:
-        room: memory that plans may take.
-        scale: factor to divide rows by; None is the smallest that fits.
+        folder: The folder to create.
+        subject: The model and its plans.
+        group: The processes to start.
+        settings: How plans are measured.
+        room: The memory limit for plans.
+        scale: The factor to divide rows by; None is the smallest that fits.
+        progress: Called with the number of finished turns.
 
-    Raises MeasureError for what can't be measured at all.
+    Returns:
+        The failures.
+
+    Raises:
+        MeasureError: The plans can't be measured.
     """
     prepare(folder, subject, group, settings, scale=scale, room=room)
     try:
         return _measure(folder, subject, group, settings, progress)
     except BaseException:
         if not finished(folder):
-            (folder / RUN).unlink(missing_ok=True)  # so that the next attempt can be made there
+            (folder / RUN).unlink(missing_ok=True)  # so that the folder can be used again
         raise
 
 
 def _measure(
     folder: Path,
     subject: Subject,
-    group: Group,
+    group: LaunchSettings,
     settings: Settings,
     progress: Callable[[int], None],
 ) -> list[Failure]:
@@ -61,7 +80,7 @@ def _measure(
         left = tuple(turn for turn in every if turn.plan not in failed and turn not in done)
         if not left:
             return failures
-        Assignment(
+        WorkerConfig(
             task="measure",
             device=group.device,
             timeout=group.timeout,
@@ -76,14 +95,14 @@ def _measure(
                 raise MeasureError(f"the ranks ended early; {folder / LOGS} may say why")
             return failures
         failures.append(failure)
-        told = {**failure._asdict(), "text": failure.text(subject.labels)}
-        append_line(folder / FAILURES, json.dumps(told))
+        content = {**failure._asdict(), "text": failure.text(subject.labels)}
+        append_line(folder / FAILURES, json.dumps(content))
         if failure.plan is None or group.hosts > 1:
             return failures
 
 
 def finished(folder: Path) -> set[Turn]:
-    """The turns that all ranks have finished."""
+    """Returns the turns that all ranks have finished."""
     found = set()
     for line in (folder / ROUNDS).read_text().splitlines():
         try:

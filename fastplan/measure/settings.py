@@ -1,34 +1,75 @@
-"""What is measured, how, and by which processes."""
+"""The settings of a measurement, the parts of a step, and the files in the folder of a run."""
 
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fastplan.measure.folder import ASSIGNMENT
+# Files in the folder of a run.
+ASSIGNMENT = "assignment.json"  # the configuration of the workers
+MODEL = "model.json"  # the spec, with the measured numbers of rows
+RUN = "run.json"  # what was measured, and how
+ROUNDS = "rounds.jsonl"  # a line for each plan and round
+FAILURES = "failures.jsonl"  # a line for each plan that could not be measured
+POINTS = "points.jsonl"  # a line for each micro-benchmark
+LOGS = "logs"
+STATUS = "status"  # heartbeats, errors and exit codes of the ranks
+
+# The parts of a step that are timed.
+PARTS = ("input_dist", "lookup", "output_dist", "backward")
+
+NAMES = {
+    "input_dist": "input dist",
+    "lookup": "lookup",
+    "output_dist": "output dist",
+    "backward": "backward + update",
+}
+
+# The parts of TorchRec's estimate, by measured part.
+ESTIMATED = {
+    "input_dist": ("input_dist",),
+    "lookup": ("fwd_compute", "prefetch"),
+    "output_dist": ("fwd_comms",),
+    "backward": ("bwd_compute", "bwd_comms"),
+}
 
 LENGTHS = ("fixed", "poisson")
 DEVICES = ("cpu", "cuda")
 
 
 class MeasureError(Exception):
-    """What can't be measured; names the plan, table or option, and the way out."""
+    """A plan can't be measured. The message names the plan, table or option, and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How plans are measured."""
+    """How plans are measured.
 
-    rounds: int = 5  # every plan has its turn in each
-    steps: int = 10  # timed in a turn
-    warmup: int = 3  # before them
-    batches: int = 4  # different ones, used in turn
-    lengths: str = "fixed"  # of a feature's bags: all about the mean, or drawn around it
-    zipf: float = 0.0  # skew of ids; 0 is none
+    Attributes:
+        rounds: Each round has one turn of every plan.
+        steps: Timed steps of a turn.
+        warmup: Steps before the timed ones.
+        batches: Different batches, used in turn.
+        lengths: Lengths of bags: "fixed" is close to the mean, "poisson" is drawn around it.
+        zipf: Skew of ids; 0 is none.
+        seed: Seed of the batches.
+        dataset: package.module:function that yields batches.
+
+    Raises:
+        MeasureError: A value is out of range.
+    """
+
+    rounds: int = 5
+    steps: int = 10
+    warmup: int = 3
+    batches: int = 4
+    lengths: str = "fixed"
+    zipf: float = 0.0
     seed: int = 0
-    dataset: str | None = None  # package.module:function that yields batches
+    dataset: str | None = None
 
     def __post_init__(self) -> None:
         for name, least in (
@@ -49,15 +90,27 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
-    """The processes that torchrun starts."""
+class LaunchSettings:
+    """The processes that torchrun starts.
+
+    Attributes:
+        device: "cpu" or "cuda".
+        ranks_per_host: Processes of each host.
+        hosts: Number of hosts.
+        threads: Threads of each process.
+        timeout: Seconds without any progress after which the group is stopped.
+        torchrun: More arguments for torchrun.
+
+    Raises:
+        MeasureError: A value is out of range.
+    """
 
     device: str
     ranks_per_host: int
     hosts: int = 1
-    threads: int = 1  # of each process
-    timeout: float = 300.0  # seconds without any progress
-    torchrun: tuple[str, ...] = ()  # its further arguments
+    threads: int = 1
+    timeout: float = 300.0
+    torchrun: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.device not in DEVICES:
@@ -70,7 +123,7 @@ class Group:
 
     @property
     def ranks(self) -> int:
-        """Of all hosts together."""
+        """The number of ranks on all hosts."""
         return self.ranks_per_host * self.hosts
 
 
@@ -82,33 +135,63 @@ class Turn(NamedTuple):
 
 
 def turns(plans: int, rounds: int) -> tuple[Turn, ...]:
-    """Plans in turn, so that drift hits all alike; each round starts with another one."""
+    """Returns all turns. Plans alternate, so that drift affects all of them equally."""
     return tuple(
         Turn(number, (number + i) % plans) for number in range(rounds) for i in range(plans)
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
-    """What the workers are told, as a file in the run's folder."""
+class WorkerConfig:
+    """The configuration of the workers, stored in the run's folder.
 
-    task: str  # measure or calibrate
+    Attributes:
+        task: "measure" or "calibrate".
+        device: "cpu" or "cuda".
+        timeout: Seconds without any progress.
+        settings: Settings of the task.
+        target: package.module:function of a real model.
+        labels: Labels of the plans.
+        turns: The turns to measure.
+    """
+
+    task: str
     device: str
     timeout: float
     settings: dict[str, Any]
-    target: str | None = None  # of a real model
-    labels: tuple[str, ...] = ()  # of the plans
+    target: str | None = None
+    labels: tuple[str, ...] = ()
     turns: tuple[Turn, ...] = ()
 
     def write(self, folder: Path) -> None:
+        """Writes the file into a run's folder."""
         draft = folder / f".{ASSIGNMENT}.tmp"
         draft.write_text(json.dumps(asdict(self)))
         draft.replace(folder / ASSIGNMENT)
 
     @staticmethod
-    def read(folder: Path) -> Assignment:
+    def read(folder: Path) -> WorkerConfig:
+        """Reads the file in a run's folder."""
         content = json.loads((folder / ASSIGNMENT).read_text())
         content["labels"] = tuple(content["labels"])
         content["turns"] = tuple(Turn(*turn) for turn in content["turns"])
-        assert content.keys() == {field.name for field in fields(Assignment)}
-        return Assignment(**content)
+        assert content.keys() == {field.name for field in fields(WorkerConfig)}
+        return WorkerConfig(**content)
+
+
+def plan_file(folder: Path, number: int) -> Path:
+    """Returns the file of a plan that the workers load."""
+    return folder / "plans" / f"{number}.json"
+
+
+def append_line(file: Path, line: str) -> None:
+    """Appends a line in one write, so that readers see all of it or nothing."""
+    target = os.open(file, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o644)
+    try:
+        os.write(target, f"{line}\n".encode())
+        os.fsync(target)
+    finally:
+        os.close(target)
+
+
+Group = LaunchSettings  # the name of earlier versions

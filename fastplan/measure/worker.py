@@ -13,13 +13,13 @@ import warnings
 from pathlib import Path
 
 from fastplan.measure.failures import Fault
-from fastplan.measure.folder import LOGS, STATUS
 from fastplan.measure.processes import end_with_parent
 from fastplan.measure.progress import Beats
-from fastplan.measure.settings import Assignment
+from fastplan.measure.settings import LOGS, STATUS, WorkerConfig
 
 
 def main(folder: Path) -> None:
+    """Runs this rank's task and writes an error of it into the folder."""
     end_with_parent()
     rank = int(os.environ["RANK"])
     _redirect(folder / LOGS / f"rank-{rank}.log")
@@ -41,26 +41,26 @@ def main(folder: Path) -> None:
             ).write(folder / STATUS)
             traceback.print_exc()
             sys.stderr.flush()
-            os._exit(1)  # an orderly end could wait for ranks that will not come
+            os._exit(1)  # an orderly exit could wait for ranks that never come
 
 
 def _work(folder: Path, beats: Beats) -> None:
-    assignment = Assignment.read(folder)
-    # Both warn and log on many paths; the log file is for what goes wrong.
+    config = WorkerConfig.read(folder)
+    # TorchRec and FBGEMM warn and log a lot; the log file is for errors.
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
-    if assignment.task == "measure":
+    if config.task == "measure":
         from fastplan.measure.measuring import measure_plans
 
-        measure_plans(folder, assignment, beats)
+        measure_plans(folder, config, beats)
     else:
-        from fastplan.measure.calibrating import run_benchmarks
+        from fastplan.measure.measuring import run_benchmarks
 
-        run_benchmarks(folder, assignment, beats)
+        run_benchmarks(folder, config, beats)
 
 
 def _redirect(log: Path) -> None:
-    """All output to the rank's own file."""
+    """Redirects all output to the rank's log file."""
     sys.stdout.flush()
     target = os.open(log, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o644)
     os.dup2(target, 1)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fastplan.cache.plan_cache import CacheReport, Candidate, PlanCache, StoreError, smaller
-from fastplan.cache.stores.guarded import Deadline
+from fastplan.cache.stores.base import Deadline
 from fastplan.engine.optimize import OptimizeSettings
 from fastplan.engine.packed_certificate import proven_bound
 from fastplan.engine.problem import Problem

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastplan.cache.differences import Difference, differences
+from fastplan.cache.why_miss import Difference, differences
 from fastplan.engine.problem import Floats
 from fastplan.model.plan import RANK, Basis, Plan, TableLayout
 from fastplan.planning.movement import (

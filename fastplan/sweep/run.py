@@ -11,7 +11,7 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future
 from contextlib import suppress
 from itertools import groupby
 
-from fastplan.cache.stores.opening import kind_of, open_store
+from fastplan.cache.stores import kind_of, open_store
 from fastplan.model.references import check_trust
 from fastplan.spec.lower import check_trusted
 from fastplan.sweep.pool import Given, Processes, Workers, usable_cores

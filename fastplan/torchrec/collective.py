@@ -21,8 +21,8 @@ import torch
 import torch.distributed as dist
 from torchrec.distributed.types import ShardingPlan
 
-from fastplan.cache.differences import first_differences
 from fastplan.cache.fingerprint import canonical_request
+from fastplan.cache.why_miss import format_differences
 from fastplan.costs.errors import NoFingerprint
 from fastplan.costs.keys import custom_parts
 from fastplan.engine.solve import OutOfRange
@@ -200,7 +200,7 @@ def _agree(own: _Own, pg: Any) -> bool:
     sent = [zlib.compress(described)] if pg.rank() == 0 else [b""]
     dist.broadcast_object_list(sent, group_src=0, group=pg)
     details: list[Any] = [None] * pg.size()
-    differences = first_differences(zlib.decompress(sent[0]), described)
+    differences = format_differences(zlib.decompress(sent[0]), described)
     dist.all_gather_object(details, differences, group=pg)
     named = "; ".join(f"rank {rank}: {details[rank]}" for rank in others[:4])
     more = f"; and {len(others) - 4} more ranks" if len(others) > 4 else ""

@@ -11,7 +11,7 @@ from typing import Any
 
 from torchrec.distributed.planner import storage_reservations
 
-from fastplan.cache.differences import differences
+from fastplan.cache.why_miss import differences
 from fastplan.model.job import CannotPlan, Job
 from fastplan.model.references import is_reference
 from fastplan.model.request import Cluster, MenuItem, Request

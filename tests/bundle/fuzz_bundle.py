@@ -1,6 +1,6 @@
 """Fuzz target for the bundle parser.
 
-Whatever the bytes, parsing a bundle and reading its plans return or raise BadBundle. Every input
+Whatever the bytes, parsing a bundle and reading its plans return or raise BundleError. Every input
 is tried as it is, and as the header of a frame with a right checksum, which the parser gets through
 to.
 """
@@ -13,8 +13,7 @@ from functools import cache
 from typing import Any
 
 from fastplan.bundle.bundle import parse_bundle
-from fastplan.bundle.content import content_bytes
-from fastplan.bundle.format import BadBundle
+from fastplan.bundle.format import BundleError, content_bytes
 from fastplan.cache.fingerprint import canonical_json
 from tests.bundle.samples import data, sealed
 from tests.fuzzing import TOKENS, VALUES, Target, changed_bytes, changed_data
@@ -39,7 +38,7 @@ def check(tried: bytes) -> None:
             bundle.damage()
             content_bytes(bundle.content())
             bundle.plans()
-        except BadBundle:
+        except BundleError:
             continue
 
 

@@ -6,8 +6,7 @@ from hashlib import blake2b
 from zlib import crc32
 
 from fastplan.bundle.bundle import parse_bundle
-from fastplan.bundle.content import Artifacts, Blob, Content, Kernel, content_bytes
-from fastplan.bundle.format import MAGIC, SCHEMA
+from fastplan.bundle.format import FORMAT, Artifacts, Blob, Content, Kernel, content_bytes
 from fastplan.bundle.gathering import stored_plans
 from fastplan.cache.fingerprint import canonical_json
 from fastplan.cache.stores import MemoryStore
@@ -76,9 +75,9 @@ def bundle(**changes):
     return parse_bundle(data(**changes))
 
 
-def sealed(header, parts=b"", schema=SCHEMA):
-    """Any header in a frame that is right, as somebody with bad intent could make it."""
+def sealed(header, parts=b"", schema=FORMAT.schema):
+    """Any header in a valid frame, as an attacker could write it."""
     if not isinstance(header, bytes):
         header = canonical_json(header)
-    start = MAGIC + struct.pack("<HI", schema, len(header)) + header
+    start = FORMAT.magic + struct.pack("<HI", schema, len(header)) + header
     return start + blake2b(start, digest_size=16).digest() + parts

@@ -5,9 +5,8 @@ import os
 import pytest
 
 from fastplan.bundle import compiled
-from fastplan.bundle.bundle import BundleMismatch, NotTrusted, open_bundle, parse_bundle
-from fastplan.bundle.content import Blob
-from fastplan.bundle.format import BadBundle
+from fastplan.bundle.bundle import BundleMismatch, UntrustedCode, open_bundle, parse_bundle
+from fastplan.bundle.format import Blob, BundleError
 from fastplan.bundle.gathering import stored_plans
 from fastplan.cache.plan_cache import PlanCache
 from fastplan.cache.stores import DirectoryStore, MemoryStore
@@ -28,7 +27,7 @@ def torch(monkeypatch):
     monkeypatch.setattr(compiled, "device_name", lambda slot: "cpu")
     monkeypatch.setattr(compiled, "load", load)
     monkeypatch.setattr(compiled, "place_kernel", given["kernels"].__setitem__)
-    monkeypatch.setattr("fastplan.bundle.bundle.installed_facts", lambda device: dict(FACTS))
+    monkeypatch.setattr("fastplan.bundle.bundle.environment_facts", lambda device: dict(FACTS))
     return given
 
 
@@ -66,9 +65,9 @@ def test_without_a_cache_there_is_nothing_to_fill():
 )
 def test_a_part_that_is_no_such_plan_is_bad(plan, stored, why):
     made = bundle(plans={plan: Blob.of(stored)})
-    with pytest.raises(BadBundle, match=why):
+    with pytest.raises(BundleError, match=why):
         made.plans()
-    with pytest.raises(BadBundle, match=why):
+    with pytest.raises(BundleError, match=why):
         made.fill(PlanCache(MemoryStore()))
     assert any(why in problem for problem in made.damage())
 
@@ -77,7 +76,7 @@ def test_a_damaged_plan_is_named():
     whole = data()
     part = parse_bundle(whole).header.plans[1]
     damaged = flipped(whole, part.span)
-    with pytest.raises(BadBundle, match=f"plan {part.key}: the checksum does not match"):
+    with pytest.raises(BundleError, match=f"plan {part.key}: the checksum does not match"):
         damaged.plans()
     assert damaged.plan(damaged.header.plans[0])
     assert len(damaged.damage()) == 1
@@ -88,7 +87,7 @@ def test_damaged_code_leaves_plans_alone(torch):
     for part in (*parse_bundle(whole).header.artifacts, *parse_bundle(whole).header.kernels):
         damaged = flipped(whole, part.span)
         assert len(damaged.plans()) == 2
-        with pytest.raises(BadBundle, match="the checksum does not match"):
+        with pytest.raises(BundleError, match="the checksum does not match"):
             damaged.load_artifacts(trust=True)
         assert torch == {"artifacts": [], "kernels": {}}
 
@@ -101,9 +100,9 @@ def test_code_is_loaded_when_it_is_trusted(torch):
 
 @pytest.mark.parametrize("trust", [False, None, 1, "yes"])
 def test_code_is_not_loaded_without_trust(torch, trust):
-    with pytest.raises(NotTrusted, match="`trust=True`"):
+    with pytest.raises(UntrustedCode, match="`trust=True`"):
         bundle().load_artifacts(trust=trust)
-    with pytest.raises(NotTrusted):
+    with pytest.raises(UntrustedCode):
         bundle().load_artifacts()
     assert torch == {"artifacts": [], "kernels": {}}
 
@@ -151,7 +150,7 @@ def test_artifacts_that_torch_cannot_read_are_bad(torch, monkeypatch):
         raise ValueError("torch can't read its compile artifacts")
 
     monkeypatch.setattr(compiled, "load", load)
-    with pytest.raises(BadBundle, match="can't read"):
+    with pytest.raises(BundleError, match="can't read"):
         bundle().load_artifacts(trust=True)
 
 
@@ -164,13 +163,13 @@ def test_a_bundle_without_code_gives_torch_nothing(torch):
 def test_errors_name_the_file(tmp_path):
     path = tmp_path / "start.bundle"
     path.write_bytes(b"text")
-    with pytest.raises(BadBundle, match="not a start bundle") as caught:
+    with pytest.raises(BundleError, match="not a start bundle") as caught:
         open_bundle(path)
     assert str(caught.value) == f"{path}: {caught.value.reason}"
     path.write_bytes(data())
     opened = open_bundle(path)
     path.unlink()
-    with pytest.raises(BadBundle) as caught:
+    with pytest.raises(BundleError) as caught:
         opened.plans()
     assert str(caught.value) == f"{path}: {caught.value.reason}"
 
@@ -180,20 +179,20 @@ def test_a_file_that_is_replaced_meanwhile_is_found_out(tmp_path):
     path.write_bytes(data())
     opened = open_bundle(path)
     path.write_bytes(data(model="a longer name"))
-    with pytest.raises(BadBundle):
+    with pytest.raises(BundleError):
         opened.plans()
     path.unlink()
-    with pytest.raises(BadBundle, match="can't be read"):
+    with pytest.raises(BundleError, match="can't be read"):
         opened.plans()
 
 
 def test_only_a_file_is_opened(tmp_path):
     with pytest.raises(FileNotFoundError):
         open_bundle(tmp_path / "missing")
-    with pytest.raises(BadBundle, match="not a file"):
+    with pytest.raises(BundleError, match="not a file"):
         open_bundle(tmp_path)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(BadBundle, match="not a file"):
+    with pytest.raises(BundleError, match="not a file"):
         open_bundle(tmp_path / "pipe")
 
 

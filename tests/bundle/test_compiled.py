@@ -74,4 +74,4 @@ def test_a_folder_that_is_not_there_has_no_libraries(tmp_path):
 
 def test_a_process_that_compiled_nothing_has_no_code(monkeypatch):
     monkeypatch.delitem(sys.modules, "torch._dynamo", raising=False)
-    assert compiled.recorded(0.0) is None
+    assert compiled.collect_compiled_code(0.0) is None

@@ -5,8 +5,7 @@ import os
 import pytest
 
 from fastplan.bundle.bundle import open_bundle
-from fastplan.bundle.content import Blob, content_bytes, write_content
-from fastplan.bundle.format import BadBundle
+from fastplan.bundle.format import Blob, BundleError, content_bytes, write_content
 from tests.bundle.samples import content
 
 
@@ -22,10 +21,10 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path):
     before = path.read_bytes()
 
     def unreadable():
-        raise BadBundle("damaged")
+        raise BundleError("damaged")
 
     blob = Blob.of(b"x")._replace(read=unreadable)
-    with pytest.raises(BadBundle):
+    with pytest.raises(BundleError):
         write_content(content(plans={("0" * 16, "a"): blob}), path)
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["start.bundle"]

@@ -5,24 +5,24 @@ import sys
 
 import pytest
 
-from fastplan.bundle import facts
-from fastplan.bundle.facts import CODE, differences, installed_facts
+from fastplan.bundle import compiled
+from fastplan.bundle.compiled import CODE, differences, environment_facts
 
 
 def test_the_facts_of_this_installation():
-    found = installed_facts("cpu")
+    found = environment_facts("cpu")
     assert found["device"] == "cpu"
     assert found["python"] == f"{sys.version_info[0]}.{sys.version_info[1]}"
     assert found["machine"] == platform.machine()
     assert "features " in found["cpu"]
     assert all(found.values())
-    assert installed_facts("cpu") == found
+    assert environment_facts("cpu") == found
 
 
 def test_what_is_not_installed_is_left_out(monkeypatch):
-    monkeypatch.setattr(facts, "version_of", lambda name: None)
+    monkeypatch.setattr(compiled, "version_of", lambda name: None)
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert not {"torch", "triton"} & set(installed_facts("cpu"))
+    assert not {"torch", "triton"} & set(environment_facts("cpu"))
 
 
 @pytest.mark.parametrize(
@@ -36,13 +36,13 @@ def test_what_is_not_installed_is_left_out(monkeypatch):
 )
 def test_cuda_is_told_by_torch_s_version_file(monkeypatch, tmp_path, text, expected):
     (tmp_path / "version.py").write_text(text)
-    monkeypatch.setattr(facts, "module_folder", lambda name: tmp_path)
-    assert installed_facts("cpu").get("cuda") == expected
+    monkeypatch.setattr(compiled, "module_folder", lambda name: tmp_path)
+    assert environment_facts("cpu").get("cuda") == expected
 
 
 def test_triton_goes_by_several_names(monkeypatch):
-    monkeypatch.setattr(facts, "version_of", {"pytorch-triton": "3.4.0+git"}.get)
-    assert installed_facts("cpu")["triton"] == "3.4.0+git"
+    monkeypatch.setattr(compiled, "version_of", {"pytorch-triton": "3.4.0+git"}.get)
+    assert environment_facts("cpu")["triton"] == "3.4.0+git"
 
 
 def test_differences_are_told_in_words():

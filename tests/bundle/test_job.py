@@ -75,7 +75,7 @@ def test_no_library_is_built_twice(runs):
 
 
 def test_artifacts_that_torch_cannot_read_are_told(runs):
-    told = "its compile artifacts are none of torch's, or were changed since"
+    told = "its compile artifacts are not from torch, or were changed"
     assert runs[1]["unreadable"] == told
 
 

@@ -8,9 +8,10 @@ import time
 import pytest
 
 from fastplan.bundle import compiled, starting
-from fastplan.bundle.bundle import Loaded, open_bundle
+from fastplan.bundle.bundle import LoadedCode, open_bundle
 from fastplan.bundle.compiled import Code
-from fastplan.bundle.starting import Place, place_here, start
+from fastplan.bundle.format import Blob
+from fastplan.bundle.starting import RankInfo, rank_from_environment, start
 from tests.bundle.samples import FACTS, KERNEL, NAMES, data, plans
 from tests.cache.planned import keep
 
@@ -42,9 +43,11 @@ def torch(monkeypatch):
     monkeypatch.setattr(compiled, "device_name", lambda slot: "cpu")
     monkeypatch.setattr(compiled, "load", load)
     monkeypatch.setattr(compiled, "place_kernel", lambda path, data: None)
-    monkeypatch.setattr(compiled, "recorded", lambda since: given["compiled"])
+    monkeypatch.setattr(compiled, "collect_compiled_code", lambda since: given["compiled"])
     for place in ("bundle", "starting"):
-        monkeypatch.setattr(f"fastplan.bundle.{place}.installed_facts", lambda device: dict(FACTS))
+        monkeypatch.setattr(
+            f"fastplan.bundle.{place}.environment_facts", lambda device: dict(FACTS)
+        )
     return given
 
 
@@ -116,10 +119,23 @@ def test_damage_behind_the_header_costs_just_that_part(there, torch, which):
     assert found.header.artifacts[0].names == NAMES
 
 
+def test_plans_of_an_older_version_cost_a_warning_and_are_replaced(there, torch):
+    """The bundle is read, its code is used, and its plans are planned again."""
+    old = {plan: entry[:13] + b"\x01\x00" + entry[15:] for plan, entry in plans().items()}
+    there.write_bytes(data(plans={plan: Blob.of(entry) for plan, entry in old.items()}))
+    begun = start(there, trust=True)
+    assert (begun.plans, begun.artifacts) == (0, 3)
+    assert "older schema 1, this version reads 2: an older fastplan stored it" in begun.notes[0]
+    keep(begun.cache.store, rows=30_000)
+    assert begun.save()
+    assert open_bundle(there).find_damage() == []
+    assert len(open_bundle(there).header.plans) == 1
+
+
 def test_a_bundle_for_another_model_is_not_used_and_replaced(there, torch):
     begun = start(there, trust=True, model="retrieval")
     assert (begun.plans, begun.artifacts) == (0, 0)
-    assert begun.notes == [f"{there} was made for model ranker, this is retrieval"]
+    assert begun.notes == [f"{there} is for model ranker, this is retrieval"]
     assert begun.save()
     found = open_bundle(there).header
     assert (found.model, found.plans) == ("retrieval", ())
@@ -163,7 +179,7 @@ def test_whatever_torch_raises_is_a_warning(there, torch, monkeypatch):
     begun = start(there, trust=True)
     assert (begun.plans, begun.artifacts) == (2, 0)
     assert "inductor has moved" in begun.notes[0]
-    monkeypatch.setattr(compiled, "recorded", fail)
+    monkeypatch.setattr(compiled, "collect_compiled_code", fail)
     assert not begun.save()
     assert "RuntimeError: inductor has moved" in begun.notes[1]
 
@@ -171,11 +187,11 @@ def test_whatever_torch_raises_is_a_warning(there, torch, monkeypatch):
 def test_kernels_for_another_processor_are_a_note(there, torch, monkeypatch):
     monkeypatch.setattr(
         "fastplan.bundle.bundle.Bundle.load_artifacts",
-        lambda self, **_: Loaded(3, 0, ("cpu: made with a, here is b",)),
+        lambda self, **_: LoadedCode(3, 0, ("cpu: made with a, here is b",)),
     )
     begun = start(there, trust=True)
     assert begun.artifacts == 3
-    assert "compiled anew: cpu: made with a, here is b" in begun.notes[0]
+    assert "compiled again: cpu: made with a, here is b" in begun.notes[0]
 
 
 def test_a_folder_in_its_place_is_a_warning(path, torch):
@@ -196,20 +212,20 @@ def test_nothing_planned_and_nothing_compiled_writes_nothing(path, torch):
 @pytest.mark.parametrize(
     ("variables", "place", "saves"),
     [
-        ({}, Place(0, 0), True),
-        ({"RANK": "0", "LOCAL_RANK": "0"}, Place(0, 0), True),
-        ({"RANK": "3", "LOCAL_RANK": "3"}, Place(3, 3), True),
-        ({"RANK": "11", "LOCAL_RANK": "3"}, Place(11, 3), False),
-        ({"RANK": "0"}, Place(0, 0), True),
-        ({"RANK": "5"}, Place(5, 0), False),
-        ({"LOCAL_RANK": "2"}, Place(2, 2), True),
-        ({"RANK": "x", "LOCAL_RANK": "-1"}, Place(0, 0), True),
+        ({}, RankInfo(0, 0), True),
+        ({"RANK": "0", "LOCAL_RANK": "0"}, RankInfo(0, 0), True),
+        ({"RANK": "3", "LOCAL_RANK": "3"}, RankInfo(3, 3), True),
+        ({"RANK": "11", "LOCAL_RANK": "3"}, RankInfo(11, 3), False),
+        ({"RANK": "0"}, RankInfo(0, 0), True),
+        ({"RANK": "5"}, RankInfo(5, 0), False),
+        ({"LOCAL_RANK": "2"}, RankInfo(2, 2), True),
+        ({"RANK": "x", "LOCAL_RANK": "-1"}, RankInfo(0, 0), True),
     ],
 )
 def test_the_launcher_tells_which_rank_this_is(monkeypatch, variables, place, saves):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert place_here() == place
+    assert rank_from_environment() == place
     assert place.saves == saves
 
 
@@ -234,7 +250,7 @@ def save_slot(path, slot, begin):
     """A rank whose code is its own, as on GPUs."""
     os.environ["RANK"] = os.environ["LOCAL_RANK"] = str(slot)
     code = Code({"inductor": (f"f{slot}",)}, b"code %d" % slot, {f"k/{slot}.so": b"library"})
-    compiled.recorded = lambda since: code
+    compiled.collect_compiled_code = lambda since: code
     compiled.device_name = lambda slot: "cpu"
     compiled.load = lambda data: 0
     compiled.place_kernel = lambda path, data: None
@@ -263,7 +279,7 @@ def test_ranks_that_save_at_once_lose_nothing(path):
 
 def test_a_writer_that_hangs_costs_a_warning(there, torch, monkeypatch):
     fcntl = pytest.importorskip("fcntl")
-    monkeypatch.setattr(starting, "_PATIENCE", 0.0)
+    monkeypatch.setattr(starting, "_LOCK_TIMEOUT", 0.0)
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
     with open(there.with_name(f".{there.name}.lock"), "ab") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)

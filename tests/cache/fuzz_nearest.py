@@ -14,8 +14,7 @@ from fastplan.cache.entry import decode, encode, pack_request, request_bytes
 from fastplan.cache.fingerprint import fingerprint
 from fastplan.cache.nearest import nearest_plan
 from fastplan.cache.plan_cache import PlanCache
-from fastplan.cache.stores import MemoryStore
-from fastplan.cache.stores.guarded import Deadline
+from fastplan.cache.stores.base import Deadline, MemoryStore
 from fastplan.cache.why_miss import explain_miss
 from fastplan.model.record import PlanRecord
 from tests.cache.planned import keep

@@ -1,10 +1,12 @@
 """Entries to test with."""
 
+import json
 import random
 import struct
 from hashlib import blake2b
 
-from fastplan.cache.entry import MAGIC, SCHEMA, Entry, encode, pack_request
+from fastplan.cache.entry import FORMAT, Entry, encode, pack_request
+from fastplan.files.container import checksum
 
 
 def key(number):
@@ -30,9 +32,22 @@ def data(number=0):
     return encode(entry(number))
 
 
-def sealed(header, payload=b"", request=b"", schema=SCHEMA):
-    """Any header in a frame that is right, as somebody with bad intent could make it."""
-    body = MAGIC + struct.pack("<H", schema)
-    for section in (header, payload, request):
-        body += struct.pack("<I", len(section)) + section
-    return body + blake2b(body, digest_size=16).digest()
+def parts(payload=b"", request=b""):
+    """The header's description of the parts."""
+    return [
+        {"checksum": checksum(data), "kind": kind, "size": len(data)}
+        for kind, data in (("payload", payload), ("request", request))
+    ]
+
+
+def sealed(header, payload=b"", request=b"", schema=FORMAT.schema):
+    """Any header in a valid frame, as an attacker could write it."""
+    start = FORMAT.magic + struct.pack("<HI", schema, len(header)) + header
+    return start + blake2b(start, digest_size=16).digest() + payload + request
+
+
+def with_parts(header, payload=b"", request=b""):
+    """Any header, with a description of these parts if it is an object."""
+    described = b'"parts":' + json.dumps(parts(payload, request), separators=(",", ":")).encode()
+    at = header.rfind(b'"provenance"')
+    return header[:at] + described + b"," + header[at:] if at >= 0 else header

@@ -81,7 +81,7 @@ def test_another_number_of_ranks_than_the_request_has_is_bad(entry):
 
 
 def test_a_request_with_another_key_is_bad(entry):
-    assert audit(replace(entry, key="ab" * 20)) == (BAD, "its request has another key")
+    assert audit(replace(entry, key="ab" * 20)) == (BAD, "the key of its request differs")
 
 
 def test_a_request_that_cannot_be_unpacked_is_bad(entry):
@@ -89,7 +89,7 @@ def test_a_request_that_cannot_be_unpacked_is_bad(entry):
 
 
 def test_without_a_request_only_the_rest_is_checked(entry):
-    assert audit(replace(entry, request=b"")) == (PARTLY, "it keeps no request")
+    assert audit(replace(entry, request=b"")) == (PARTLY, "it has no request")
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_without_a_request_only_the_rest_is_checked(entry):
 def test_a_request_that_cannot_be_read_back_is_checked_in_part(entry, changes):
     verdict = audit(with_request(entry, **changes))
     assert verdict.status == PARTLY
-    assert verdict.reason.startswith("its request can't be read back: ")
+    assert verdict.reason.startswith("its request can't be read: ")
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_a_request_that_cannot_be_read_back_is_checked_in_part(entry, changes):
 )
 def test_custom_parts_with_a_say_in_costs_are_not_computed_again(custom):
     verdict = audit(stored(context={**CONTEXT, "custom": custom}))
-    assert verdict == (PARTLY, "custom parts have a say in its costs")
+    assert verdict == (PARTLY, "custom parts affect its costs")
 
 
 @pytest.mark.parametrize("custom", [[[0, ["mine.Proposer", "1"]]], [["scaleup", 0, True, False]]])
@@ -146,7 +146,7 @@ def test_a_certificate_is_checked_for_the_plans_that_were_allowed(rules):
 @pytest.mark.parametrize("forged", [b"x", b"\1" + bytes(40)])
 def test_a_certificate_that_proves_nothing_does_not_make_a_plan_bad(forged):
     verdict = audit(replace(better(), certificate=forged))
-    assert verdict == (PARTLY, "its certificate proves no bound, and none will be told")
+    assert verdict == (PARTLY, "its certificate does not prove a bound, so no bound is reported")
 
 
 @pytest.mark.parametrize(
@@ -162,4 +162,4 @@ def test_rules_that_are_none_are_checked_in_part(told):
     entry = better()
     context = json.loads(request_bytes(entry))["context"]
     verdict = audit(with_request(entry, context={**context, "optimize": told}))
-    assert verdict == (PARTLY, "its request does not tell which plans its bound is about")
+    assert verdict == (PARTLY, "its request does not say which plans its bound is about")

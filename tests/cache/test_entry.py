@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastplan.cache.entry import (
-    MAGIC,
+    FORMAT,
     MAX_CERTIFICATE,
     MAX_HEADER,
     MAX_SECTION,
@@ -24,7 +24,9 @@ from fastplan.cache.entry import (
     pack_request,
     request_bytes,
 )
-from tests.cache.samples import data, entry, key, sealed
+from tests.cache.samples import data, entry, key, parts, sealed
+
+MAGIC = FORMAT.magic
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -53,6 +55,7 @@ def header(**changes):
     fields = {
         "capacities": [[8, 1, 2, 3]],
         "key": key(1),
+        "parts": parts(),
         "provenance": {"host": "a"},
         "rating": (1.5).hex(),
         **changes,
@@ -89,11 +92,16 @@ def test_the_format_is_as_it_was_first_written():
         provenance={"host": "h"},
     )
     assert encode(made).hex() == (
-        "8966617374706c616e0d0a1a0a01006f0000007b226361706163697469657322"
+        "8966617374706c616e0d0a1a0a02000d0100007b226361706163697469657322"
         "3a5b5b322c38302c39302c305d5d2c226b6579223a2230313233343536373839"
-        "616263646566222c2270726f76656e616e6365223a7b22686f7374223a226822"
-        "7d2c22726174696e67223a223078312e38303030303030303030303030702b30"
-        "227d04000000706c616e00000000643713c987081542412e2be364239e8a"
+        "616263646566222c227061727473223a5b7b22636865636b73756d223a223734"
+        "623365353736663232643135366463613439313233633134363565383135222c"
+        "226b696e64223a227061796c6f6164222c2273697a65223a347d2c7b22636865"
+        "636b73756d223a22636165363639343164396566626434303465346438383735"
+        "3865613637363730222c226b696e64223a2272657175657374222c2273697a65"
+        "223a307d5d2c2270726f76656e616e6365223a7b22686f7374223a2268227d2c"
+        "22726174696e67223a223078312e38303030303030303030303030702b30227d"
+        "5b8d2a5d1848bba92769632c7dd984ae706c616e"
     )
 
 
@@ -115,7 +123,7 @@ def test_a_certificate_is_one_more_field_of_the_header():
     ids=range(13),
 )
 def test_a_certificate_that_is_none_costs_the_bound_and_not_the_plan(value):
-    made = decode(sealed(header(certificate=value).replace(b"\\u00e9", "\u00e9".encode())))
+    made = decode(sealed(header(certificate=value)))
     assert made.certificate == b""
     assert made.key == key(1)
 
@@ -188,9 +196,9 @@ def test_every_byte_of_another_value_is_found():
 def test_every_truncation_and_every_extension_is_found():
     good = data(3)
     for length in range(len(good)):
-        assert reason(good[:length]) == ("truncated" if length else "not an entry")
+        assert reason(good[:length]).startswith("truncated" if length else "not an entry")
         assert reason(good[length + 1 :])
-        assert reason(good + good[: length + 1]) == "extra bytes after its end"
+        assert reason(good + good[: length + 1]).startswith("extra bytes after its end")
 
 
 def test_every_splice_of_two_entries_is_found():
@@ -208,26 +216,67 @@ def test_random_bytes_are_no_entry():
     draw = random.Random(5)
     for _ in range(1000):
         assert reason(draw.randbytes(draw.randint(0, 300))) == "not an entry"
-        assert reason(MAGIC + struct.pack("<H", 1) + draw.randbytes(draw.randint(0, 300)))
+        assert reason(
+            MAGIC + struct.pack("<H", FORMAT.schema) + draw.randbytes(draw.randint(0, 300))
+        )
 
 
 @pytest.mark.parametrize(
     ("schema", "why"),
-    [(0, "unknown schema 0"), (2, "newer schema 2"), (65535, "newer schema 65535")],
+    [(0, "unknown schema 0"), (3, "newer schema 3"), (65535, "newer schema 65535")],
 )
 def test_another_schema_is_named(schema, why):
     assert reason(sealed(header(), schema=schema)).startswith(why)
 
 
-@pytest.mark.parametrize(
-    ("name", "at", "limit"),
-    [("header", 0, MAX_HEADER), ("payload", 1, MAX_SECTION), ("request", 2, MAX_SECTION)],
-)
-def test_an_absurd_length_is_named_before_it_is_believed(name, at, limit):
-    start = MAGIC + struct.pack("<H", 1) + bytes(4) * at
-    assert reason(start + struct.pack("<I", limit + 1)) == (
-        f"{name} of {limit + 1} bytes, the limit is {limit}"
+def test_an_entry_of_the_first_schema_is_refused_with_the_way_out():
+    old = bytes.fromhex(
+        "8966617374706c616e0d0a1a0a01006f0000007b226361706163697469657322"
+        "3a5b5b322c38302c39302c305d5d2c226b6579223a2230313233343536373839"
+        "616263646566222c2270726f76656e616e6365223a7b22686f7374223a226822"
+        "7d2c22726174696e67223a223078312e38303030303030303030303030702b30"
+        "227d04000000706c616e00000000643713c987081542412e2be364239e8a"
     )
+    assert reason(old) == (
+        "older schema 1, this version reads 2: an older fastplan stored it, and the next plan "
+        "replaces it"
+    )
+
+
+def test_a_header_over_the_limit_is_named_before_it_is_read():
+    start = MAGIC + struct.pack("<HI", FORMAT.schema, MAX_HEADER + 1)
+    assert reason(start) == f"header of {MAX_HEADER + 1} bytes, the limit is {MAX_HEADER}"
+
+
+@pytest.mark.parametrize("at", [0, 1])
+@pytest.mark.parametrize("size", [MAX_SECTION + 1, -1, 1 << 62, True, 1.0, None])
+def test_a_part_over_the_limit_is_named_before_it_is_read(at, size):
+    described = parts()
+    described[at]["size"] = size
+    assert reason(sealed(header(parts=described))) == (
+        f"parts[{at}].size must be from 0 to {MAX_SECTION}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("described", "why"),
+    [
+        ([], "parts must be a payload and a request"),
+        (parts()[:1], "parts must be a payload and a request"),
+        (parts()[::-1], "parts must be a payload and a request"),
+        ([*parts(), parts()[1]], "parts must be a payload and a request"),
+        ([*parts(), {**parts()[1], "kind": "other", "size": 1}], "parts[2].size must be"),
+        (..., "parts must be a list"),
+        ({}, "parts must be a list"),
+        ([1], "parts[0] must be an object"),
+        ([{**parts()[0], "kind": 1}], "parts[0].kind must be a string"),
+        ([{**parts()[0], "checksum": "0" * 31}], "parts[0].checksum must be 32 hex digits"),
+        ([{**parts()[0], "checksum": "0" * 32}, parts()[1]], "payload: the checksum does not"),
+    ],
+    ids=range(11),
+)
+def test_other_parts_are_refused(described, why):
+    assert why in reason(sealed(header(parts=described)))
 
 
 def test_fields_of_later_versions_are_ignored():
@@ -279,11 +328,11 @@ def test_a_field_of_the_wrong_type_or_range_is_named(name, value):
         (b"\xff\xfe", "not valid JSON"),
         (b"[" * 100_000, "not valid JSON"),
         (b"[" * 100_000 + b"]" * 100_000, "not valid JSON"),
-        (b'{"a":' + b"9" * 100_000 + b"}", "integer over 64 bits"),
+        (b'{"a":' + b"9" * 100_000 + b"}", "not valid JSON"),
         (b'{"a":NaN}', "not finite"),
         (b'{"a":-Infinity}', "not finite"),
         (b'{"a":1e999}', "not finite"),
-        (b'{"a":"\\ud800"}', "not valid JSON"),
+        (b'{"a":"\xc3\xa9"}', "not valid JSON"),
         (b"[]", "not a JSON object"),
         (b"null", "not a JSON object"),
         (header().replace(b":", b": "), "not canonical"),
@@ -299,7 +348,8 @@ def test_a_header_that_is_not_canonical_json_is_refused(text, why):
 
 
 def test_decoding_takes_no_more_memory_than_a_few_times_the_entry():
-    large = sealed(header(), payload=bytes(8 << 20), request=bytes(8 << 20))
+    half = bytes(8 << 20)
+    large = sealed(header(parts=parts(half, half)), payload=half, request=half)
     tracemalloc.start()
     try:
         decode(large)

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from fastplan.cache.differences import differences, first_differences
 from fastplan.cache.fingerprint import (
     canonical_request,
     fingerprint,
     parse_canonical,
     parse_search,
 )
+from fastplan.cache.why_miss import differences, format_differences
 from fastplan.model.request import Coefficients, MenuItem, Partitioner, Proposer
 from tests.plans.samples import canonical_of, random_request
 from tests.problems import ALL_TYPES, DEFAULT_SEARCH, request, table
@@ -113,8 +113,8 @@ def test_changed_settings_are_named_by_their_path():
 
 def test_long_lists_of_differences_are_cut():
     changed = request([made._replace(rows=1) for made in TABLES], 8, 4, ALL_TYPES)
-    assert first_differences(canonical(), canonical(changed)).endswith("and 1 more")
-    assert first_differences(canonical(), canonical()) == "nothing differs"
+    assert format_differences(canonical(), canonical(changed)).endswith("and 1 more")
+    assert format_differences(canonical(), canonical()) == "nothing differs"
 
 
 def read_back(canonical):
@@ -248,16 +248,16 @@ def test_a_node_of_another_type_is_refused_and_the_field_is_named():
         (lambda d: d.update(plan_version=True), "plan_version: must be 1, the only one"),
         (lambda d: d.update(extra=1), "the request: has an unknown field 'extra'"),
         (lambda d: d.update(table_count=10**12), "table_count: must be a whole number"),
-        (lambda d: d.update(table_count=3), "tables.name: must be as many values"),
-        (lambda d: d["tables"]["rows"].pop(), "tables.rows: must be as many values"),
+        (lambda d: d.update(table_count=3), "tables.name: must be one value per table"),
+        (lambda d: d["tables"]["rows"].pop(), "tables.rows: must be one value per table"),
         (lambda d: d["tables"].update(rows=[1.0, 2.0]), "tables.rows[0]: must be a whole number"),
         (lambda d: d["tables"].update(dim={"all": 2**63}), "tables.dim[0]: must be a whole"),
         (lambda d: d["tables"].update(usage={"all": "x"}), "tables.usage[0]: must be one of base_"),
         (lambda d: d["tables"].update(menu={"all": 1}), "tables.menu[0]: must be the number of"),
         (lambda d: d["tables"].update(menu={"all": -1}), "tables.menu[0]: must be the number of"),
         (lambda d: d["tables"].update(name={"all": "t"}), "tables.name: is the same for all"),
-        (lambda d: d["tables"].update(name=["t", "t"]), "tables.name: has a table twice"),
-        (lambda d: d["tables"].update(tower={"all": 3}), "tables.tower[0]: must be a text"),
+        (lambda d: d["tables"].update(name=["t", "t"]), "tables.name: duplicate table"),
+        (lambda d: d["tables"].update(tower={"all": 3}), "tables.tower[0]: must be a string"),
         (lambda d: d["tables"].update({"\x1b[31m": 1}), "unknown field '\\x1b[31m'"),
         (lambda d: d["cost"].update(pipeline="x"), "cost.pipeline: must be one of none"),
         (lambda d: d["cost"].update(layout_world_size=0), "cost.layout_world_size: must be"),

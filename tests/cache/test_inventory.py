@@ -3,7 +3,13 @@
 import pytest
 
 from fastplan.cache.entry import encode
-from fastplan.cache.inventory import Limits, NoSuchEntry, read_items, to_prune, with_key
+from fastplan.cache.inventory import (
+    Limits,
+    NoSuchEntry,
+    entries_with_prefix,
+    read_items,
+    select_for_pruning,
+)
 from fastplan.cache.stores import MemoryStore, Stored, StoreError
 from tests.cache.samples import data, entry, key
 
@@ -31,7 +37,7 @@ def test_a_damaged_entry_is_there_with_its_problem(store):
     store.write(key(1), "a", data(1)[:-3])
     found = items(store)
     assert found[key(1)].entry is None
-    assert found[key(1)].problem == "truncated"
+    assert found[key(1)].problem.startswith("truncated: ")
     assert found[key(2)].entry == entry(2)
 
 
@@ -63,14 +69,14 @@ def test_an_entry_that_is_gone_since_it_was_listed_is_left_out(store):
 
 def test_a_key_is_found_by_how_it_begins(store):
     store.write(key(1), "b", data(1))
-    found = with_key(store, key(1)[:5].upper())
+    found = entries_with_prefix(store, key(1)[:5].upper())
     assert [(stored.key, stored.name) for stored in found] == [(key(1), "a"), (key(1), "b")]
 
 
 @pytest.mark.parametrize("beginning", ["", "zz", "0" * 40])
 def test_a_key_that_is_not_there_is_an_error_that_names_the_store(store, beginning):
     with pytest.raises(NoSuchEntry, match="no entry in memory:"):
-        with_key(store, beginning)
+        entries_with_prefix(store, beginning)
 
 
 def test_a_beginning_that_several_keys_share_is_an_error_that_names_them():
@@ -78,7 +84,7 @@ def test_a_beginning_that_several_keys_share_is_an_error_that_names_them():
     for digit in "012345":
         store.write("ab" * 10 + digit * 20, "a", b"")
     with pytest.raises(NoSuchEntry, match="6 keys begin with 'ab': abab") as error:
-        with_key(store, "ab")
+        entries_with_prefix(store, "ab")
     assert str(error.value).endswith(", ...")
 
 
@@ -89,7 +95,10 @@ ENTRIES = [
 
 
 def pruned(**limits):
-    return [ENTRIES.index(stored) for stored in to_prune(ENTRIES, Limits(**limits), now=1000.0)]
+    return [
+        ENTRIES.index(stored)
+        for stored in select_for_pruning(ENTRIES, Limits(**limits), now=1000.0)
+    ]
 
 
 def test_without_limits_everything_stays():

@@ -5,12 +5,20 @@ from types import SimpleNamespace
 
 import pytest
 
-from fastplan.cache.entry import decode, encode, request_bytes
+from fastplan.cache.entry import (
+    decode,
+    encode,
+    entry_name,
+    read_name,
+    request_bytes,
+    similarity,
+    sketch_of,
+    table_names,
+)
 from fastplan.cache.nearest import near_entries, nearest_plan
 from fastplan.cache.plan_cache import PlanCache
-from fastplan.cache.sketch import entry_name, likeness, names_in, read_name, sketch_of
-from fastplan.cache.stores import MemoryStore, StoreError, guarded
-from fastplan.cache.stores.guarded import Deadline
+from fastplan.cache.stores import MemoryStore, StoreError, base
+from fastplan.cache.stores.base import Deadline
 from fastplan.cache.why_miss import explain_miss
 from tests.cache.planned import CLUSTER, keep
 from tests.cache.samples import entry as sample
@@ -30,7 +38,7 @@ def canonical(store, key):
 def test_sketches_agree_in_about_as_many_places_as_models_share_tables(shared):
     kept = int(500 * 2 * shared / (1 + shared))
     one, other = names((0, 500)), names((0, kept), (1000, 1500 - kept))
-    found = likeness(sketch_of(one), sketch_of(other))
+    found = similarity(sketch_of(one), sketch_of(other))
     assert found == pytest.approx(shared + (1 - shared) / 16, abs=0.2)
     assert (found == 1.0) == (shared == 1.0)
 
@@ -49,7 +57,7 @@ def test_a_name_tells_ranks_and_sketch():
 def test_a_document_with_a_made_up_number_of_tables_is_refused(count):
     columns = {"path": {"all": ""}, "name": ["a", "b", "c"]}
     with pytest.raises((ValueError, TypeError)):
-        names_in({"table_count": count, "tables": columns})
+        table_names({"table_count": count, "tables": columns})
 
 
 def test_most_tables_in_common_come_first():
@@ -97,7 +105,7 @@ class Slow(MemoryStore):
 @pytest.fixture
 def slow(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(guarded, "time", SimpleNamespace(monotonic=clock.monotonic))
+    monkeypatch.setattr(base, "time", SimpleNamespace(monotonic=clock.monotonic))
     store = Slow(clock)
     for number in range(12):
         keep(store, names=("a", "b", "c"), rows=1000 + number)

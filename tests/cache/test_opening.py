@@ -11,9 +11,9 @@ from fastplan.cache.stores import (
     RemoteStore,
     StoreError,
     default_directory,
+    kind_of,
     open_store,
 )
-from fastplan.cache.stores.opening import kind_of
 
 
 @pytest.mark.parametrize(

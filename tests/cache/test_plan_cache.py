@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from fastplan.cache.entry import FORMAT
 from fastplan.cache.plan_cache import PlanCache, capacities_of, smaller
 from fastplan.cache.stores import MemoryStore
 from fastplan.engine.solve import solve
@@ -45,6 +46,18 @@ def test_memory_may_differ_by_the_tolerance_in_either_direction(tier, solved, pr
     if not serves:
         assert f"rank 7 has {present} bytes of {tier[5:]}" in reason
         assert f"solved for {solved}" in reason
+
+
+def test_an_entry_of_an_older_version_is_a_miss_that_says_so():
+    store = MemoryStore()
+    cache = PlanCache(store)
+    cache.put(KEY, record(), CLUSTER, b"{}", {})
+    ((name, data),) = store.read(KEY)
+    at = len(FORMAT.magic)
+    store.write(KEY, name, data[:at] + b"\x01\x00" + data[at + 2 :])
+    found, reason = cache.find(KEY, CLUSTER, lambda candidate: candidate)
+    assert found is None
+    assert "older schema 1, this version reads 2: an older fastplan stored it" in reason
 
 
 def test_the_smaller_cluster_has_of_each_kind_on_each_rank_what_both_have():

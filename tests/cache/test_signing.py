@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from fastplan.cache.entry import BadEntry, decode, encode
-from fastplan.cache.signing import as_key, check_signature, sign
+from fastplan.cache.entry import BadEntry, check_signature, decode, encode, parse_key, sign
 from tests.cache.samples import entry
 
-KEY = as_key("a secret that we share")
+KEY = parse_key("a secret that we share")
 
 
 @pytest.mark.parametrize("number", [0, 1])
@@ -39,11 +38,11 @@ def test_any_change_after_signing_shows(change):
 
 def test_another_key_and_no_signature_are_refused():
     with pytest.raises(BadEntry, match="another key"):
-        check_signature(sign(entry(0), as_key(b"another secret that is long")), KEY)
+        check_signature(sign(entry(0), parse_key(b"another secret that is long")), KEY)
     with pytest.raises(BadEntry, match="not signed"):
         check_signature(entry(0), KEY)
 
 
 def test_a_key_that_could_be_guessed_is_refused():
     with pytest.raises(ValueError, match="`key` must have at least 16 bytes, not 6"):
-        as_key("secret")
+        parse_key("secret")

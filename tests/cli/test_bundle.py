@@ -8,8 +8,8 @@ import pytest
 
 from fastplan.bundle import compiled
 from fastplan.bundle.bundle import open_bundle
-from fastplan.bundle.content import Blob, Content, write_content
-from fastplan.bundle.facts import installed_facts
+from fastplan.bundle.compiled import environment_facts
+from fastplan.bundle.format import Blob, Content, write_content
 from fastplan.bundle.gathering import stored_plans
 from fastplan.cache.stores import DirectoryStore
 from tests.bundle.samples import FACTS, KERNEL, artifacts, content, kernel, plans, torch_bytes
@@ -20,8 +20,8 @@ from tests.cli.command import ROOT, call, environment
 @pytest.fixture
 def facts(monkeypatch):
     """This installation on a machine without GPUs."""
-    monkeypatch.setattr("fastplan.bundle.facts.driver_device", lambda: "cpu")
-    return installed_facts("cpu")
+    monkeypatch.setattr("fastplan.bundle.compiled.driver_device", lambda: "cpu")
+    return environment_facts("cpu")
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_load_names_the_bundle_whose_code_torch_can_not_read(capsys, path, tmp_p
     words = ["bundle", "load", str(path), "--cache", str(tmp_path / "plans"), "--trust-code"]
     code, _, err = call(capsys, *words)
     assert code == 1
-    told = "its compile artifacts are none of torch's, or were changed since"
+    told = "its compile artifacts are not from torch, or were changed"
     assert err == f"fastplan: error: {path}: {told}\n"
 
 
@@ -109,11 +109,11 @@ def test_save_refuses_what_holds_no_plan(capsys, tmp_path, facts):
     words = ["bundle", "save", "-o", str(target), "--plans"]
     code, out, err = call(capsys, *words, str(tmp_path / "nothing"))
     assert (code, out) == (1, "")
-    gone = "there is no such file or directory"
+    gone = "no such file or directory"
     assert err == f"fastplan: error: {tmp_path / 'nothing'}: {gone}\n"
     (tmp_path / "nothing").mkdir()
     _, _, err = call(capsys, *words, str(tmp_path / "nothing"))
-    assert err == f"fastplan: error: {tmp_path / 'nothing'}: there are no plans\n"
+    assert err == f"fastplan: error: {tmp_path / 'nothing'}: it has no plans\n"
     (tmp_path / "tiny.yaml").write_text("model: tiny\n")
     _, _, err = call(capsys, *words, str(tmp_path / "tiny.yaml"))
     assert "tiny.yaml: is a spec file, and a plan is needed; `fastplan plan` makes one" in err
@@ -326,8 +326,8 @@ def test_code_that_others_may_have_written_is_shown_as_such_and_not_loaded(
 ):
     path.chmod(0o666)
     code, out, _ = call(capsys, "bundle", "show", str(path))
-    assert "never loaded: others can write to it (mode 666); `chmod go-w` it" in out
+    assert "never loaded: other users can write to it (mode 666); `chmod go-w` it" in out
     words = ["bundle", "load", str(path), "--cache", str(tmp_path / "plans"), "--trust-code"]
     code, _, error = call(capsys, *words)
     assert code == 1
-    assert "others can write to it" in error
+    assert "other users can write to it" in error

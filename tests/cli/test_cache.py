@@ -82,7 +82,7 @@ def test_ls_as_json_has_everything(capsys, damaged, where):
     found = json.loads(out)
     assert (code, found["cache"]) == (0, str(where))
     by_key = {entry["key"]: entry for entry in found["entries"]}
-    assert by_key.pop(damaged)["problem"] == "truncated"
+    assert by_key.pop(damaged)["problem"].startswith("truncated: ")
     (good,) = by_key.values()
     assert good["provenance"]["engine"] == "native"
     assert good["problem"] is None
@@ -178,7 +178,7 @@ def test_verify_names_bad_entries_and_says_no(capsys, damaged):
     assert code == 2
     line, total = out.splitlines()
     assert line.startswith(f"bad     {damaged[:12]} ")
-    assert line.endswith(": truncated")
+    assert ": truncated: " in line
     assert total == "2 entries: 1 good, 0 checked in part, 1 bad"
 
 
@@ -223,7 +223,8 @@ def test_verify_as_json(capsys, damaged):
     assert code == 2
     assert (found["good"], found["partly"], found["bad"], found["removed"]) == (1, 0, 1, 0)
     (bad,) = [entry for entry in found["entries"] if entry["status"] == "bad"]
-    assert (bad["key"], bad["reason"]) == (damaged, "truncated")
+    assert bad["key"] == damaged
+    assert bad["reason"].startswith("truncated: ")
 
 
 @pytest.fixture

@@ -57,19 +57,19 @@ def test_the_native_core_loads_or_the_way_out_is_told(monkeypatch, tmp_path):
     broken = check_core(Outcome(errors=("ImportError: GLIBC",)))
     assert (broken.level, "does not load: ImportError: GLIBC" in broken.text) == ("problem", True)
     monkeypatch.setattr(checks, "module_folder", lambda _: tmp_path)
-    (tmp_path / "core").mkdir()
-    (tmp_path / "core" / "_native.pyi").write_text("")
+    (tmp_path / "engine").mkdir()
+    (tmp_path / "engine" / "_native.pyi").write_text("")
     gone = Outcome(errors=("x",), missing="fastplan.engine._native")
     assert check_core(gone).text == "the native core is not built"
-    (tmp_path / "core" / "_native.cpython-399-x.so").write_text("")
-    assert "for another Python only: _native.cpython-399-x.so" in check_core(gone).text
+    (tmp_path / "engine" / "_native.cpython-399-x.so").write_text("")
+    assert "only for another Python: _native.cpython-399-x.so" in check_core(gone).text
 
 
 @pytest.mark.parametrize(
     ("torch", "driver", "usable", "level", "told"),
     [
-        (None, (), None, "ok", "none here, and planning needs none"),
-        (CPU, (), (), "ok", "none here"),
+        (None, (), None, "ok", "none, and planning needs none"),
+        (CPU, (), (), "ok", "none, and"),
         (None, ("A",), None, "ok", "1 x A"),
         (CUDA, ("A", "A", "B"), ("A", "A", "B"), "ok", "2 x A, 1 x B"),
         (CPU, ("A",), (), "note", "1 x A, but torch is a CPU build"),
@@ -94,7 +94,7 @@ def test_a_cache_that_can_be_written_to_is_fine(tmp_path):
     assert check_cache({"FASTPLAN_CACHE": str(tmp_path)}).text == str(tmp_path)
     found = check_cache({"FASTPLAN_CACHE": f"file://{tmp_path}/new/plans"})
     assert found.level == "ok"
-    assert found.text == f"{tmp_path}/new/plans, to be made when the first plan is kept"
+    assert found.text == f"{tmp_path}/new/plans, created when the first plan is stored"
     assert list(tmp_path.iterdir()) == []
     assert check_cache({"FASTPLAN_CACHE": "memory:"}).level == "ok"
     assert "fastplan" in check_cache({}).text
@@ -134,8 +134,8 @@ def test_variables_that_mean_nothing_are_noted():
     names = dict.fromkeys((*VARIABLES, "FASTPLAN_CACH", "FASTPLAN_ZZZZ", "HOME", "XFASTPLAN_A"), "")
     found = list(check_variables(names))
     assert [(finding.level, finding.text) for finding in found] == [
-        ("note", "FASTPLAN_CACH means nothing: did you mean FASTPLAN_CACHE?"),
-        ("note", "FASTPLAN_ZZZZ means nothing"),
+        ("note", "FASTPLAN_CACH is not a fastplan variable: did you mean FASTPLAN_CACHE?"),
+        ("note", "FASTPLAN_ZZZZ is not a fastplan variable"),
     ]
     assert found[0].fix == "unset FASTPLAN_CACH"
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from fastplan.doctor.failures import explain
 from fastplan.doctor.installed import Package, Stack
 from fastplan.doctor.probe import Outcome
+from fastplan.doctor.stack import explain
 
 CPU = Stack(
     Package("torch", "2.13.0+cpu", "cpu"),
@@ -22,7 +22,8 @@ FBGEMM_FIX = "uninstall -y fbgemm-gpu && "
                 "OSError: Could not load this library: /x/fbgemm_gpu/fbgemm_gpu_py.so",
                 "OSError: /x/fbgemm_gpu/fbgemm_gpu_py.so: undefined symbol: _ZNK3c105Error4whatEv",
             ],
-            "fbgemm-gpu 1.7.0 was built for another torch than 2.13.0+cpu (_ZNK3c105Error4whatEv)",
+            "fbgemm-gpu 1.7.0 was built for a different torch than 2.13.0+cpu "
+            "(_ZNK3c105Error4whatEv)",
             FBGEMM_FIX,
         ),
         (
@@ -30,7 +31,7 @@ FBGEMM_FIX = "uninstall -y fbgemm-gpu && "
                 "OSError: Could not load this library: /x/fbgemm_gpu/fbgemm_gpu_tbe_cache.so",
                 "OSError: libcudart.so.12: cannot open shared object file: No such file",
             ],
-            "fbgemm-gpu 1.7.0 is a CUDA build, and libcudart.so.12 is not there",
+            "fbgemm-gpu 1.7.0 is a CUDA build, but libcudart.so.12 is missing",
             FBGEMM_FIX,
         ),
         (
@@ -55,7 +56,7 @@ FBGEMM_FIX = "uninstall -y fbgemm-gpu && "
         ),
         (
             ["importing crashes Python (SIGILL)"],
-            "this processor lacks instructions the build uses",
+            "this processor lacks instructions of the build",
             None,
         ),
         (["ValueError: something new"], "ValueError: something new", None),

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fastplan.doctor import fixes
-from fastplan.doctor.fixes import install, install_all, install_fbgemm, pip
-from fastplan.doctor.installed import Package, Stack
+from fastplan.doctor import installed as fixes
+from fastplan.doctor.installed import Package, Stack, install, install_all, install_fbgemm, pip
 
 INDEX = "--index-url INDEX"
 CUDA, CPU = (

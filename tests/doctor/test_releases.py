@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from fastplan.doctor.installed import module_folder
-from fastplan.doctor.releases import RELEASE_OF, TORCH_OF, minor, supported_torchrec
+from fastplan.doctor.installed import RELEASE_OF, TORCH_OF, minor, module_folder, supported_torchrec
 
 
 def test_every_release_has_a_torch_of_its_own():

@@ -130,9 +130,9 @@ def test_two_fbgemms_are_a_problem():
 @pytest.mark.parametrize(
     ("fbgemm", "told"),
     [
-        (Package("fbgemm-gpu-cpu", "1.7.0", "cpu"), "it was made for torch 2.12, 2.13.0+cpu"),
-        (Package("fbgemm-gpu-cpu", "0.8.0", "cpu"), "its torch is not known"),
-        (Package("fbgemm-gpu", "1.8.0", "cuda"), "the cuda build beside the CPU build of torch"),
+        (Package("fbgemm-gpu-cpu", "1.7.0", "cpu"), "it was built for torch 2.12, 2.13.0+cpu"),
+        (Package("fbgemm-gpu-cpu", "0.8.0", "cpu"), "its torch is unknown"),
+        (Package("fbgemm-gpu", "1.8.0", "cuda"), "the cuda build with the CPU build of torch"),
         (Package("fbgemm-gpu-nightly-cpu", "2026.9.1", "cpu"), "a nightly build"),
     ],
 )
@@ -150,7 +150,7 @@ def test_builds_for_different_cuda_releases_are_a_note():
     )["fbgemm"]
     assert (found.level, found.text) == (
         "note",
-        "fbgemm-gpu 1.8.0+cu130: the cu130 build beside the cu126 build of torch",
+        "fbgemm-gpu 1.8.0+cu130: the cu130 build with the cu126 build of torch",
     )
 
 
@@ -186,7 +186,7 @@ def test_where_fbgemm_fits_only_torchrec_is_replaced():
 def test_a_supported_torchrec_beside_another_torch_is_a_note():
     found = findings(torchrec=Package("torchrec", "1.9.2"))
     assert found["torchrec"].level == "note"
-    assert "was made for torch 2.14, not 2.13" in found["torchrec"].text
+    assert "is for torch 2.14, not 2.13" in found["torchrec"].text
     assert found["planner"].level == "ok"
 
 
@@ -218,5 +218,5 @@ def test_another_version_than_torchrec_asks_for_is_a_note(needs):
     needs(tqdm="4.0", torchmetrics="1.8.0", pyre_extensions="0.1")
     stack = Stack(TORCH, (FBGEMM,), TORCHREC)
     (note,) = [found for found in check_stack(stack, WORKING) if found.level != "ok"]
-    assert (note.level, note.text) == ("note", "asks for torchmetrics==1.0.3, not 1.8.0")
+    assert (note.level, note.text) == ("note", "requires torchmetrics==1.0.3, not 1.8.0")
     assert note.fix.endswith("pip install torchmetrics==1.0.3")

@@ -5,8 +5,7 @@ import os
 import pytest
 
 from fastplan.doctor import checks
-from fastplan.doctor.checks import examine
-from fastplan.doctor.variables import check_values
+from fastplan.doctor.checks import check_values, examine
 
 
 def told(environment, planner_works=True):

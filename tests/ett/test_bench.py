@@ -12,7 +12,7 @@ from bench.ett_check import differing_losses, wrong_starts
 from bench.ett_launch import Steps
 from bench.ett_report import SHOWN, checks, report
 from bench.results_file import measured_or_shown
-from fastplan.measure.processes import born, descendants
+from fastplan.measure.processes import descendants, start_time
 from tests.cli.command import ROOT
 from tests.ett.processes import environment
 
@@ -192,11 +192,11 @@ def test_an_interrupt_leaves_no_process_and_no_result(tmp_path):
     )
     tree = {}
     while len(tree) < 3 and process.poll() is None:  # torchrun and two ranks
-        tree = {pid: born(pid) for pid in descendants(process.pid)}
+        tree = {each.pid: start_time(each.pid) for each in descendants(process.pid)}
         time.sleep(0.1)
     process.terminate()  # which goes the way of Ctrl-C
     _, told = process.communicate(timeout=60)
     assert process.returncode == 130, told
     assert told.endswith("interrupted: nothing was written\n")
-    assert [pid for pid, start in tree.items() if born(pid) == start] == []
+    assert [pid for pid, start in tree.items() if start_time(pid) == start] == []
     assert list(tmp_path.iterdir()) == []

@@ -67,7 +67,7 @@ def watched():
         partitioners.GreedyPerfPartitioner.partition,
         enumerators.EmbeddingEnumerator.enumerate,
         *(vars(fastplan.bundle.Start)[name] for name in ("__init__", "save")),
-        *(vars(fastplan.bundle.Bundle)[name] for name in ("fill", "load_artifacts")),
+        *(vars(fastplan.bundle.Bundle)[name] for name in ("copy_to_cache", "load_artifacts")),
         torch._dynamo.reset,
         *torch._dynamo.callback_handler.start_callbacks,
         *torch._dynamo.callback_handler.end_callbacks,

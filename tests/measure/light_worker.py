@@ -9,10 +9,9 @@ import time
 from pathlib import Path
 
 from fastplan.measure.failures import Fault
-from fastplan.measure.folder import STATUS
 from fastplan.measure.processes import end_with_parent
 from fastplan.measure.progress import Beats
-from fastplan.measure.settings import Assignment
+from fastplan.measure.settings import STATUS, WorkerConfig
 
 
 def main(folder: Path) -> None:
@@ -21,7 +20,7 @@ def main(folder: Path) -> None:
     beats = Beats(folder / STATUS, rank)
     stacks = open(folder / STATUS / f"stack-{rank}.txt", "w")  # noqa: SIM115
     faulthandler.register(signal.SIGUSR1, stacks)
-    what = Assignment.read(folder).settings
+    what = WorkerConfig.read(folder).settings
     beats.turn(1, 2)
     beats.stage("shard")
     (folder / f"pid-{rank}").write_text(str(os.getpid()))

@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 
 from fastplan.measure.agreement import agreement, measured_for
-from fastplan.measure.agreement_text import agreement_json, agreement_text
 from fastplan.measure.results import read_runs
-from fastplan.measure.runs_text import runs_json, runs_text
+from fastplan.measure.text import agreement_json, agreement_text, runs_json, runs_text
 from fastplan.report.comparison import compare
 from tests.measure.samples import KINDS, on_one_rank, planned, spec, write_runs
 
@@ -119,7 +118,7 @@ def test_equal_estimates_have_no_order(tmp_path, plans):
     twice = {"a": plans["table_wise"], "b": replace(plans["table_wise"])}
     runs = measured(tmp_path, twice, {"a": 0.01, "b": 0.03})
     found = agreed(twice, runs)
-    assert "don't tell the plans apart" in agreement_text(found, runs)
+    assert "the estimates of all plans are equal" in agreement_text(found, runs)
     assert agreement_json(found, runs)["tau"] is None
 
 

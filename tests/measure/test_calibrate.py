@@ -6,10 +6,10 @@ from fastplan.measure import calibrate as calibrate_module
 from fastplan.measure.calibrate import calibrate
 from fastplan.measure.cases import COLLECTIVES, COPY, LOOKUP, Sizes, cases
 from fastplan.measure.failures import Failure
-from fastplan.measure.settings import Group, MeasureError
+from fastplan.measure.settings import LaunchSettings, MeasureError
 
 SIZES = Sizes((16,), (16, 32), (1, 3), 100, (1 << 12, 1 << 13))
-GROUP = Group(device="cpu", ranks_per_host=2, timeout=120)
+GROUP = LaunchSettings(device="cpu", ranks_per_host=2, timeout=120)
 
 
 @pytest.fixture(scope="module")
@@ -47,4 +47,4 @@ def test_nothing_to_read_is_an_error_but_on_other_hosts_than_rank_0_s(monkeypatc
     monkeypatch.setattr(calibrate_module, "run_group", lambda *_: None)
     with pytest.raises(MeasureError, match="without a result"):
         calibrate(GROUP, SIZES)
-    assert calibrate(Group(device="cpu", ranks_per_host=1, hosts=2), SIZES) is None
+    assert calibrate(LaunchSettings(device="cpu", ranks_per_host=1, hosts=2), SIZES) is None

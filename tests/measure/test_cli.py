@@ -11,9 +11,7 @@ from fastplan.measure import run as run_module
 from fastplan.measure.calibrate import Calibrated
 from fastplan.measure.constants import calibration
 from fastplan.measure.failures import Failure
-from fastplan.measure.folder import ROUNDS, append_line
-from fastplan.measure.parts import PARTS
-from fastplan.measure.settings import Assignment
+from fastplan.measure.settings import PARTS, ROUNDS, WorkerConfig, append_line
 from fastplan.plans.file import write_plan
 from fastplan.spec.hardware import find_hardware
 from tests.measure.points import points
@@ -31,7 +29,7 @@ def files(tmp_path, monkeypatch):
 
     def run_group(folder, group, watch):
         state.groups.append(group)
-        for turn in Assignment.read(folder).turns:
+        for turn in WorkerConfig.read(folder).turns:
             if turn.plan == state.failing:
                 return Failure(turn.plan, turn.round, (1,), "killed by SIGKILL")
             rank = {
@@ -103,7 +101,7 @@ def test_torchrun_s_arguments_are_handed_on(files, capsys):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--nproc", "4"), "is a plan for 2 ranks, and there are 4"),
+        (("--nproc", "4"), "is a plan for 2 ranks, not for 4"),
         (("--nproc", "0"), "--nproc must be more than 0"),
         (("--nproc", "2", "--timeout", "0"), "--timeout must be more than 0"),
         (("--nproc", "2", "--rounds", "0"), "--rounds must be at least 1, not 0"),
@@ -115,7 +113,7 @@ def test_torchrun_s_arguments_are_handed_on(files, capsys):
         (("--nproc", "2", "--dataset", "nope"), "must be package.module:function, not 'nope'"),
         (("--nproc", "2", "--dataset", "no_such:f"), "no_such can't be imported"),
         (("--nproc", "2", "--dataset", "json:nowhere"), "module json has no 'nowhere'"),
-        (("--nproc", "2", "--dataset", "json:__name__"), "is a str, and no function"),
+        (("--nproc", "2", "--dataset", "json:__name__"), "is a str, not a function"),
         ((), "--nproc"),
     ],
 )
@@ -135,7 +133,7 @@ def test_a_folder_in_which_nothing_was_measured_can_be_used_again(files, capsys)
     code, out, errors = call(capsys, *words, "-o", "runs", "--json")
     assert (code, errors) == (0, "")
     assert json.loads(out)["failures"] == []
-    assert "runs has a measurement already" in call(capsys, *words, "-o", "runs")[2]
+    assert "runs already contains a measurement" in call(capsys, *words, "-o", "runs")[2]
 
 
 def test_an_interrupt_before_the_first_round_leaves_the_folder_usable(files, capsys, monkeypatch):
@@ -161,7 +159,7 @@ def test_a_measurement_that_is_running_is_left_alone(files, capsys, monkeypatch)
 
     monkeypatch.setattr(run_module, "run_group", run_group)
     call(capsys, *MEASURE, "--nproc", "2", "-o", "runs")
-    assert len(seen) == 1 and "runs has a measurement already" in seen[0]
+    assert len(seen) == 1 and "runs already contains a measurement" in seen[0]
 
 
 @pytest.fixture

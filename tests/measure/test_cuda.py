@@ -10,8 +10,8 @@ from fastplan.measure.prepare import Subject
 from fastplan.measure.probe import gpus
 from fastplan.measure.results import read_runs
 from fastplan.measure.run import measure
-from fastplan.measure.scaling import Room
-from fastplan.measure.settings import Group, MeasureError, Settings
+from fastplan.measure.scaling import MemoryLimit
+from fastplan.measure.settings import LaunchSettings, MeasureError, Settings
 from tests.measure.samples import KINDS, planned, spec
 
 GPUS = torch.cuda.device_count()
@@ -56,9 +56,9 @@ def test_plans_are_measured_with_nccl(tmp_path):
     failures = measure(
         tmp_path / "runs",
         Subject(given, None, tuple(plans.values()), tuple(plans)),
-        Group(device="cuda", ranks_per_host=2, timeout=300),
+        LaunchSettings(device="cuda", ranks_per_host=2, timeout=300),
         Settings(rounds=1, steps=2),
-        room=Room(1 << 40, 1 << 34),
+        room=MemoryLimit(1 << 40, 1 << 34),
     )
     assert failures == []
     runs = read_runs(tmp_path / "runs")
@@ -71,7 +71,9 @@ def test_plans_are_measured_with_nccl(tmp_path):
 @needs_gpus
 def test_gpus_are_calibrated_with_all_kernels():
     sizes = Sizes((64,), (32, 64, 128), (1, 8), 1000, (1 << 16, 1 << 22))
-    found = calibrate(Group(device="cuda", ranks_per_host=2, timeout=300), sizes, repetitions=3)
+    found = calibrate(
+        LaunchSettings(device="cuda", ranks_per_host=2, timeout=300), sizes, repetitions=3
+    )
     kernels = {point.case.kernel for point in found.points}
     assert kernels == {"fused", "fused_uvm", "fused_uvm_caching"}
     assert "copy from host" in found.found.fits
@@ -79,7 +81,7 @@ def test_gpus_are_calibrated_with_all_kernels():
 
 def test_a_rank_without_a_gpu_says_so(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(MeasureError, match=r"there is 1 GPU for rank 3 .*--nproc"):
+    with pytest.raises(MeasureError, match=r"rank 3 .*there is 1 GPU: .*--nproc"):
         CudaDevice(3)
 
 

@@ -5,7 +5,15 @@ import signal
 
 import pytest
 
-from fastplan.measure.failures import Failure, Fault, died, exits_of, hung, oom_kills, read_faults
+from fastplan.measure.failures import (
+    Failure,
+    Fault,
+    explain_exit,
+    explain_hang,
+    oom_kills,
+    read_exit_codes,
+    read_faults,
+)
 from fastplan.measure.progress import Beat, Beats, read_beats
 
 LABELS = ("a.json", "b.json")
@@ -23,27 +31,29 @@ BEATS = {0: beat(0), 1: beat(1)}
 
 
 def test_who_is_killed_is_to_blame_and_not_who_notices():
-    found = died({0: 1, 1: -signal.SIGKILL}, BEATS, [fault(0, text="Connection closed by peer")], 0)
+    found = explain_exit(
+        {0: 1, 1: -signal.SIGKILL}, BEATS, [fault(0, text="Connection closed by peer")], 0
+    )
     assert (found.plan, found.round, found.ranks) == (1, 3, (1,))
     assert found.reason == (
-        "killed by SIGKILL, as for instance a container's memory limit does it while in step"
+        "killed by SIGKILL, for example by a container's memory limit while in step"
     )
 
 
 def test_the_kernel_s_oom_killer_is_named():
-    found = died({1: -signal.SIGKILL}, BEATS, [], 1)
+    found = explain_exit({1: -signal.SIGKILL}, BEATS, [], 1)
     assert found.reason.startswith("out of memory: killed by the kernel's OOM killer")
 
 
 def test_of_several_errors_the_first_one_counts():
     faults = sorted([fault(0, 2.0, text="peer"), fault(1, 1.0)], key=lambda each: each.time)
-    found = died({0: 1, 1: 1}, BEATS, faults, 0)
+    found = explain_exit({0: 1, 1: 1}, BEATS, faults, 0)
     assert found.ranks == (1,)
     assert found.reason == "ValueError: bad while sharding the model"
 
 
 def test_ranks_that_torchrun_ended_are_not_to_blame():
-    found = died({0: -signal.SIGTERM, 1: 1}, BEATS, [fault(1)], 0)
+    found = explain_exit({0: -signal.SIGTERM, 1: 1}, BEATS, [fault(1)], 0)
     assert found.ranks == (1,)
 
 
@@ -56,7 +66,7 @@ def test_ranks_that_torchrun_ended_are_not_to_blame():
     ],
 )
 def test_errors_about_memory_are_called_so(kind, text):
-    found = died({1: 1}, BEATS, [fault(1, kind=kind, text=text)], 0)
+    found = explain_exit({1: 1}, BEATS, [fault(1, kind=kind, text=text)], 0)
     assert found.reason.startswith(f"out of memory: {kind}")
 
 
@@ -65,23 +75,23 @@ def test_errors_about_memory_are_called_so(kind, text):
     [(-signal.SIGSEGV, "killed by SIGSEGV"), (-99, "killed by signal 99"), (3, "exit code 3")],
 )
 def test_other_ends_are_told_as_they_are(code, words):
-    assert words in died({0: code}, BEATS, [], 0).reason
+    assert words in explain_exit({0: code}, BEATS, [], 0).reason
 
 
 def test_nothing_known_is_said_so():
-    found = died({}, {}, [], 0)
+    found = explain_exit({}, {}, [], 0)
     assert found == Failure(None, None, (), "torchrun ended without naming a rank")
     assert found.text(LABELS).startswith("before the first plan: ")
 
 
 def test_an_end_before_the_first_plan_names_none():
-    found = died({0: 1}, {0: beat(0, plan=-1)}, [], 0)
+    found = explain_exit({0: 1}, {0: beat(0, plan=-1)}, [], 0)
     assert found.plan is None
 
 
 def test_a_rank_that_lags_behind_is_to_blame():
     beats = {0: beat(0, 9), 1: beat(1, 7, stage="wait for step"), 2: beat(2, 9)}
-    found = hung(beats, {}, 3, 10)
+    found = explain_hang(beats, {}, 3, 10)
     assert found.ranks == (1,)
     assert found.text(LABELS) == "b.json, rank 1: no progress for 10 s while in wait for step"
 
@@ -91,18 +101,18 @@ def test_of_ranks_in_one_stage_who_does_not_wait_for_others_is_to_blame():
         0: 'File "x/torch/distributed/distributed_c10d.py", line 1 in barrier',
         1: 'File "mine.py", line 3 in endless',
     }
-    assert hung(BEATS, stacks, 2, 10).ranks == (1,)
+    assert explain_hang(BEATS, stacks, 2, 10).ranks == (1,)
 
 
 def test_where_nobody_stands_out_nobody_is_blamed():
     stack = 'File "x/torch/distributed/distributed_c10d.py", line 1 in barrier'
-    found = hung(BEATS, {0: stack, 1: stack}, 2, 10)
+    found = explain_hang(BEATS, {0: stack, 1: stack}, 2, 10)
     assert found.ranks == ()
-    assert "no rank stands out" in found.reason
+    assert "no single rank is responsible" in found.reason
 
 
 def test_ranks_that_never_started_are_named():
-    found = hung({0: beat(0)}, {}, 3, 10)
+    found = explain_hang({0: beat(0)}, {}, 3, 10)
     assert found.ranks == (1, 2)
     assert found.text(LABELS) == "before the first plan, ranks 1, 2: did not start within 10 s"
 
@@ -115,9 +125,9 @@ def test_faults_are_read_in_order_and_damaged_ones_skipped(tmp_path):
 
 
 def test_exits_that_nobody_noted_are_none(tmp_path):
-    assert exits_of(tmp_path) == {}
+    assert read_exit_codes(tmp_path) == {}
     (tmp_path / "exits.json").write_text('{"1": -9}')
-    assert exits_of(tmp_path) == {1: -9}
+    assert read_exit_codes(tmp_path) == {1: -9}
 
 
 def test_the_kernel_counts_what_it_kills():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fastplan.measure.fit import Fit, fit, proportional, theil_sen
+from fastplan.measure.statistics import Fit, fit, proportional, theil_sen
 
 SIZES = np.array([2.0**i for i in range(12, 25)])
 

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 from fastplan.measure.launch import run_group
-from fastplan.measure.processes import descendants, state
-from fastplan.measure.settings import Assignment, Group
+from fastplan.measure.processes import descendants, status
+from fastplan.measure.settings import LaunchSettings, WorkerConfig
 
 WORKER = "tests.measure.light_worker"
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def launched(folder, do, timeout=60.0):
-    Assignment(task="test", device="cpu", timeout=timeout, settings={"do": do}).write(folder)
-    group = Group(device="cpu", ranks_per_host=2, timeout=timeout)
+    WorkerConfig(task="test", device="cpu", timeout=timeout, settings={"do": do}).write(folder)
+    group = LaunchSettings(device="cpu", ranks_per_host=2, timeout=timeout)
     return run_group(folder, group, worker=WORKER)
 
 
@@ -42,7 +42,7 @@ def left(folder):
     """The processes of a folder that are still there."""
     pids = [int(file.read_text()) for file in folder.glob("pid-*")]
     assert pids
-    return [pid for pid in pids if state(pid) not in ("", "Z")]
+    return [pid for pid in pids if status(pid) not in ("", "zombie")]
 
 
 def test_a_group_that_ends_well_has_no_failure(ended):
@@ -72,13 +72,13 @@ def test_no_process_is_left_behind(ended, case):
 
 def interrupted(folder, number):
     """Starts a group that hangs in a process of its own, and ends that by a signal."""
-    Assignment(task="test", device="cpu", timeout=300, settings={"do": "lag"}).write(folder)
+    WorkerConfig(task="test", device="cpu", timeout=300, settings={"do": "lag"}).write(folder)
     code = (
         "from pathlib import Path\n"
         "from fastplan.measure.launch import run_group\n"
-        "from fastplan.measure.settings import Group\n"
-        f"run_group(Path({str(folder)!r}), Group(device='cpu', ranks_per_host=2, timeout=300),"
-        f" worker={WORKER!r})\n"
+        "from fastplan.measure.settings import LaunchSettings\n"
+        "group = LaunchSettings(device='cpu', ranks_per_host=2, timeout=300)\n"
+        f"run_group(Path({str(folder)!r}), group, worker={WORKER!r})\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
     process = subprocess.Popen(
@@ -87,7 +87,7 @@ def interrupted(folder, number):
     end = time.monotonic() + 120
     while len(list(folder.glob("pid-*"))) < 2 and time.monotonic() < end:
         time.sleep(0.1)
-    below = descendants(process.pid)
+    below = [each.pid for each in descendants(process.pid)]
     process.send_signal(number)
     process.wait(60)
     return below
@@ -98,7 +98,7 @@ def test_an_interrupt_leaves_nobody_behind(tmp_path, number):
     below = interrupted(tmp_path, number)
     assert len(below) >= 3
     end = time.monotonic() + 30
-    while any(state(pid) not in ("", "Z") for pid in below) and time.monotonic() < end:
+    while any(status(pid) not in ("", "zombie") for pid in below) and time.monotonic() < end:
         time.sleep(0.1)
-    assert [pid for pid in below if state(pid) not in ("", "Z")] == []
+    assert [pid for pid in below if status(pid) not in ("", "zombie")] == []
     assert left(tmp_path) == []

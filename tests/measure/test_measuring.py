@@ -7,13 +7,13 @@ import pytest
 from fastplan.measure.prepare import Subject
 from fastplan.measure.results import read_runs
 from fastplan.measure.run import finished, measure
-from fastplan.measure.scaling import Room
-from fastplan.measure.settings import Group, Settings, turns
+from fastplan.measure.scaling import MemoryLimit
+from fastplan.measure.settings import LaunchSettings, Settings, turns
 from fastplan.spec.model import replace
 from fastplan.torchrec.models import export_model
 from tests.measure.samples import KINDS, on_one_rank, planned, several_modules
 
-ROOM = Room(1 << 40, None)
+ROOM = MemoryLimit(1 << 40, None)
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def two(tmp_path_factory):
     failures = measure(
         folder,
         Subject(given, None, tuple(plans.values()), tuple(plans)),
-        Group(device="cpu", ranks_per_host=2, timeout=120),
+        LaunchSettings(device="cpu", ranks_per_host=2, timeout=120),
         Settings(rounds=2, steps=2, warmup=1, batches=2, lengths="poisson", zipf=1.05),
         room=ROOM,
     )
@@ -82,7 +82,7 @@ def four(tmp_path_factory):
     failures = measure(
         folder,
         Subject(given, target, plans, ("good", "bad")),
-        Group(device="cpu", ranks_per_host=4, timeout=120),
+        LaunchSettings(device="cpu", ranks_per_host=4, timeout=120),
         Settings(rounds=1, steps=2, warmup=0, dataset="tests.measure.real_models:batches"),
         room=ROOM,
     )

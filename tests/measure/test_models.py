@@ -4,8 +4,8 @@ import pytest
 import torch
 from torchrec import EmbeddingBagCollection, EmbeddingCollection, JaggedTensor, KeyedTensor
 
-from fastplan.measure.models import build, dense_optimizers, tensors
 from fastplan.measure.settings import MeasureError
+from fastplan.measure.step import build, dense_optimizers, tensors
 from tests.measure.samples import several_modules, spec
 
 

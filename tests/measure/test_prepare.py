@@ -5,18 +5,17 @@ import json
 import numpy as np
 import pytest
 
-from fastplan.measure.folder import MODEL, RUN, plan_file
 from fastplan.measure.prepare import Subject, layout_key, prepare
-from fastplan.measure.scaling import Room
-from fastplan.measure.settings import Group, MeasureError, Settings
+from fastplan.measure.scaling import MemoryLimit
+from fastplan.measure.settings import MODEL, RUN, LaunchSettings, MeasureError, Settings, plan_file
 from fastplan.model.plan import RANK
 from fastplan.plans.file import read_plan
 from fastplan.spec.model import replace
 from fastplan.spec.read import read_spec
 from tests.measure.samples import KINDS, on_one_rank, planned, spec
 
-ROOMY = Room(10**15, None)
-CPU = Group(device="cpu", ranks_per_host=2)
+ROOMY = MemoryLimit(10**15, None)
+CPU = LaunchSettings(device="cpu", ranks_per_host=2)
 
 
 def prepared(folder, given, plans, group=CPU, scale=1, room=ROOMY, target=None, **settings):
@@ -70,13 +69,13 @@ def test_rows_are_scaled_as_asked_or_as_needed(tmp_path):
     plans = [planned(given, kind) for kind in KINDS]
     assert prepared(tmp_path / "a", given, plans, scale=5) == 5
     assert read_spec(tmp_path / "a" / MODEL).tables[0].rows == 200_000
-    assert prepared(tmp_path / "b", given, plans, scale=None, room=Room(10**9, None)) == 2
+    assert prepared(tmp_path / "b", given, plans, scale=None, room=MemoryLimit(10**9, None)) == 2
     assert prepared(tmp_path / "c", given, plans, scale=None) == 1
 
 
 def test_what_does_not_fit_is_refused_with_the_way_out(tmp_path):
     given = spec(tables=[{"name": "t", "rows": 1_000_000, "dim": 64}])
-    text = refused(tmp_path, given, [planned(given)], room=Room(10**6, None))
+    text = refused(tmp_path, given, [planned(given)], room=MemoryLimit(10**6, None))
     assert text.startswith("plan0: the ranks of a host need")
     assert "--scale-rows auto" in text
 
@@ -95,9 +94,7 @@ def test_a_folder_with_results_is_kept(tmp_path):
 
 def test_a_plan_for_other_ranks_is_refused(tmp_path):
     given = spec(ranks=4)
-    assert "plan0 is a plan for 4 ranks, and there are 2" in refused(
-        tmp_path, given, [planned(given)]
-    )
+    assert "plan0 is a plan for 4 ranks, not for 2" in refused(tmp_path, given, [planned(given)])
 
 
 def test_a_bare_layout_may_leave_ranks_empty(tmp_path):
@@ -122,7 +119,7 @@ def test_tables_of_another_shape_are_named(tmp_path):
     given = spec()
     other = replace(given, tables=(replace(given.tables[0], rows=9), *given.tables[1:]))
     text = refused(tmp_path, given, [planned(other, "table_wise")])
-    assert "table t0 is (9, 64) there, and (500, 64) in the model" in text
+    assert "table t0 is (9, 64), but (500, 64) in the model" in text
 
 
 def test_kernels_that_the_device_lacks_are_named(tmp_path):
@@ -131,8 +128,8 @@ def test_kernels_that_the_device_lacks_are_named(tmp_path):
     tables = (plan.layout.tables[0]._replace(kernel="fused_uvm"), *plan.layout.tables[1:])
     uvm = replace(plan, layout=replace(plan.layout, tables=tables), basis=None)
     assert "kernel fused_uvm, which can't be measured on cpu" in refused(tmp_path, given, [uvm])
-    cuda = Group(device="cuda", ranks_per_host=2)
-    prepared(tmp_path / "cuda", given, [uvm], group=cuda, room=Room(10**15, 10**15))
+    cuda = LaunchSettings(device="cuda", ranks_per_host=2)
+    prepared(tmp_path / "cuda", given, [uvm], group=cuda, room=MemoryLimit(10**15, 10**15))
 
 
 def test_copies_of_sequence_tables_are_refused_on_cpus(tmp_path):
@@ -148,8 +145,8 @@ def test_hosts_of_another_size_are_refused_where_types_depend_on_them(tmp_path):
         table._replace(sharding_type="table_column_wise") for table in plan.layout.tables
     )
     by_host = replace(plan, layout=replace(plan.layout, tables=tables), basis=None)
-    group = Group(device="cpu", ranks_per_host=2, hosts=2)
-    assert "hosts of 4 ranks, and here hosts have 2" in refused(
+    group = LaunchSettings(device="cpu", ranks_per_host=2, hosts=2)
+    assert "hosts of 4 ranks, but these hosts have 2" in refused(
         tmp_path, given, [by_host], group=group
     )
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fastplan.measure.rerate import rerated
+from fastplan.measure.rerate import reestimate
 from fastplan.report.analysis import analyse
 from fastplan.report.estimates import EstimateUnavailable, estimates
 from fastplan.spec.lower import lower
@@ -20,7 +20,7 @@ def faster(given, **figures):
 def test_with_the_same_constants_a_plan_keeps_its_rating(kind):
     given = spec()
     plan = planned(given, kind)
-    again = rerated(replace(plan, basis=None), lower(given))
+    again = reestimate(replace(plan, basis=None), lower(given))
     assert again.basis.record.rating == pytest.approx(plan.basis.record.rating, rel=1e-12)
     for part, values in estimates(plan.basis).rank_parts.items():
         assert np.allclose(estimates(again.basis).rank_parts[part], values)
@@ -31,7 +31,7 @@ def test_other_constants_change_the_parts_they_belong_to():
     plan = planned(given, "table_wise")
     hardware = given.topology.hardware
     job = lower(faster(given, intra_host_bw=hardware.intra_host_bw / 2))
-    before, after = (analyse(each).costs.parts for each in (plan, rerated(plan, job)))
+    before, after = (analyse(each).costs.parts for each in (plan, reestimate(plan, job)))
     assert np.allclose(after["fwd_comms"], 2 * before["fwd_comms"])
     assert np.allclose(after["fwd_compute"], before["fwd_compute"])
 
@@ -41,9 +41,9 @@ def test_a_layout_of_another_model_is_refused():
     plan = planned(given)
     other = replace(given, tables=given.tables[1:])
     with pytest.raises(EstimateUnavailable, match="t0"):
-        rerated(plan, lower(other))
+        reestimate(plan, lower(other))
     with pytest.raises(EstimateUnavailable, match="3 tables"):
-        rerated(planned(other), lower(given))
+        reestimate(planned(other), lower(given))
 
 
 def test_a_type_that_the_model_may_not_have_is_refused():
@@ -51,4 +51,4 @@ def test_a_type_that_the_model_may_not_have_is_refused():
     plan = planned(given, "row_wise")
     tables = tuple(replace(table, sharding_types=("table_wise",)) for table in given.tables)
     with pytest.raises(EstimateUnavailable, match="row_wise"):
-        rerated(plan, lower(replace(given, tables=tables)))
+        reestimate(plan, lower(replace(given, tables=tables)))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fastplan.measure.scaling import (
-    Room,
+    MemoryLimit,
     free_host_memory,
     host_memory,
     rank_bytes,
@@ -15,11 +15,11 @@ from fastplan.measure.scaling import (
     scaled_spec,
     smallest_factor,
 )
-from fastplan.measure.settings import Group, MeasureError
+from fastplan.measure.settings import LaunchSettings, MeasureError
 from fastplan.model.plan import RANK, ROW, ROWS
 from tests.measure.samples import KINDS, planned, spec
 
-GROUP = Group(device="cpu", ranks_per_host=2)
+GROUP = LaunchSettings(device="cpu", ranks_per_host=2)
 
 
 def large(ranks=2, rows=1_000_001):
@@ -88,17 +88,17 @@ def test_unified_memory_is_the_hosts():
 def test_what_does_not_fit_is_named():
     given = large()
     layout = planned(given, "table_wise").layout
-    assert Room(10**12, None).shortage(layout, given, GROUP) is None
-    assert "the ranks of a host need" in Room(10**8, None).shortage(layout, given, GROUP)
-    cuda = Group(device="cuda", ranks_per_host=2)
-    assert "of device memory" in Room(10**12, 10**8).shortage(layout, given, cuda)
+    assert MemoryLimit(10**12, None).shortage(layout, given, GROUP) is None
+    assert "the ranks of a host need" in MemoryLimit(10**8, None).shortage(layout, given, GROUP)
+    cuda = LaunchSettings(device="cuda", ranks_per_host=2)
+    assert "of device memory" in MemoryLimit(10**12, 10**8).shortage(layout, given, cuda)
 
 
 def test_the_smallest_factor_that_fits_is_found():
     given = large()
     layouts = [planned(given, kind).layout for kind in KINDS]
-    assert smallest_factor(layouts, given, GROUP, Room(10**12, None)) == 1
-    room = Room(500_000_000, None)
+    assert smallest_factor(layouts, given, GROUP, MemoryLimit(10**12, None)) == 1
+    room = MemoryLimit(500_000_000, None)
     factor = smallest_factor(layouts, given, GROUP, room)
     assert factor == 4
     for layout in layouts:
@@ -110,8 +110,8 @@ def test_the_smallest_factor_that_fits_is_found():
 
 def test_no_factor_makes_room_where_there_is_none():
     given = large()
-    with pytest.raises(MeasureError, match="don't fit however far"):
-        smallest_factor([planned(given).layout], given, GROUP, Room(1000, None))
+    with pytest.raises(MeasureError, match="don't fit with any --scale-rows"):
+        smallest_factor([planned(given).layout], given, GROUP, MemoryLimit(1000, None))
 
 
 def test_the_host_has_memory():

@@ -2,7 +2,14 @@
 
 import pytest
 
-from fastplan.measure.settings import Assignment, Group, MeasureError, Settings, Turn, turns
+from fastplan.measure.settings import (
+    LaunchSettings,
+    MeasureError,
+    Settings,
+    Turn,
+    WorkerConfig,
+    turns,
+)
 
 
 def test_every_plan_has_a_turn_in_every_round():
@@ -32,11 +39,11 @@ def test_settings_name_the_field_that_is_wrong(field, value):
 )
 def test_groups_name_the_field_that_is_wrong(field, value):
     with pytest.raises(MeasureError, match=f"`{field}`"):
-        Group(**{"device": "cpu", "ranks_per_host": 2, field: value})
+        LaunchSettings(**{"device": "cpu", "ranks_per_host": 2, field: value})
 
 
 def test_an_assignment_is_read_as_it_was_written(tmp_path):
-    given = Assignment(
+    given = WorkerConfig(
         task="measure",
         device="cpu",
         timeout=3.5,
@@ -46,4 +53,4 @@ def test_an_assignment_is_read_as_it_was_written(tmp_path):
         turns=(Turn(0, 1), Turn(1, 0)),
     )
     given.write(tmp_path)
-    assert Assignment.read(tmp_path) == given
+    assert WorkerConfig.read(tmp_path) == given

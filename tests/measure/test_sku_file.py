@@ -5,10 +5,10 @@ import json
 import pytest
 
 from fastplan.measure.calibrate import Calibrated
-from fastplan.measure.calibration_text import calibration_json, calibration_text
 from fastplan.measure.constants import calibration
-from fastplan.measure.settings import Group
+from fastplan.measure.settings import LaunchSettings
 from fastplan.measure.sku_file import CalibratedSku, sku_yaml
+from fastplan.measure.text import calibration_json, calibration_text
 from fastplan.spec.hardware import find_hardware, topology_arguments
 from tests.measure.points import points
 
@@ -18,7 +18,7 @@ def sku(device="cpu", name="lab", noise=0.01, devices=("AMD: EPYC # 'x'",)):
     return CalibratedSku(
         name=name,
         like="torchrec-cpu" if device == "cpu" else "torchrec",
-        group=Group(device=device, ranks_per_host=4),
+        group=LaunchSettings(device=device, ranks_per_host=4),
         calibrated=Calibrated(calibration(measured, device, 4, 1), measured, devices),
         host_memory=64 << 30,
         device_memory=None if device == "cpu" else 80 << 30,

@@ -6,17 +6,17 @@ import math
 import numpy as np
 import pytest
 
-from fastplan.measure.statistics import Center, drift, kendall_tau, tau_interval
+from fastplan.measure.statistics import MedianSpread, drift, kendall_tau, tau_interval
 
 
 def test_a_center_has_the_median_and_the_quartiles_distance():
-    center = Center.of([1, 2, 3, 4, 5])
-    assert center == Center(3, 2, 5)
+    center = MedianSpread.of([1, 2, 3, 4, 5])
+    assert center == MedianSpread(3, 2, 5)
 
 
 def test_centers_that_differ_by_their_spread_are_the_same():
-    assert Center(1.0, 0.2, 9).same_as(Center(1.2, 0.1, 9))
-    assert not Center(1.0, 0.1, 9).same_as(Center(1.2, 0.1, 9))
+    assert MedianSpread(1.0, 0.2, 9).same_as(MedianSpread(1.2, 0.1, 9))
+    assert not MedianSpread(1.0, 0.1, 9).same_as(MedianSpread(1.2, 0.1, 9))
 
 
 def test_tau_is_one_for_the_same_order_and_minus_one_for_the_reverse():

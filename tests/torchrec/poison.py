@@ -25,9 +25,18 @@ from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner import ParameterConstraints, Topology
 
 from fastplan import EmbeddingShardingPlanner, PlanCache, explain_miss
-from fastplan.cache.entry import MAX_ENTRY, Entry, decode, encode, pack_request, request_bytes
+from fastplan.cache.entry import (
+    MAX_ENTRY,
+    Entry,
+    decode,
+    encode,
+    entry_name,
+    pack_request,
+    request_bytes,
+    sketch_of,
+    table_names,
+)
 from fastplan.cache.fingerprint import fingerprint
-from fastplan.cache.sketch import entry_name, names_in, sketch_of
 from fastplan.cache.stores import DirectoryStore, Store
 from fastplan.model.record import PlanRecord
 from fastplan.model.vocabulary import KERNEL_INDEX, SHARDING_TYPE_INDEX
@@ -88,7 +97,7 @@ def _with_request(entry: Entry, canonical: bytes) -> Entry:
 
 def put(store: Store, entry: Entry, number: int = 0) -> None:
     """Under a name that says it is about the same tables."""
-    sketch = sketch_of(names_in({"table_count": len(NAMES), "tables": _name_columns()}))
+    sketch = sketch_of(table_names({"table_count": len(NAMES), "tables": _name_columns()}))
     store.write(entry.key, entry_name(f"{number:020x}", RANKS, sketch), encode(entry))
 
 

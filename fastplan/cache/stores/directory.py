@@ -2,9 +2,9 @@
 
     <root>/ab/<key>/<name>.plan
 
-There are no locks: an entry is written to a temporary file and renamed, readers see all of it or
-nothing, and whoever finds the folder it writes to removed makes it again. A process killed at any
-point leaves at most a temporary file, which a later sweep removes.
+There are no locks. An entry is written to a temporary file and renamed, readers see all of it or
+nothing, and a writer recreates its folder if another process removed it. A process that is killed
+leaves at most a temporary file, which a later sweep removes.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _log = logging.getLogger(__name__)
 _PREFIX = re.compile(r"[0-9a-f]{2}")
 _TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.tmp")
 _STALE_SECONDS = 3600.0
-# How often a write starts over when the folder under it is removed; each time takes another
-# process that sweeps at just that moment.
+# How often a write is repeated when its folder is removed. Each time, another process must have
+# swept at exactly that moment.
 _TRIES = 10
 
 _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -49,12 +49,12 @@ _ADVICE = {
     errno.EACCES: "choose a directory with the rights to do so",
     errno.EPERM: "choose a directory with the rights to do so",
     errno.EROFS: "choose a directory that can be written to",
-    errno.ENOTDIR: "choose a directory, or remove what is in its place",
+    errno.ENOTDIR: "choose a directory, or remove the file with this name",
 }
 
 
 class _File(NamedTuple):
-    """An entry's file as a sweep found it; the least recently used sort first."""
+    """The file of an entry in a sweep; the least recently used sort first."""
 
     time: int
     key: str
@@ -64,14 +64,17 @@ class _File(NamedTuple):
 
 
 class DirectoryStore:
-    """Entries under `path`, which the first write makes. A directory that is not there is empty.
+    """Entries in a directory, which the first write creates. A missing directory is empty.
 
-    Up to about `max_bytes` are kept. Every eighth of that written, a daemon thread looks through
-    all of it and removes the least recently used entries; processes start at a random point of
-    that eighth, so many short ones sweep as often as a long one. No other call takes longer the
-    more entries there are.
+    After every eighth of `max_bytes` that is written, a daemon thread sweeps the directory: it
+    removes the least recently used entries. Processes start at a random point of that eighth, so
+    many short ones sweep as often as a long one. No other call takes longer with more entries.
 
-    Foreign files are left alone, links inside are never followed.
+    Other files are left alone. Links inside the directory are never followed.
+
+    Args:
+        path: The directory.
+        max_bytes: The approximate limit for all entries.
     """
 
     def __init__(self, path: str | os.PathLike[str], max_bytes: int = 256 << 20) -> None:
@@ -83,7 +86,7 @@ class DirectoryStore:
         self._sweeper: Thread | None = None
 
     def read(self, key: str) -> list[tuple[str, bytes]]:
-        """Entries that can't be read are left out, and a StoreError only if that leaves none."""
+        """Returns the readable entries; raises StoreError only if none of them can be read."""
         check_key(key)
         found = []
         failure = None
@@ -111,7 +114,7 @@ class DirectoryStore:
             for left in reversed(range(_TRIES)):
                 try:
                     with self._folder(key, make=True) as folder:
-                        _write_whole(folder, name + SUFFIX, data)
+                        _write_atomically(folder, name + SUFFIX, data)
                     break
                 except OSError as error:
                     if not left or not _is_gone(error):
@@ -122,7 +125,7 @@ class DirectoryStore:
             sweeper = Thread(
                 target=self._sweep_quietly, args=(key, name), name="fastplan-sweep", daemon=True
             )
-            # No thread can be started while the interpreter ends; other processes will sweep.
+            # No thread can be started while the interpreter exits; other processes will sweep.
             with suppress(RuntimeError):
                 sweeper.start()
                 self._sweeper = sweeper
@@ -150,7 +153,7 @@ class DirectoryStore:
                         yield Stored(key, name, info.st_size, info.st_mtime)
 
     def touch(self, key: str, name: str) -> None:
-        """A directory that can only be read is no error: its entries are as good unmarked."""
+        """Marks an entry as used. A read-only directory is not an error."""
         check_key(key)
         check_name(name)
         with self._reported("marking as used"):
@@ -164,13 +167,13 @@ class DirectoryStore:
                     raise
 
     def is_private(self, key: str) -> bool:
-        """Whether nobody but this user and root can have written the key's entries."""
+        """Returns whether only this user and root can have written the entries of a key."""
         above = os.path.join(self._root, key[:2])
         try:
             with self._folder(key) as folder:
                 files = [folder.stat(name + SUFFIX) for name in _names(folder)]
             folders = map(os.stat, (self._root, above, os.path.join(above, key)))
-            return all(map(_is_own, [*folders, *files]))
+            return all(map(_is_private_to_user, [*folders, *files]))
         except OSError:
             return False
 
@@ -178,10 +181,18 @@ class DirectoryStore:
         return self._root
 
     def sweep(self, keep: tuple[str, str] | None = None) -> int:
-        """Removes stale temporary files and the least recently used entries over the limit, but
-        never the last used one nor the (key, name) `keep`. Returns the bytes of entries removed.
+        """Removes stale temporary files and the least recently used entries over the limit.
 
         Any number of processes can sweep at once: each counts what another one removed.
+
+        Args:
+            keep: The (key, name) of an entry that stays. The last used entry stays too.
+
+        Returns:
+            The bytes of the removed entries.
+
+        Raises:
+            StoreError: The directory can't be read or changed.
         """
         removed = 0
         with self._reported("sweeping"):
@@ -199,7 +210,7 @@ class DirectoryStore:
         return removed
 
     def wait_for_sweep(self) -> None:
-        """Returns when the sweep that a write has started, if any, is over."""
+        """Waits for the end of a sweep that a write has started, if any."""
         if self._sweeper is not None:
             self._sweeper.join()
 
@@ -210,7 +221,7 @@ class DirectoryStore:
             _log.warning("%s", error)
 
     def _survey(self) -> tuple[list[_File], int]:
-        """All entries, and the bytes of them and of the temporary files in use."""
+        """Returns all entries, and the bytes of entries and of temporary files in use."""
         files = []
         total = 0
         stale = time.time() - _STALE_SECONDS
@@ -233,12 +244,12 @@ class DirectoryStore:
         return files, total
 
     def _evict(self, file: _File) -> int | None:
-        """Bytes removed: 0 if another process was first, None if the entry must stay."""
+        """Returns the bytes removed: 0 if another process was first, None if the entry stays."""
         try:
             with self._folder(file.key) as folder:
                 info = folder.stat(file.name + SUFFIX)
                 if (info.st_mtime_ns, info.st_ino) != (file.time, file.inode):
-                    return None  # used or written since
+                    return None  # used or written after the survey
                 folder.remove(file.name + SUFFIX)
             self._remove_if_empty(file.key)
         except FileNotFoundError:
@@ -254,7 +265,7 @@ class DirectoryStore:
             root.remove_folder(key[:2])
 
     def _walk(self) -> Iterator[tuple[str, Folder]]:
-        """The keys with their open folders. What vanishes or is closed to us is left out."""
+        """Yields the keys with their open folders; skips removed and inaccessible ones."""
         try:
             root = Folder(self._root)
         except FileNotFoundError:
@@ -270,7 +281,7 @@ class DirectoryStore:
 
     @contextmanager
     def _folder(self, key: str, make: bool = False) -> Iterator[Folder]:
-        """The key's folder, open."""
+        """Opens the folder of a key."""
         if make:
             os.makedirs(self._root, exist_ok=True)
         with ExitStack() as opened:
@@ -295,7 +306,7 @@ class DirectoryStore:
 
 
 def _readable(folder: Folder) -> list[str]:
-    """Of the entries in a key's folder, those that may be read whole."""
+    """Returns the names of the entries in a folder that may be read."""
     sizes = []
     for name in _names(folder):
         with suppress(FileNotFoundError):
@@ -304,23 +315,23 @@ def _readable(folder: Folder) -> list[str]:
 
 
 def _names(folder: Folder) -> list[str]:
-    """Of the entries in a key's folder, sorted."""
+    """Returns the names of all entries in a folder, sorted."""
     return sorted(filter(None, (name_of_file(file.name) for file in folder.files())))
 
 
-def _is_own(told: os.stat_result) -> bool:
-    """Whether a file or folder is this user's or root's, and closed to other writers."""
+def _is_private_to_user(info: os.stat_result) -> bool:
+    """Returns whether a file or folder belongs to this user or root, and no other can write."""
     own = getattr(os, "geteuid", lambda: -1)()
-    return told.st_uid in (own, 0) and own >= 0 and not told.st_mode & 0o022
+    return info.st_uid in (own, 0) and own >= 0 and not info.st_mode & 0o022
 
 
 def _is_gone(error: OSError) -> bool:
-    """Whether it is about something another process, or another host's, has removed."""
+    """Returns whether another process, or another host, has removed the file."""
     return error.errno in (errno.ENOENT, errno.ESTALE)
 
 
-def _write_whole(folder: Folder, file_name: str, data: bytes) -> None:
-    """All of the data under that name, or nothing of it."""
+def _write_atomically(folder: Folder, file_name: str, data: bytes) -> None:
+    """Writes a file completely or not at all."""
     temporary = f".{os.urandom(8).hex()}.tmp"
     fd = folder.create(temporary)
     try:
@@ -328,7 +339,7 @@ def _write_whole(folder: Folder, file_name: str, data: bytes) -> None:
             rest = memoryview(data)
             while rest:
                 rest = rest[os.write(fd, rest) :]
-            # Else a crash of the machine could leave the new name on an empty file.
+            # Otherwise a crash of the machine could leave an empty file with the new name.
             os.fsync(fd)
         finally:
             os.close(fd)

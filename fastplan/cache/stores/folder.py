@@ -1,4 +1,4 @@
-"""Folders entered one level at a time, so that no link inside the root is ever followed."""
+"""Opens folders one level at a time, so that no link inside the root is ever followed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import stat
 from contextlib import suppress
 
-# Where descriptors can't stand for folders (Windows), paths do, and every step looks for links.
+# Without descriptors of folders (Windows), paths are used, and every step checks for links.
 _DESCRIPTORS = {os.open, os.mkdir, os.stat, os.unlink, os.rmdir, os.rename} <= os.supports_dir_fd
 _MARKS_LINKS = os.utime in os.supports_follow_symlinks
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
@@ -16,11 +16,11 @@ _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW | getattr(os, "O_BINA
 
 
 class Folder:
-    """An open folder, to be used in a `with` statement. Its methods raise OSError and take plain
-    names of what is in it, never paths."""
+    """An open folder, for a `with` statement. Methods take names in the folder, not paths, and
+    raise OSError."""
 
     def __init__(self, path: str) -> None:
-        """The root: the one folder that may be reached through links."""
+        """Opens the root, the only folder that may be reached through links."""
         self._path = path
         self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY) if _DESCRIPTORS else None
         if self._fd is None and not stat.S_ISDIR(os.stat(path).st_mode):
@@ -34,7 +34,7 @@ class Folder:
             os.close(self._fd)
 
     def enter(self, name: str) -> Folder:
-        """The folder of that name. Raises NotADirectoryError if it is a link or a file."""
+        """Opens a folder; raises NotADirectoryError if it is a link or a file."""
         inner = object.__new__(Folder)
         inner._path = os.path.join(self._path, name)
         inner._fd = None
@@ -45,7 +45,7 @@ class Folder:
         try:
             inner._fd = os.open(name, _READ | os.O_DIRECTORY, dir_fd=self._fd)
         except OSError as error:
-            # Systems differ in what they call a link here.
+            # Systems use different error codes for links.
             if error.errno in (errno.ELOOP, errno.EMLINK, errno.ENOTDIR):
                 raise NotADirectoryError(
                     errno.ENOTDIR, "link or file instead of a folder", name
@@ -54,29 +54,29 @@ class Folder:
         return inner
 
     def make(self, name: str) -> None:
-        """Makes the folder of that name unless there is something already."""
+        """Creates a folder unless the name exists."""
         with suppress(FileExistsError):
             os.mkdir(self._at(name), dir_fd=self._fd)
 
     def files(self) -> list[os.DirEntry[str]]:
-        """The regular files, to be asked for more while the folder is open."""
+        """Returns the regular files; their details can be read while the folder is open."""
         with os.scandir(self._path if self._fd is None else self._fd) as found:
             return [entry for entry in found if entry.is_file(follow_symlinks=False)]
 
     def folders(self) -> list[str]:
-        """Names of the folders, sorted."""
+        """Returns the names of the folders, sorted."""
         with os.scandir(self._path if self._fd is None else self._fd) as found:
             return sorted(entry.name for entry in found if entry.is_dir(follow_symlinks=False))
 
     def stat(self, name: str) -> os.stat_result:
-        """About the thing itself; a junction counts as a link."""
+        """Returns the details of a file or folder without following links; a junction is a link."""
         info = os.stat(self._at(name), dir_fd=self._fd, follow_symlinks=False)
         if getattr(info, "st_file_attributes", 0) & stat.FILE_ATTRIBUTE_REPARSE_POINT:
             raise NotADirectoryError(errno.ENOTDIR, "link instead of a file or folder", name)
         return info
 
     def read(self, name: str, limit: int) -> bytes | None:
-        """The file's content; None for what is no regular file, or is longer than `limit`."""
+        """Returns the content of a file; None if it is not regular or longer than `limit`."""
         if self._fd is None and not stat.S_ISREG(self.stat(name).st_mode):
             return None
         try:
@@ -92,20 +92,23 @@ class Folder:
             return file.read(info.st_size)  # it may be growing
 
     def create(self, name: str) -> int:
-        """A descriptor of a new file, for writing."""
+        """Creates a file and returns its descriptor for writing."""
         return os.open(self._at(name), _CREATE, 0o666, dir_fd=self._fd)
 
     def replace(self, old: str, new: str) -> None:
+        """Renames a file and replaces the file with the new name."""
         os.replace(self._at(old), self._at(new), src_dir_fd=self._fd, dst_dir_fd=self._fd)
 
     def remove(self, name: str) -> None:
+        """Removes a file."""
         os.unlink(self._at(name), dir_fd=self._fd)
 
     def remove_folder(self, name: str) -> None:
+        """Removes an empty folder."""
         os.rmdir(self._at(name), dir_fd=self._fd)
 
     def mark(self, name: str) -> None:
-        """Sets the file's time to now, by the clock of the file system."""
+        """Sets the time of a file to now, by the clock of the file system."""
         if _MARKS_LINKS:
             os.utime(self._at(name), dir_fd=self._fd, follow_symlinks=False)
         elif stat.S_ISREG(self.stat(name).st_mode):

@@ -1,4 +1,4 @@
-"""Entries wherever fsspec reaches: object stores, remote file systems."""
+"""Entries on any fsspec file system, such as object stores."""
 
 from __future__ import annotations
 
@@ -22,12 +22,16 @@ from fastplan.cache.stores.base import (
 
 
 class RemoteStore:
-    """Entries under an fsspec URL, such as s3://bucket/plans; `storage_options` go to its driver.
+    """Entries under an fsspec URL, such as s3://bucket/plans.
 
-    Nothing is imported or connected before the first call. Object stores replace an object as a
-    whole; where a driver does not, a reader can get part of an entry, which its checksum shows.
-    There is no limit on the size and no mark of use: object stores expire objects by their own
-    rules, and can't change an object's time without writing it again.
+    Nothing is imported or connected before the first call. Object stores replace objects
+    atomically; with other drivers, a reader can get part of an entry, which its checksum detects.
+    There is no size limit, and uses are not recorded: object stores have their own rules for
+    expiry, and can't change an object's time without writing it again.
+
+    Args:
+        url: The URL.
+        **storage_options: Options for the fsspec driver.
     """
 
     def __init__(self, url: str, **storage_options: Any) -> None:
@@ -52,8 +56,9 @@ class RemoteStore:
                 if name is not None and info["type"] == "file":
                     paths[name], sizes[name] = info["name"], info["size"] or 0
             for name in readable(sizes.items()):
-                with suppress(FileNotFoundError):  # deleted since
-                    # Not more than was listed, if somebody replaces it; an empty one has no range.
+                with suppress(FileNotFoundError):  # deleted after the listing
+                    # Not more than was listed, if another process replaces it. An empty
+                    # file has no range.
                     end = sizes[name] or None
                     found.append((name, bytes(fs.cat_file(paths[name], end=end))))
         return found
@@ -67,8 +72,8 @@ class RemoteStore:
             try:
                 fs.pipe_file(path, data)
             except FileNotFoundError:
-                # A file system with real folders, or a bucket that is not there. The latter is not
-                # ours to make: it may be a slip of the pen.
+                # A file system with real folders, or a missing bucket. A bucket is not created,
+                # because the name may be a typo.
                 if not fs.exists(root):
                     raise StoreError(f"{self.describe()} does not exist: create it first") from None
                 fs.makedirs(_folder(root, key), exist_ok=True)
@@ -98,7 +103,7 @@ class RemoteStore:
             prefix, key, file_name = ["", "", "", *path.split("/")][-3:]
             name = name_of_file(file_name)
             if is_key(key) and key[:2] == prefix and name:
-                found.append(Stored(key, name, info.get("size") or 0, _written(info)))
+                found.append(Stored(key, name, info.get("size") or 0, _modified_time(info)))
         return iter(sorted(found))
 
     def touch(self, key: str, name: str) -> None:
@@ -106,7 +111,7 @@ class RemoteStore:
         check_name(name)
 
     def describe(self) -> str:
-        """The URL without user, password and query, which may be secret."""
+        """Returns the URL without user, password and query, which may be secret."""
         return re.sub(r"//[^/@]*@", "//", self._url).partition("?")[0]
 
     def _open(self) -> tuple[Any, str]:
@@ -130,14 +135,14 @@ class RemoteStore:
             yield
         except StoreError:
             raise
-        except Exception as error:  # drivers raise what their libraries do
+        except Exception as error:  # drivers raise errors of their libraries
             raise StoreError(
                 f"{self.describe()}: {doing} failed: {type(error).__name__}: {error}"
             ) from error
 
 
-def _written(info: Mapping[str, Any]) -> float | None:
-    """When, by whatever name the driver has for it."""
+def _modified_time(info: Mapping[str, Any]) -> float | None:
+    """Returns the time of the last change; drivers use different names for it."""
     times = (info.get(name) for name in ("LastModified", "mtime", "updated", "created"))
     time = next(filter(None, times), None)
     if isinstance(time, str):

@@ -1,0 +1,342 @@
+"""Measurements, agreements and calibrations as text for people and as JSON for scripts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from fastplan.measure.agreement import Agreement, PartAgreement
+from fastplan.measure.results import PlanRuns, Runs
+from fastplan.measure.settings import NAMES, PARTS
+from fastplan.measure.sku_file import CalibratedSku, figure_text, range_text
+from fastplan.measure.statistics import Fit, Interval
+from fastplan.report.names import escape_name
+from fastplan.report.table_text import Column, table_lines
+from fastplan.report.terminal import Style
+from fastplan.report.units import (
+    format_bytes,
+    format_count,
+    format_milliseconds,
+    format_percent,
+    format_seconds,
+)
+
+AS_FAST = "  = as fast as the fastest, within noise"
+
+_LARGE_DRIFT = 0.1
+
+
+def agreement_text(found: Agreement, runs: Runs, style: Style | None = None) -> str:
+    """Returns estimates and measurements, how far their orders agree, and the parts."""
+    style = style or Style()
+    if not found.plans:
+        return "none of these plans was measured\n"
+    lines = [style.paint(f"estimated and measured on {about(runs)}", "bold"), ""]
+    lines += [*_plans(found, style), "", *order(found), "", *_parts(found, style)]
+    remarks = list(warnings(runs))
+    lines += ["", *remarks] if remarks else []
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def about(runs: Runs) -> str:
+    """Returns where and what was measured, such as `4 cpu ranks (Xeon), batch 512`."""
+    devices = ", ".join(map(escape_name, runs.devices))
+    ranks = f"{runs.about['ranks']} {runs.about['device']} ranks ({devices})"
+    return f"{ranks}, batch {runs.about['batch_size']}"
+
+
+def warnings(runs: Runs) -> Iterator[str]:
+    """Yields warnings about the figures."""
+    if runs.scale_rows > 1:
+        yield (
+            f"rows of tables were divided by {runs.scale_rows} to fit: caches hit more often than "
+            "with full tables, and memory is for the smaller tables"
+        )
+    if runs.drift > _LARGE_DRIFT:
+        yield (
+            f"the machine changed by {format_percent(runs.drift)} between rounds; plans alternated, "
+            "so this affected all of them"
+        )
+    for failure in runs.failures:
+        yield f"not measured: {escape_name(failure)}"
+
+
+def _plans(found: Agreement, style: Style) -> Iterator[str]:
+    columns = [
+        Column("plan"),
+        *(Column(title, right=True) for title in ("est.", "meas.", "spread")),
+        Column(""),
+        *(Column(title, right=True) for title in ("memory est.", "meas.")),
+    ]
+    rows = [
+        [
+            escape_name(plan.label),
+            "-" if plan.estimated is None else format_milliseconds(plan.estimated),
+            format_seconds(plan.measured.median),
+            format_seconds(plan.measured.spread),
+            "=" if number and plan.like_fastest else "",
+            "-" if plan.estimated_memory is None else format_bytes(plan.estimated_memory),
+            format_bytes(plan.peak_memory),
+        ]
+        for number, plan in enumerate(found.plans)
+    ]
+    yield from table_lines(columns, rows, style)
+    if any(plan.like_fastest for plan in found.plans[1:]):
+        yield AS_FAST
+
+
+def order(found: Agreement) -> Iterator[str]:
+    """Yields lines that say whether the estimates have the order of the measurements."""
+    if found.tau is None or found.pairs is None:
+        yield "order: too few plans have an estimate"
+        return
+    if math.isnan(found.tau.value):
+        yield "order: the estimates of all plans are equal"
+    else:
+        assert found.tau_rated is not None
+        yield (
+            f"order: Kendall's tau {format_interval(found.tau)}; without the distribution of "
+            f"inputs, which ratings don't include, {format_interval(found.tau_rated)}"
+        )
+        yield "       1 is the device's order, 0 is chance, -1 is the reverse"
+    pairs = found.pairs
+    yield (
+        f"pairs: {pairs.agreeing} of {pairs.clear} that differ by more than noise have the right "
+        f"estimated order; {format_count(pairs.noise, 'pair is', 'pairs are')} within noise"
+    )
+
+
+def _parts(found: Agreement, style: Style) -> Iterator[str]:
+    columns = [Column("part, slowest rank")]
+    columns += [Column(title, right=True) for title in ("meas. / est.", "further error")]
+    rows = [
+        [
+            NAMES[part.part],
+            "-" if part.factor is None else format_factor(part.factor),
+            "-" if part.error is None else format_percent(part.error),
+        ]
+        for part in found.parts
+    ]
+    yield from table_lines(columns, rows, style)
+
+
+def format_interval(found: Interval) -> str:
+    """Returns a value and its 95 % interval as text."""
+    return f"{found.value:.2f} ({found.low:.2f} to {found.high:.2f})"
+
+
+def format_factor(factor: float) -> str:
+    """Returns a factor as text."""
+    return f"{factor:,.0f} x" if factor >= 100 else f"{factor:.3g} x"
+
+
+def agreement_json(found: Agreement, runs: Runs) -> dict[str, Any]:
+    """Returns an agreement as JSON: estimates in milliseconds, measurements in seconds, bytes.
+
+    Keys: `plans`, the fastest first; `tau` and `tau_rated`, without the distribution of inputs
+    (null, or `value`, `low`, `high`); `pairs` (null, or `clear`, `agreeing`, `noise`); `parts`;
+    `drift`, `scale_rows`, `failures`.
+    """
+    return {
+        "plans": [
+            {
+                "label": plan.label,
+                "estimated": plan.estimated,
+                "measured": plan.measured.median,
+                "spread": plan.measured.spread,
+                "steps": plan.measured.n,
+                "like_fastest": plan.like_fastest,
+                "peak_memory": plan.peak_memory,
+                "estimated_memory": plan.estimated_memory,
+            }
+            for plan in found.plans
+        ],
+        "tau": _interval_json(found.tau),
+        "tau_rated": _interval_json(found.tau_rated),
+        "pairs": None if found.pairs is None else found.pairs._asdict(),
+        "parts": [_part_json(part) for part in found.parts],
+        "drift": runs.drift,
+        "scale_rows": runs.scale_rows,
+        "failures": list(runs.failures),
+    }
+
+
+def _interval_json(found: Interval | None) -> dict[str, float] | None:
+    return None if found is None or math.isnan(found.value) else found._asdict()
+
+
+def _part_json(part: PartAgreement) -> dict[str, Any]:
+    return {**part._asdict(), "estimated": list(part.estimated), "measured": list(part.measured)}
+
+
+def runs_text(runs: Runs, style: Style | None = None) -> str:
+    """Returns all measured plans as text, the fastest first."""
+    style = style or Style()
+    lines = [style.paint(f"{escape_name(runs.about['model'])} on {about(runs)}", "bold")]
+    if runs.plans:
+        plans = sorted(runs.plans, key=lambda plan: plan.step.median)
+        lines += ["", *_steps(plans, style), "", *_memory(plans, style), "", _count(runs)]
+    lines += warnings(runs)
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _steps(plans: list[PlanRuns], style: Style) -> Iterator[str]:
+    columns = [Column("plan"), Column("step", right=True), Column("spread", right=True)]
+    columns.append(Column(""))
+    columns += [Column(NAMES[part], right=True) for part in PARTS]
+    fastest = plans[0].step
+    like_fastest = [False, *(plan.step.same_as(fastest) for plan in plans[1:])]
+    rows = [
+        [
+            escape_name(plan.label),
+            format_seconds(plan.step.median),
+            format_seconds(plan.step.spread),
+            "=" if same else "",
+            *(format_seconds(plan.part(part).median) for part in PARTS),
+        ]
+        for plan, same in zip(plans, like_fastest, strict=True)
+    ]
+    yield from table_lines(columns, rows, style)
+    if any(like_fastest):
+        yield AS_FAST
+
+
+def _memory(plans: list[PlanRuns], style: Style) -> Iterator[str]:
+    columns = [Column("peak memory")]
+    columns += [Column(title, right=True) for title in ("fullest rank", "all ranks", "est.", "")]
+    rows = []
+    for plan in plans:
+        estimated = plan.estimated_memory
+        rank = plan.peak_memory.index(max(plan.peak_memory))
+        row = [escape_name(plan.label), f"{format_bytes(max(plan.peak_memory))} (r{rank})"]
+        row += [format_bytes(sum(plan.peak_memory)), "-", ""]
+        if estimated is not None:
+            row[3:] = [
+                format_bytes(sum(estimated)),
+                f"{sum(plan.peak_memory) / max(1, sum(estimated)):.2f} x",
+            ]
+        rows.append(row)
+    yield from table_lines(columns, rows, style)
+
+
+def _count(runs: Runs) -> str:
+    steps = runs.plans[0].step.n
+    rounds = format_count(len(runs.plans[0].steps), "round")
+    return (
+        f"medians of {format_count(steps, 'step')} in {rounds}, spread between the quartiles;\n"
+        "parts are for their slowest rank; all ranks wait for each other before each part"
+    )
+
+
+def runs_json(runs: Runs) -> dict[str, Any]:
+    """Returns a measurement as JSON: seconds and bytes.
+
+    Keys: `about` (the content of run.json), `devices`, `drift`, `failures` (as text), and `plans`,
+    each with `label`, `step` and by name `parts` (`median`, `spread`, `n`), `rank_parts`,
+    `peak_memory` and `estimated_memory` by rank.
+    """
+    return {
+        "about": runs.about,
+        "devices": list(runs.devices),
+        "drift": runs.drift,
+        "failures": list(runs.failures),
+        "plans": [
+            {
+                "label": plan.label,
+                "step": plan.step._asdict(),
+                "parts": {part: plan.part(part)._asdict() for part in PARTS},
+                "rank_parts": {part: list(plan.rank_parts[part]) for part in PARTS},
+                "peak_memory": list(plan.peak_memory),
+                "estimated_memory": None
+                if plan.estimated_memory is None
+                else list(plan.estimated_memory),
+            }
+            for plan in runs.plans
+        ],
+    }
+
+
+def calibration_text(sku: CalibratedSku, style: Style | None = None) -> str:
+    """Returns a calibration as text."""
+    style = style or Style()
+    found = sku.calibrated.found
+    lines = [style.paint("time = bytes / bandwidth, and latency + bytes / bandwidth", "bold")]
+    lines += [*_fits(sku, style), "", style.paint("constants", "bold"), *_constants(sku, style)]
+    if found.left_out:
+        lines += ["", f"not determined, values of {sku.like} are used:"]
+        lines += [f"  {name}: {reason}" for name, reason in found.left_out.items()]
+    if found.remarks:
+        lines += ["", *found.remarks]
+    arguments = ", ".join(f"{name}={value!r}" for name, value in sku.topology.items())
+    lines += ["", f"Topology({arguments})"]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _fits(sku: CalibratedSku, style: Style) -> Iterator[str]:
+    titles = ("n", "GB/s", "held-out error", "latency", "GB/s", "held-out error")
+    columns = [Column("what"), *(Column(title, right=True) for title in titles)]
+    rows = [
+        [f"{what}: {fit}", *("-" * len(titles))] if isinstance(fit, str) else [what, *_cells(fit)]
+        for what, fit in sku.calibrated.found.fits.items()
+    ]
+    yield from table_lines(columns, rows, style)
+
+
+def _cells(fit: Fit) -> list[str]:
+    return [
+        str(fit.points),
+        f"{fit.bandwidth / 1e9:.3g}",
+        format_percent(fit.error),
+        format_seconds(fit.latency),
+        f"{1e-9 / fit.slope:.3g}" if fit.slope > 0 else "-",
+        format_percent(fit.error_with_latency),
+    ]
+
+
+def _constants(sku: CalibratedSku, style: Style) -> Iterator[str]:
+    columns = [Column("figure")]
+    titles = ("measured", "95 % interval", f"{sku.like} has")
+    columns += [Column(title, right=True) for title in titles]
+    constants, base = sku.calibrated.found.constants, sku.base
+    rows = [
+        [
+            name,
+            figure_text(name, figure),
+            range_text(constants[name]),
+            figure_text(name, getattr(base, name)),
+        ]
+        for name, figure in sku.figures.items()
+    ]
+    yield from table_lines(columns, rows, style)
+
+
+def calibration_json(sku: CalibratedSku) -> dict[str, Any]:
+    """Returns a calibration as JSON: `fits` in bytes per second, `constants` in a SKU's units.
+
+    More keys: `name`, `devices`, `left_out` (reasons by figure), `remarks`, `topology` (keyword
+    arguments of TorchRec's Topology).
+    """
+    found = sku.calibrated.found
+    return {
+        "name": sku.name,
+        "devices": list(sku.calibrated.devices),
+        "constants": {
+            name: {
+                "value": figure,
+                "low": found.constants[name].low,
+                "high": found.constants[name].high,
+                "source": found.constants[name].source,
+            }
+            for name, figure in sku.figures.items()
+        },
+        "left_out": dict(found.left_out),
+        "fits": {
+            what: {"problem": fit}
+            if isinstance(fit, str)
+            else {**fit._asdict(), "problem": fit.problem}
+            for what, fit in found.fits.items()
+        },
+        "remarks": list(found.remarks),
+        "topology": sku.topology,
+    }
