@@ -26,7 +26,7 @@ from bench.quality_plot import draw
 from bench.results_file import add_arguments, measured_or_shown
 from bench.runs import GIB, Case, Taker, quiet
 from bench.text import duration, table
-from fastplan.engine.optimize import Optimized, OptimizeSettings, check_bound, optimize
+from fastplan.engine.optimize import Optimize, OptimizeResult, check_bound, optimize
 from fastplan.engine.problem import Problem
 from fastplan.engine.solve import solve, verify_plan
 from fastplan.model.request import Partitioner, Proposer, Search
@@ -112,8 +112,8 @@ class Clock:
         self._share = 1.0
 
     def optimize(
-        self, problem: Problem, search: Search, settings: OptimizeSettings
-    ) -> tuple[Optimized, float]:
+        self, problem: Problem, search: Search, settings: Optimize
+    ) -> tuple[OptimizeResult, float]:
         """The result, and the CPU time it took."""
         assert settings.time_budget is not None
         for _ in range(4):
@@ -187,9 +187,7 @@ def _measure(instance: Instance, arguments: argparse.Namespace, clock: Clock) ->
         torchrec = _torchrec_ratings(planner.problem, planner.search)
     optimized, wrong = [], []
     for seconds in arguments.budgets:
-        settings = OptimizeSettings(
-            time_budget=seconds, seed=arguments.seed, threads=arguments.threads
-        )
+        settings = Optimize(time_budget=seconds, seed=arguments.seed, threads=arguments.threads)
         with Progress(f"{instance.name}: fastplan, {duration(seconds)}"):
             found, cpu = clock.optimize(planner.problem, planner.search, settings)
         wrong += _wrong(planner, found)
@@ -240,7 +238,7 @@ def _torchrec_ratings(problem: Problem, search: Search) -> dict[str, float | Non
     return {name: plan.rating if plan.found else None for name, plan in plans.items()}
 
 
-def _wrong(planner: Taker, found: Optimized) -> list[str]:
+def _wrong(planner: Taker, found: OptimizeResult) -> list[str]:
     """Lists failed checks of an optimized plan or its bound."""
     wrong = []
     if found.found:
@@ -255,7 +253,7 @@ def _wrong(planner: Taker, found: Optimized) -> list[str]:
     return wrong
 
 
-def _record(seconds: float, cpu: float, found: Optimized) -> dict[str, Any]:
+def _record(seconds: float, cpu: float, found: OptimizeResult) -> dict[str, Any]:
     return {
         "budget_seconds": seconds,
         "cpu_seconds": round(cpu, 3),

@@ -9,7 +9,7 @@ from typing import Any
 from bench.progress import Progress
 from bench.results_file import add_arguments, measured_or_shown
 from bench.text import table
-from fastplan.engine.optimize import Optimized, OptimizeSettings, check_bound, optimize
+from fastplan.engine.optimize import Optimize, OptimizeResult, check_bound, optimize
 from fastplan.engine.problem import Problem
 from fastplan.engine.solve import verify_plan
 from fastplan.model.request import Search
@@ -60,9 +60,9 @@ def _failed(result: dict[str, Any]) -> bool:
     return any(what.startswith("WRONG") for own in result["counts"].values() for what in own)
 
 
-def _optimized(problem: Problem, search: Search, seed: int, counts: Counter[str]) -> Optimized:
+def _optimized(problem: Problem, search: Search, seed: int, counts: Counter[str]) -> OptimizeResult:
     """Optimizes a plan and counts failed checks."""
-    settings = OptimizeSettings(time_budget=None, move_budget=MOVES, seed=seed)
+    settings = Optimize(time_budget=None, move_budget=MOVES, seed=seed)
     found = optimize(problem, search, settings)
     torchrec = min(found.start_ratings.values())
     counts["instances"] += 1

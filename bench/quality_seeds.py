@@ -14,7 +14,7 @@ from bench.quality import INSTANCES, Clock, Instance, Taker
 from bench.results_file import add_arguments, measured_or_shown
 from bench.runs import quiet
 from bench.text import table
-from fastplan.engine.optimize import OptimizeSettings
+from fastplan.engine.optimize import Optimize
 
 FILE = "quality_seeds.json"
 SECONDS = 1.0
@@ -57,7 +57,7 @@ def _measure(instance: Instance, seeds: int, clock: Clock) -> dict[str, Any]:
     gaps, times = [], []
     for seed in range(seeds):
         with Progress(f"{instance.name}: seed {seed}"):
-            settings = OptimizeSettings(time_budget=SECONDS, seed=seed)
+            settings = Optimize(time_budget=SECONDS, seed=seed)
             found, cpu = clock.optimize(planner.problem, planner.search, settings)
         gaps.append(found.gap)
         times.append(round(cpu, 3))

@@ -21,13 +21,13 @@ from bench.replan_timing import timing
 from bench.results_file import add_arguments, measured_or_shown
 from bench.text import table
 from fastplan.engine.layout import layout_of
-from fastplan.engine.optimize import OptimizeSettings, optimize
+from fastplan.engine.optimize import Optimize, optimize
 from fastplan.engine.solve import solve, verify_plan
 from fastplan.model.plan import Basis, Plan
 from fastplan.model.record import PlanRecord
 from fastplan.planning.held import best_renumbering, renumbered
 from fastplan.planning.movement import movement
-from fastplan.planning.policy import ReplanPolicy
+from fastplan.planning.policy import Replan
 from fastplan.planning.replan import ReplanAttempt, Scratch
 
 FILE = "replan.json"
@@ -41,9 +41,9 @@ INSTANCES = {
 DRAWN = range(100, 112)
 # Where a host is lost, what must move may grow by this part of itself.
 MOST_OVER = 0.3
-OPTIMIZE = OptimizeSettings(time_budget=None, move_budget=1_000_000)
+OPTIMIZE = Optimize(time_budget=None, move_budget=1_000_000)
 DAY = ("1 table added", "2 added, 1 removed", "a tenth grows by 10 %", "all pooling +-10 %")
-DAY_POLICY = ReplanPolicy(slack=0.03, reference="scratch")
+DAY_POLICY = Replan(slack=0.03, reference="scratch")
 
 
 def plan_of(asked: Asked, options: Any, ranks: Any, rating: float) -> Plan:
@@ -55,7 +55,7 @@ def plan_of(asked: Asked, options: Any, ranks: Any, rating: float) -> Plan:
     )
 
 
-def followed(asked: Asked, previous: Plan, policy: ReplanPolicy, scratch: Scratch) -> Any:
+def followed(asked: Asked, previous: Plan, policy: Replan, scratch: Scratch) -> Any:
     """The plan that follows another one, its report, and its CPU seconds."""
     began = time.process_time()
     replan = ReplanAttempt(asked.request, asked.cluster, previous, policy)
@@ -113,10 +113,10 @@ def _row(previous: Plan, state: State, change: str, apply: Any) -> dict[str, Any
     best = optimize(asked.problem, asked.search, OPTIMIZE, start=scratch)
     optimize_seconds = time.process_time() - began
     lost = change in HOST_LOST
-    policy = ReplanPolicy(reference="scratch", slack=0.0)
+    policy = Replan(reference="scratch", slack=0.0)
     if lost:
-        probe = followed(asked, previous, ReplanPolicy(slack=9.0, max_moved=1.0), torchrec)[1]
-        policy = ReplanPolicy(
+        probe = followed(asked, previous, Replan(slack=9.0, max_moved=1.0), torchrec)[1]
+        policy = Replan(
             reference="scratch", slack=0.0, max_moved=MOST_OVER * probe.least / probe.held
         )
     plan, report, seconds = followed(asked, previous, policy, torchrec)

@@ -19,7 +19,7 @@ from torchrec.distributed.planner.types import PlannerError
 
 from bench.models import criteo, synthetic
 from bench.runs import GIB, Case, quiet
-from fastplan import EmbeddingShardingPlanner, Objectives, ReplanPolicy
+from fastplan import EmbeddingShardingPlanner, Objectives, Replan
 
 SIZES = ((26, 8), (100, 16), (100, 64), (300, 64), (1000, 64), (1000, 256))
 SEEDS = range(3)
@@ -66,7 +66,7 @@ def instances(tables: int, ranks: int) -> Any:
             if first is None:
                 continue
             after = replace(case, constraints=later)
-            policy = ReplanPolicy(move_budget=20_000)
+            policy = Replan(move_budget=20_000)
             yield f"{name} replan", planned(after, previous=first, replan=policy)[1]
 
 

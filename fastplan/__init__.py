@@ -14,24 +14,23 @@ __version__ = "0.1.0"
 
 # Where each public name is defined; some have another name there.
 _MODULE_OF_NAME = {
-    "Cache": "fastplan.cache.plan_cache:PlanCache",
-    "CannotExport": "fastplan.torchrec.export_tables",
+    "Cache": "fastplan.cache.plan_cache",
+    "ConstraintError": "fastplan.model.objectives",
     "CostError": "fastplan.costs.errors",
     "CostEstimator": "fastplan.torchrec.read.custom",
     "EmbeddingShardingPlanner": "fastplan.torchrec.planner",
+    "ExportError": "fastplan.torchrec.export_tables",
     "Kernel": "fastplan.costs.names",
     "ModelsDiffer": "fastplan.torchrec.collective",
     "ObjectiveModel": "fastplan.torchrec.read.custom",
     "Objectives": "fastplan.model.objectives",
-    "Optimize": "fastplan.engine.optimize:OptimizeSettings",
+    "Optimize": "fastplan.engine.optimize",
     "PatchRefused": "fastplan.torchrec.patch.patch",
     "PlanCache": "fastplan.cache.plan_cache",
     "PlanFileError": "fastplan.plans.checks",
     "PlanMismatch": "fastplan.torchrec.plan_files",
-    "Replan": "fastplan.planning.policy:ReplanPolicy",
-    "ReplanPolicy": "fastplan.planning.policy",
+    "Replan": "fastplan.planning.policy",
     "Result": "fastplan.planning.result",
-    "RulesBroken": "fastplan.model.objectives",
     "ShardingType": "fastplan.costs.names",
     "StoreError": "fastplan.cache.stores.base",
     "StoredPlanLoader": "fastplan.torchrec.loader",
@@ -46,6 +45,10 @@ _MODULE_OF_NAME = {
     "reshard_arguments": "fastplan.torchrec.resharding",
     "save_plan": "fastplan.torchrec.plan_files",
     "shard_cost": "fastplan.costs.functions",
+    # Former names, for one more release.
+    "CannotExport": "fastplan.torchrec.export_tables",
+    "ReplanPolicy": "fastplan.planning.policy",
+    "RulesBroken": "fastplan.model.objectives",
 }
 
 _SUBMODULES = ("bundle", "costs", "ett")
@@ -56,9 +59,11 @@ _OPTIONAL_PACKAGES = ("torch", "torchrec", "fbgemm_gpu", "numba")
 __all__ = [
     "Cache",
     "CannotExport",
+    "ConstraintError",
     "CostError",
     "CostEstimator",
     "EmbeddingShardingPlanner",
+    "ExportError",
     "Kernel",
     "ModelsDiffer",
     "ObjectiveModel",
@@ -90,23 +95,21 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from fastplan.cache.plan_cache import PlanCache
-    from fastplan.cache.plan_cache import PlanCache as Cache
+    from fastplan.cache.plan_cache import Cache, PlanCache
     from fastplan.cache.stores.base import StoreError
     from fastplan.cache.why_miss import explain_miss
     from fastplan.costs.errors import CostError
     from fastplan.costs.functions import plan_objective, shard_cost
     from fastplan.costs.names import Kernel, ShardingType
-    from fastplan.engine.optimize import OptimizeSettings as Optimize
-    from fastplan.model.objectives import Objectives, RulesBroken
-    from fastplan.planning.policy import ReplanPolicy
-    from fastplan.planning.policy import ReplanPolicy as Replan
+    from fastplan.engine.optimize import Optimize
+    from fastplan.model.objectives import ConstraintError, Objectives, RulesBroken
+    from fastplan.planning.policy import Replan, ReplanPolicy
     from fastplan.planning.result import Result
     from fastplan.planning.specs import plan_spec as plan
     from fastplan.plans.checks import PlanFileError
     from fastplan.torchrec.collective import ModelsDiffer
     from fastplan.torchrec.export import export_spec
-    from fastplan.torchrec.export_tables import CannotExport
+    from fastplan.torchrec.export_tables import CannotExport, ExportError
     from fastplan.torchrec.loader import StoredPlanLoader
     from fastplan.torchrec.patch.patch import PatchRefused, patch
     from fastplan.torchrec.plan_files import PlanMismatch, load_plan, save_plan

@@ -278,4 +278,6 @@ def open_cache(
     return PlanCache(where, capacity_tolerance=capacity_tolerance, timeout=timeout, key=key)
 
 
-__all__ = ["CacheReport", "Candidate", "PlanCache", "StoreError", "open_cache", "smaller"]
+Cache = PlanCache  # as users call it: cache=Cache("plans", timeout=2)
+
+__all__ = ["Cache", "CacheReport", "Candidate", "PlanCache", "StoreError", "open_cache", "smaller"]

@@ -14,7 +14,7 @@ from fastplan.cli.parser import Args, Decorator, option, options
 from fastplan.cli.values import cache_place
 
 if TYPE_CHECKING:
-    from fastplan.engine.optimize import OptimizeSettings
+    from fastplan.engine.optimize import Optimize
     from fastplan.model.plan import Plan
     from fastplan.spec.model import ModelSpec
 
@@ -168,14 +168,14 @@ rule_options = options(
 )
 
 
-def optimization(args: Args) -> OptimizeSettings | None:
+def optimization(args: Args) -> Optimize | None:
     """What optimize_options ask for; None for TorchRec's plan. Raises UsageError."""
     given = {name: value for name in _DETAILS if (value := getattr(args, name, None)) not in _NONE}
     if not args.optimize:
         if given:
             raise UsageError(f"--{next(iter(given)).replace('_', '-')} is for --optimize")
         return None
-    from fastplan.engine.optimize import Objectives, OptimizeSettings
+    from fastplan.engine.optimize import Objectives, Optimize
 
     rules = {"pins": _pins(given.pop("pin", ())), "together": given.pop("together", ())}
     chosen = {name: given.pop(name) for name in ("minimize", "within") if name in given}
@@ -183,7 +183,7 @@ def optimization(args: Args) -> OptimizeSettings | None:
         given.setdefault("time_budget", SECONDS)
     with naming_options(ValueError, pins="pin"):
         objectives = Objectives(**chosen, **rules)
-        return OptimizeSettings(**{"time_budget": None, **given}, objectives=objectives)
+        return Optimize(**{"time_budget": None, **given}, objectives=objectives)
 
 
 _NONE = (None, ())

@@ -32,10 +32,10 @@ from fastplan.report.names import escape_name
 
 if TYPE_CHECKING:
     from fastplan.cache.plan_cache import PlanCache
-    from fastplan.engine.optimize import OptimizeSettings
+    from fastplan.engine.optimize import Optimize
     from fastplan.model.job import SpecJob
     from fastplan.model.plan import Plan
-    from fastplan.planning.policy import ReplanPolicy
+    from fastplan.planning.policy import Replan
     from fastplan.planning.result import Result
     from fastplan.spec.model import ModelSpec
 
@@ -131,16 +131,16 @@ def _show(args: Args, plan: Plan, result: Result) -> None:
             print("", *replan_lines(result.replan), sep="\n")
 
 
-def _policy(args: Args) -> ReplanPolicy:
+def _policy(args: Args) -> Replan:
     """How a plan may follow the one of --previous."""
     given = {"max_moved": args.max_moved, "slack": args.slack}
     parts: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if parts and args.previous is None:
         raise UsageError(f"--{next(iter(parts)).replace('_', '-')} is for --previous FILE")
-    from fastplan.planning.policy import ReplanPolicy
+    from fastplan.planning.policy import Replan
 
     try:
-        return ReplanPolicy(**parts)
+        return Replan(**parts)
     except ValueError as error:
         raise UsageError(str(error)) from None
 
@@ -148,9 +148,9 @@ def _policy(args: Args) -> ReplanPolicy:
 def _plan(
     job: SpecJob,
     cache: PlanCache | None,
-    settings: OptimizeSettings | None,
+    settings: Optimize | None,
     previous: str | None,
-    policy: ReplanPolicy,
+    policy: Replan,
 ) -> Result:
     """The plan, or the one that follows the plan of a file."""
     from fastplan.planning.specs import plan_job
@@ -208,12 +208,12 @@ def _write(args: Args, plan: Plan) -> None:
 def _say_infeasible(args: Args, result: Result) -> None:
     from fastplan.planning.describe import shortage_of
     from fastplan.report.units import format_count
-    from fastplan.sweep.memory import explain_lack
+    from fastplan.sweep.memory import explain_shortage
 
     job = result.job
     assert job.request is not None
     name = job.name
-    lack, words = explain_lack(result)
+    lack, words = explain_shortage(result)
     if lack is not None:
         words += f"; {shortage_of(result).largest}"
     tables = format_count(len(job.request.tables), "table")

@@ -9,7 +9,7 @@ from types import FunctionType
 from typing import Any, NamedTuple
 
 from fastplan.costs import loops
-from fastplan.costs.disk import NotPrivate, disk_cache
+from fastplan.costs.disk import DirectoryNotPrivate, disk_cache
 from fastplan.costs.errors import CostError
 from fastplan.costs.extensions import EXTENSIONS
 from fastplan.costs.identity import Frozen
@@ -97,7 +97,7 @@ def _keep_on_disk(callback: Any, outer: FunctionType, frozen: Frozen) -> str | N
         return f"it can't be fingerprinted: {frozen.unknown[0]}"
     try:
         callback._cache = disk_cache(outer, frozen.digest)
-    except (NotPrivate, OSError) as why:
+    except (DirectoryNotPrivate, OSError) as why:
         _log.info("fastplan: %s is not kept on disk: %s", outer.__name__, why)
         return str(why)
     return None

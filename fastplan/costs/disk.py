@@ -18,7 +18,7 @@ from typing import Any
 _SETTINGS = ("BOUNDSCHECK", "OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "DEBUGINFO_DEFAULT")
 
 
-class NotPrivate(Exception):
+class DirectoryNotPrivate(Exception):
     """A directory that code can't be loaded from; says why, and the way out."""
 
 
@@ -33,13 +33,13 @@ def directory() -> Path:
 
 
 def private_directory() -> Path:
-    """The directory, made if need be. Raises NotPrivate and OSError."""
+    """The directory, made if need be. Raises DirectoryNotPrivate and OSError."""
     from fastplan.cache.stores import StoreError
 
     try:
         place = directory()
     except StoreError as error:
-        raise NotPrivate(str(error)) from error
+        raise DirectoryNotPrivate(str(error)) from error
     place.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
         place.mkdir(mode=0o700)
@@ -52,15 +52,19 @@ def _check_private(place: Path) -> None:
     """Nobody else may write into the directory, or put another one in its place."""
     found = place.lstat()
     if not stat.S_ISDIR(found.st_mode):
-        raise NotPrivate(f"{place} is no directory")
+        raise DirectoryNotPrivate(f"{place} is no directory")
     if found.st_uid != os.geteuid():
-        raise NotPrivate(f"{place} belongs to user {found.st_uid}: set NUMBA_CACHE_DIR")
+        raise DirectoryNotPrivate(f"{place} belongs to user {found.st_uid}: set NUMBA_CACHE_DIR")
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise NotPrivate(f"others can write to {place}: `chmod 700` it, or set NUMBA_CACHE_DIR")
+        raise DirectoryNotPrivate(
+            f"others can write to {place}: `chmod 700` it, or set NUMBA_CACHE_DIR"
+        )
     for above in place.resolve().parents:
         mode = above.stat().st_mode
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-            raise NotPrivate(f"everybody can write to {above}, above {place}: `chmod o-w` it")
+            raise DirectoryNotPrivate(
+                f"everybody can write to {above}, above {place}: `chmod o-w` it"
+            )
 
 
 def _settings() -> str:
@@ -71,8 +75,12 @@ def _settings() -> str:
 
 
 def disk_cache(function: FunctionType, digest: str) -> Any:
-    """A cache for numba. Raises NotPrivate and OSError; whatever is wrong with the disk later
-    costs a compilation, nothing else."""
+    """A cache for numba. What goes wrong with the disk later costs a compilation, nothing else.
+
+    Raises:
+        DirectoryNotPrivate: others can write to the directory.
+        OSError: the directory can't be made or read.
+    """
     from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 
     place = str(private_directory())

@@ -90,7 +90,7 @@ class _Walk:
         except RecursionError:
             self._unknown.append("its values are nested too deeply")
         if EXTENSIONS.operators is not None:
-            self._not_followed("an operator", _taught(EXTENSIONS.operators))
+            self._not_followed("an operator", _is_registered_with_numba(EXTENSIONS.operators))
         found = tuple(self._unknown), tuple(self._opaque)
         return Frozen(copy, self._declared, self._digest(), *found)
 
@@ -127,7 +127,7 @@ class _Walk:
                 copy.__globals__[name] = self._value(name, value, facts)
         for name in facts.attributes if EXTENSIONS.names else ():
             if name in EXTENSIONS.names:
-                self._not_followed(f"`{name}`", _taught(EXTENSIONS.names[name]))
+                self._not_followed(f"`{name}`", _is_registered_with_numba(EXTENSIONS.names[name]))
 
     def _value(self, name: str, value: Any, facts: CodeFacts) -> Any:
         kind = type(value)
@@ -166,8 +166,8 @@ class _Walk:
         """A function that numba knows by itself, or that it was taught."""
         module = EXTENSIONS.of_value(value) if callable(value) else None
         if module is not None:
-            self._not_followed(f"`{name}`", _taught(module), value)
-        elif _is_steady(value):
+            self._not_followed(f"`{name}`", _is_registered_with_numba(module), value)
+        elif _is_stable(value):
             self._say("steady", value.__module__, value.__name__)
         elif isinstance(value, FunctionType):
             if not self._is_known(value):
@@ -273,7 +273,7 @@ def _is_compiled_by_numba(value: Any) -> bool:
     return type(value) is CPUDispatcher and value._compiler.pipeline_class is Compiler
 
 
-def _is_steady(value: Any) -> bool:
+def _is_stable(value: Any) -> bool:
     """Whether it is a function or type that can be found by its name in a steady module."""
     home, name = getattr(value, "__module__", None), getattr(value, "__name__", None)
     if isinstance(value, np.ufunc):
@@ -283,7 +283,7 @@ def _is_steady(value: Any) -> bool:
     return getattr(sys.modules.get(home), name, None) is value
 
 
-def _taught(module: str) -> str:
+def _is_registered_with_numba(module: str) -> str:
     return f"is taught to numba with numba.extending in {module}"
 
 

@@ -66,12 +66,12 @@ def table_wise_sizes(shard: Any) -> Any:
     lookup_dim = max(float(shard.dim), 32.0) if model.min_dim_table_wise else float(shard.dim)
     outputs = shard.outputs * shard.world_size * shard.dim
     return (
-        if_weighted_twice(shard, read),
+        double_if_weighted(shard, read),
         indices * lookup_dim * shard.element_size,
         indices * shard.dim * shard.element_size,
         outputs * shard.fwd_a2a,
         outputs * shard.bwd_a2a,
-        if_weighted_twice(shard, float(math.ceil(indices))),
+        double_if_weighted(shard, float(math.ceil(indices))),
         1.0,
     )
 
@@ -88,12 +88,12 @@ def by_rows_sizes(shard: Any, parts: float, whole_world: bool) -> Any:
     outputs = put_out * shard.world_size * shard.dim
     prefetched = math.ceil(shard.inputs * size) if whole_world else math.ceil(indices * size)
     return (
-        if_weighted_twice(shard, float(math.ceil(indices * size))),
+        double_if_weighted(shard, float(math.ceil(indices * size))),
         lookup,
         lookup,
         outputs * (shard.fwd_sr if scatter else shard.fwd_a2a),
         outputs * (shard.bwd_sr if scatter else shard.bwd_a2a),
-        if_weighted_twice(shard, float(prefetched)),
+        double_if_weighted(shard, float(prefetched)),
         parts,
     )
 
@@ -103,11 +103,11 @@ def data_parallel_sizes(shard: Any) -> Any:
     read = float(math.ceil(shard.inputs * shard.model.input_element_size))
     lookup = shard.inputs * shard.dim * shard.element_size
     output = shard.outputs * shard.dim * shard.element_size
-    return (if_weighted_twice(shard, read), lookup, lookup, output, output, 0.0, 1.0)
+    return (double_if_weighted(shard, read), lookup, lookup, output, output, 0.0, 1.0)
 
 
 @njit
-def if_weighted_twice(shard: Any, size: float) -> float:
+def double_if_weighted(shard: Any, size: float) -> float:
     return size * 2 if shard.weighted else size
 
 

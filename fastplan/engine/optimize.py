@@ -21,26 +21,26 @@ from fastplan.engine.certificate import (
 )
 from fastplan.engine.goals import goal_of
 from fastplan.engine.problem import Problem
-from fastplan.engine.rules import Ruled
+from fastplan.engine.rules import ConstrainedProblem
 from fastplan.engine.solve import Options, Solution, solve, verify
 from fastplan.model.arguments import check_numbers, check_whole_numbers
-from fastplan.model.objectives import NO_OBJECTIVES, Objectives, RulesBroken
+from fastplan.model.objectives import NO_OBJECTIVES, ConstraintError, Objectives
 from fastplan.model.request import Search
 
 __all__ = [
     "Certificate",
+    "ConstraintError",
     "NoBound",
     "Objectives",
-    "OptimizeSettings",
-    "Optimized",
-    "OtherObjective",
-    "RulesBroken",
+    "Optimize",
+    "OptimizeResult",
     "Slab",
+    "UnsupportedObjective",
     "check_bound",
-    "gap_above",
     "lower_bound",
     "no_plan",
     "optimize",
+    "relative_gap",
 ]
 
 StoppedBy = Literal["optimal", "time", "moves", "interrupted"]
@@ -52,12 +52,12 @@ _MOST_THREADS = 256
 _RATING_SHARE = 0.5
 
 
-class OtherObjective(ValueError):
+class UnsupportedObjective(ValueError):
     """A search that rates plans by something else than their largest rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OptimizeSettings:
+class Optimize:
     """How long to search. With a budget of moves alone, the same settings give the same plan."""
 
     time_budget: float | None = 1.0  # seconds, all in all
@@ -87,7 +87,7 @@ class OptimizeSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Optimized:
+class OptimizeResult:
     """The best plan found, and what is known about better ones."""
 
     found: bool
@@ -110,22 +110,25 @@ class Optimized:
 def optimize(
     problem: Problem,
     search: Search,
-    settings: OptimizeSettings,
+    settings: Optimize,
     *,
     start: Solution | None = None,
     names: Sequence[tuple[str, str]] = (),
-) -> Optimized:
+) -> OptimizeResult:
     """Improves on the better of TorchRec's default plan and its plan with shards sorted by cost.
 
     `start` is TorchRec's default plan where that is known already; `names` are path and name of the
     tables, for objectives that name some. Unless an objective is given, the result is never worse
     than either; it keeps every rule of TorchRec's own plans and is rated as TorchRec rates it.
-    Ctrl-C ends the search with the best plan so far. Raises OutOfRange like solve(),
-    RulesBroken for rules that no plan can keep, and OtherObjective for a search that does not
-    rate plans by their largest rank.
+    Ctrl-C ends the search with the best plan so far.
+
+    Raises:
+        OutOfRange: exact arithmetic would need larger numbers than the core has.
+        ConstraintError: no plan can keep the pins and the tables together.
+        UnsupportedObjective: the search does not rate plans by their largest rank.
     """
     if search.objective is not None:
-        raise OtherObjective(
+        raise UnsupportedObjective(
             f"optimize improves a plan's largest rank, and {search.objective.name} rates plans "
             "otherwise: leave out the objective, or plan without optimize"
         )
@@ -135,10 +138,10 @@ def optimize(
     if not objectives.rules:
         found = _improve(problem, starts, settings, began)
         return _refine(problem, found, settings, began)
-    ruled = Ruled(problem, objectives, names)
+    ruled = ConstrainedProblem(problem, objectives, names)
     found = _improve(ruled.problem, _Starts(ruled.problem, search, None), settings, began)
     found = _refine(ruled.problem, found, settings, began, ruled)
-    options, ranks = ruled.unruled(found.options, found.ranks)
+    options, ranks = ruled.to_original_plan(found.options, found.ranks)
     rating = math.inf
     if found.found:
         rating = _native.rate(problem.handle, {"options": options, "ranks": ranks})
@@ -147,7 +150,7 @@ def optimize(
         options=options,
         ranks=ranks,
         rating=rating,
-        gap=gap_above(found.lower_bound, rating),
+        gap=relative_gap(found.lower_bound, rating),
         start_ratings=starts.ratings,
     )
 
@@ -170,21 +173,19 @@ class _Starts:
         self.best = plans[best] if math.isfinite(self.ratings[best]) else None
 
 
-def _improve(
-    problem: Problem, starts: _Starts, settings: OptimizeSettings, began: float
-) -> Optimized:
+def _improve(problem: Problem, starts: _Starts, settings: Optimize, began: float) -> OptimizeResult:
     """The plan with the best rating found."""
     spent = time.perf_counter() - began
     share = 1.0 if settings.objectives.minimize == "rating" else _RATING_SHARE
     result = _native.optimize(problem.handle, _limits(settings, spent, share), _plan(starts.best))
     certificate = read_certificate(result["certificate"])
-    return Optimized(
+    return OptimizeResult(
         found=result["found"],
         rating=result["rating"],
         options=result["options"],
         ranks=result["ranks"],
         lower_bound=certificate.value,
-        gap=gap_above(certificate.value, result["rating"]),
+        gap=relative_gap(certificate.value, result["rating"]),
         stopped_by=STOPS[result["stopped_by"]],
         moves=result["moves"],
         restarts=result["restarts"],
@@ -197,11 +198,11 @@ def _improve(
 
 def _refine(
     problem: Problem,
-    found: Optimized,
-    settings: OptimizeSettings,
+    found: OptimizeResult,
+    settings: Optimize,
     began: float,
-    ruled: Ruled | None = None,
-) -> Optimized:
+    ruled: ConstrainedProblem | None = None,
+) -> OptimizeResult:
     """A plan that is better by the objective, with a rating that it allows for that."""
     objectives = settings.objectives
     if objectives.minimize == "rating" or not found.found or found.stopped_by == "interrupted":
@@ -218,7 +219,7 @@ def _refine(
         rating=result["rating"],
         options=result["options"],
         ranks=result["ranks"],
-        gap=gap_above(found.lower_bound, result["rating"]),
+        gap=relative_gap(found.lower_bound, result["rating"]),
         stopped_by=STOPS[result["stopped_by"]],
         moves=found.moves + result["moves"],
         objective=result["value"] / goal.scale,
@@ -226,7 +227,7 @@ def _refine(
     )
 
 
-def _limits(settings: OptimizeSettings, spent: float, share: float = 1.0) -> _native.OptimizeLimits:
+def _limits(settings: Optimize, spent: float, share: float = 1.0) -> _native.OptimizeLimits:
     seconds, moves = math.inf, _NO_LIMIT
     if settings.time_budget is not None:
         seconds = max(settings.time_budget * share - spent, 0.0)
@@ -240,11 +241,11 @@ def _limits(settings: OptimizeSettings, spent: float, share: float = 1.0) -> _na
     }
 
 
-def _moves_left(settings: OptimizeSettings, made: int) -> int | None:
+def _moves_left(settings: Optimize, made: int) -> int | None:
     return None if settings.move_budget is None else max(settings.move_budget - made, 1)
 
 
-def _plan(plan: Solution | Optimized | None) -> _native.PlanColumns:
+def _plan(plan: Solution | OptimizeResult | None) -> _native.PlanColumns:
     none = np.zeros(0, np.int32)
     return {
         "options": none if plan is None else plan.options,
@@ -252,7 +253,7 @@ def _plan(plan: Solution | Optimized | None) -> _native.PlanColumns:
     }
 
 
-def no_plan(found: Optimized) -> str:
+def no_plan(found: OptimizeResult) -> str:
     """What to tell of rules for which no plan was found."""
     if found.stopped_by == "optimal":
         return "there is no plan that keeps the pins and the tables together"
@@ -262,8 +263,11 @@ def no_plan(found: Optimized) -> str:
     )
 
 
-def gap_above(bound: float, rating: float) -> float:
+def relative_gap(bound: float, rating: float) -> float:
     """How far a rating is above the bound, as a part of the bound."""
     if rating <= bound:
         return 0.0
     return (rating - bound) / bound if bound > 0 else math.inf
+
+
+OptimizeSettings = Optimize  # its former name

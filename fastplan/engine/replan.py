@@ -76,7 +76,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replanned:
+class ReplanResult:
     """A plan for each byte budget."""
 
     points: tuple[Point, ...]
@@ -96,7 +96,7 @@ def fewest_bytes(
     budget: float,
     settings: ReplanSettings,
     reached: tuple[Options, Options] | None = None,
-) -> Replanned:
+) -> ReplanResult:
     """The plan rated at most `rating` that moves least.
 
     `budget` is what it may move over the least that any plan moves, as a part of all bytes.
@@ -117,7 +117,7 @@ def best_ratings(
     budgets: list[float],
     settings: ReplanSettings,
     start: tuple[Options, Options] | None = None,
-) -> Replanned:
+) -> ReplanResult:
     """The best plan for each of the ascending budgets, which are like that of `fewest_bytes`.
 
     `start` are options and ranks of a plan that fits, to be improved on in place of the old one.
@@ -149,9 +149,9 @@ def _asked(
     }
 
 
-def _replan(problem: Problem, held: Held, asked: _native.ReplanSettings) -> Replanned:
+def _replan(problem: Problem, held: Held, asked: _native.ReplanSettings) -> ReplanResult:
     result = _native.replan(problem.handle, held.columns(), asked)
-    return Replanned(
+    return ReplanResult(
         points=tuple(Point(**point) for point in result["points"]),
         start=Point(**result["start"]),
         mean=result["mean"],

@@ -19,7 +19,7 @@ import numpy as np
 from fastplan.engine.goals import Goal
 from fastplan.engine.problem import Problem, SearchSpace
 from fastplan.engine.solve import verify_plan
-from fastplan.model.objectives import Objectives, RulesBroken
+from fastplan.model.objectives import ConstraintError, Objectives
 from fastplan.model.vocabulary import (
     KERNEL_INDEX,
     SHARDING_TYPE_INDEX,
@@ -55,10 +55,10 @@ class _Group:
     ranks: tuple[int, ...] | None  # where they are pinned
 
 
-class Ruled:
+class ConstrainedProblem:
     """A problem that keeps an objective's rules, and the way back from its plans.
 
-    `names` are (path, name) of the tables. Raises RulesBroken for rules that no plan can keep.
+    `names` are (path, name) of the tables. Raises ConstraintError for rules that no plan can keep.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Ruled:
         self.given = given
         self._names = [name for _, name in names]
         self._ranks = len(given.cluster.rank_hbm)
-        groups = self._groups(objectives, _Finder(names))
+        groups = self._groups(objectives, _TableLookup(names))
         self._options: list[_Option] = []
         begin = [0]
         for group in groups:
@@ -76,7 +76,7 @@ class Ruled:
         space = self._space([group.tables[0] for group in groups], begin)
         self.problem = Problem(space, given.cluster)
 
-    def unruled(self, options: Any, ranks: Any) -> tuple[Any, Any]:
+    def to_original_plan(self, options: Any, ranks: Any) -> tuple[Any, Any]:
         """Options and ranks of the given problem."""
         own: list[int] = []
         placed: list[int] = []
@@ -118,7 +118,7 @@ class Ruled:
             ),
         )
 
-    def _groups(self, objectives: Objectives, find: _Finder) -> list[_Group]:
+    def _groups(self, objectives: Objectives, find: _TableLookup) -> list[_Group]:
         space = self.given.space
         leader = list(range(space.tables))
 
@@ -137,7 +137,7 @@ class Ruled:
             self._check_ranks(name, ranks)
             table = root(find(name))
             if pins.setdefault(table, ranks) != ranks:
-                raise RulesBroken(f"{name} is to stay with tables that are pinned elsewhere")
+                raise ConstraintError(f"{name} is to stay with tables that are pinned elsewhere")
         members: dict[int, list[int]] = {}
         for table in range(space.tables):
             members.setdefault(root(table), []).append(table)
@@ -149,13 +149,13 @@ class Ruled:
     def _check_ranks(self, name: str, ranks: tuple[int, ...]) -> None:
         for rank in ranks:
             if not 0 <= rank < self._ranks:
-                raise RulesBroken(f"{name} is pinned to rank {rank} of {self._ranks}")
+                raise ConstraintError(f"{name} is pinned to rank {rank} of {self._ranks}")
 
     def _check_towers(self, tables: list[int]) -> None:
         towers = self.given.space.table_group
         for table in tables:
             if towers[table] >= 0 and (towers == towers[table]).sum() > 1:
-                raise RulesBroken(
+                raise ConstraintError(
                     f"{self._names[table]} shares a host with other tables of its tower, and can "
                     "be neither pinned nor kept with others"
                 )
@@ -169,7 +169,7 @@ class Ruled:
         for members in self._combinations(group.tables):
             option = self._together(members)
             if group.ranks is not None:
-                complaint = self._illegal(members, group.ranks)
+                complaint = self._why_illegal(members, group.ranks)
                 option = self._pinned(option, group.ranks)
             if complaint:
                 why = complaint
@@ -177,7 +177,7 @@ class Ruled:
             found = True
             yield option
         if not found:
-            raise RulesBroken(self._no_option(group, why))
+            raise ConstraintError(self._no_option(group, why))
 
     def _no_option(self, group: _Group, why: str) -> str:
         who = " and ".join(self._names[table] for table in group.tables)
@@ -204,7 +204,7 @@ class Ruled:
                 by_cut.setdefault(cut, [[] for _ in tables])[place].append(option)
         count = sum(math.prod(map(len, lists)) for lists in by_cut.values())
         if count > _MOST_COMBINATIONS:
-            raise RulesBroken(
+            raise ConstraintError(
                 f"{self._names[tables[0]]} and the {len(tables) - 1} tables with it have {count} "
                 "combinations of options; keep fewer together, or allow fewer kernels"
             )
@@ -245,7 +245,7 @@ class Ruled:
         kind = option.kind if option.kind in _UNIFORM else SHARDING_TYPE_INDEX["row_wise"]
         return _Option(option.members, kind, option.kernel, runs, ranks)
 
-    def _illegal(self, members: tuple[int, ...], ranks: tuple[int, ...]) -> str:
+    def _why_illegal(self, members: tuple[int, ...], ranks: tuple[int, ...]) -> str:
         """Why the options can't lie on those ranks; empty when they can."""
         for member in members:
             kind = self.given.space.option_type[member]
@@ -294,11 +294,11 @@ class Ruled:
 
 
 def keeping(given: Problem, objectives: Objectives, names: Sequence[tuple[str, str]]) -> Problem:
-    """The problem of which every plan keeps an objective's rules. Raises RulesBroken."""
-    return Ruled(given, objectives, names).problem if objectives.rules else given
+    """The problem of which every plan keeps an objective's rules. Raises ConstraintError."""
+    return ConstrainedProblem(given, objectives, names).problem if objectives.rules else given
 
 
-class _Finder:
+class _TableLookup:
     """Finds tables by what users call them."""
 
     def __init__(self, names: Sequence[tuple[str, str]]) -> None:
@@ -314,10 +314,10 @@ class _Finder:
         if len(found) == 1:
             return found[0]
         if found:
-            raise RulesBroken(f"{name} stands for {len(found)} tables; name its module, too")
+            raise ConstraintError(f"{name} stands for {len(found)} tables; name its module, too")
         near = get_close_matches(name, self._numbers, n=1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(self._examples)}"
-        raise RulesBroken(f"there is no table {name}; {hint}")
+        raise ConstraintError(f"there is no table {name}; {hint}")
 
 
 def _is_single(option: _Option) -> bool:

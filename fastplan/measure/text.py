@@ -55,8 +55,8 @@ def warnings(runs: Runs) -> Iterator[str]:
         )
     if runs.drift > _LARGE_DRIFT:
         yield (
-            f"the machine changed by {format_percent(runs.drift)} between rounds; plans alternated, "
-            "so this affected all of them"
+            f"the machine changed by {format_percent(runs.drift)} between rounds; plans "
+            "alternated, so this affected all of them"
         )
     for failure in runs.failures:
         yield f"not measured: {escape_name(failure)}"

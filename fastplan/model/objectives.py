@@ -97,5 +97,8 @@ def _tables(group: Any) -> tuple[str, ...]:
 NO_OBJECTIVES = Objectives()
 
 
-class RulesBroken(ValueError):
+class ConstraintError(ValueError):
     """Pins or tables to keep together that can't be kept, or were not within the budget."""
+
+
+RulesBroken = ConstraintError  # its former name

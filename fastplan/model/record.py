@@ -6,13 +6,15 @@ import math
 import struct
 import zlib
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastplan.engine.problem import SearchSpace
 from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES
+
+if TYPE_CHECKING:
+    from fastplan.engine.problem import SearchSpace
 
 _VERSION = 1
 _HEAD = struct.Struct("<BIId")

@@ -12,7 +12,7 @@ import numpy as np
 
 from fastplan.cache.plan_cache import CacheReport, Candidate, PlanCache, StoreError, smaller
 from fastplan.cache.stores.base import Deadline
-from fastplan.engine.optimize import OptimizeSettings
+from fastplan.engine.optimize import Optimize
 from fastplan.engine.packed_certificate import proven_bound
 from fastplan.engine.problem import Problem
 from fastplan.engine.reachable import FOLLOWING_SLACK, check_reachable
@@ -20,14 +20,14 @@ from fastplan.engine.solve import OutOfRange, verify_plan
 from fastplan.model.job import Job
 from fastplan.model.record import BadRecord
 from fastplan.planning.key import Key, key_of
-from fastplan.planning.policy import ReplanPolicy
+from fastplan.planning.policy import Replan
 from fastplan.planning.result import Result, table_names
 from fastplan.planning.search import Placement, SearchBackend
 
 logger = logging.getLogger(__name__)
 
 
-class CacheUse:
+class CacheSession:
     """One job's use of a cache, under one key.
 
     Args:
@@ -42,8 +42,8 @@ class CacheUse:
         self,
         backend: SearchBackend,
         cache: PlanCache | None,
-        optimize: OptimizeSettings | None,
-        policy: ReplanPolicy | None = None,
+        optimize: Optimize | None,
+        policy: Replan | None = None,
         deadline: Deadline | None = None,
     ) -> None:
         self.job: Job = backend.job

@@ -27,7 +27,7 @@ _CAPACITY_NOISE = 0.01
 Options = frozenset[str]
 
 
-class WrongModel(ValueError):
+class PlanModelMismatch(ValueError):
     """A previous plan that has no table of the model."""
 
 
@@ -103,7 +103,7 @@ class Difference:
 def difference(previous: Plan, request: Request, cluster: Cluster, ranks: RankMap) -> Difference:
     """What has changed since the previous plan, whose rank r is rank `ranks[r]` of the cluster.
 
-    Raises WrongModel, with names, when no table is the same.
+    Raises PlanModelMismatch, with names, when no table is the same.
     """
     new = dict(zip(map(key_of, request.tables), range(len(request.tables)), strict=True))
     basis = previous.basis
@@ -113,7 +113,7 @@ def difference(previous: Plan, request: Request, cluster: Cluster, ranks: RankMa
     added = [key for key, was in zip(new, matched, strict=True) if was is None]
     removed = [] if len(old) == len(new) - len(added) else [key for key in old if key not in new]
     if len(removed) == len(old):
-        raise WrongModel(
+        raise PlanModelMismatch(
             f"no table of the previous plan `{previous.name}` ({_some(_names(removed))}) is a "
             f"table of the model ({_some(_names(added))}); give the plan of this model, or none"
         )

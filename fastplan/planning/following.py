@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from fastplan.cache.nearest import nearest_plan
 from fastplan.cache.plan_cache import StoreError
-from fastplan.engine.optimize import OptimizeSettings
+from fastplan.engine.optimize import Optimize
 from fastplan.engine.reachable import FOLLOWING_SLACK, reachable_rating
 from fastplan.model.objectives import NO_OBJECTIVES
 from fastplan.model.plan import Plan
-from fastplan.planning.caching import CacheUse
-from fastplan.planning.policy import ReplanPolicy
+from fastplan.planning.caching import CacheSession
+from fastplan.planning.policy import Replan
 from fastplan.planning.replan import ReplanAttempt, Scratch
 from fastplan.planning.result import Result
 from fastplan.planning.run import Run
@@ -33,20 +33,20 @@ class Following:
     def __init__(
         self,
         backend: SearchBackend,
-        use: CacheUse,
+        use: CacheSession,
         previous: Plan | None,
-        policy: ReplanPolicy | None,
-        optimize: OptimizeSettings | None,
+        policy: Replan | None,
+        optimize: Optimize | None,
         run: Run,
     ) -> None:
         self._backend = backend
         self._job = backend.job
         self._given = previous
-        self._policy = policy or ReplanPolicy()
+        self._policy = policy or Replan()
         self._optimize = optimize
         self._run = run
         self._scratch_use = use
-        self._use = CacheUse(backend, use.cache, optimize, self._policy, use.deadline)
+        self._use = CacheSession(backend, use.cache, optimize, self._policy, use.deadline)
         self._attempt: ReplanAttempt | None = None
         self._not_followed: str | None = None
 
@@ -87,7 +87,7 @@ class Following:
         placement = Placement(searched.space, point.options, point.ranks, point.rating)
         return replace(result, replan=report, placement=placement)
 
-    def use_for(self, result: Result) -> CacheUse:
+    def use_for(self, result: Result) -> CacheSession:
         """The use of the cache that keeps a plan: plans that follow others have their own key."""
         followed = result.replan is not None and result.replan.followed
         use = self._use if followed else self._scratch_use

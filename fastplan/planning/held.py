@@ -111,13 +111,13 @@ def kept_space(
     return estimate_columns(request, narrowed)
 
 
-def mean_cost(basis: Basis) -> float:
+def mean_rank_cost(basis: Basis) -> float:
     """What ranks cost on average in the plan of a basis."""
     _, space = chosen_space(basis.request, basis.record)
     return float(_option_costs(space).sum()) / len(basis.cluster.rank_hbm)
 
 
-def even_cost(problem: Problem) -> float:
+def balanced_rank_cost(problem: Problem) -> float:
     """What ranks would cost if every table took its cheapest option and all were spread evenly."""
     space = problem.space
     cheapest = np.minimum.reduceat(_option_costs(space), space.table_option_begin[:-1])

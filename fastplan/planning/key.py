@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastplan.cache.fingerprint import canonical_request, fingerprint
-from fastplan.engine.optimize import OptimizeSettings
+from fastplan.engine.optimize import Optimize
 from fastplan.model.job import Job
-from fastplan.planning.policy import ReplanPolicy
+from fastplan.planning.policy import Replan
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +20,7 @@ class Key:
     unusable: str | None = None  # why the request does not decide the plan
 
 
-def key_of(
-    job: Job, optimize: OptimizeSettings | None = None, policy: ReplanPolicy | None = None
-) -> Key:
+def key_of(job: Job, optimize: Optimize | None = None, policy: Replan | None = None) -> Key:
     """The key of a job's plan: TorchRec's, the improved one, or one that follows another.
 
     Args:

@@ -6,18 +6,18 @@ from dataclasses import replace
 from functools import partial
 
 from fastplan.cache.plan_cache import CacheReport, PlanCache
-from fastplan.engine.optimize import Optimized, OptimizeSettings, no_plan
+from fastplan.engine.optimize import Optimize, OptimizeResult, no_plan
 from fastplan.engine.optimize import optimize as improve
 from fastplan.engine.packed_certificate import pack_certificate
 from fastplan.engine.problem import Problem
 from fastplan.engine.solve import verify_plan
 from fastplan.model.job import Job
-from fastplan.model.objectives import RulesBroken
+from fastplan.model.objectives import ConstraintError
 from fastplan.model.plan import Plan
-from fastplan.planning.caching import CacheUse
+from fastplan.planning.caching import CacheSession
 from fastplan.planning.following import Following
 from fastplan.planning.key import key_of
-from fastplan.planning.policy import ReplanPolicy
+from fastplan.planning.policy import Replan
 from fastplan.planning.result import Result, table_names
 from fastplan.planning.run import Run
 from fastplan.planning.search import Placement, SearchBackend, Searched
@@ -29,9 +29,9 @@ def plan(
     job: Job,
     *,
     cache: PlanCache | None = None,
-    optimize: OptimizeSettings | None = None,
+    optimize: Optimize | None = None,
     previous: Plan | None = None,
-    replan: ReplanPolicy | None = None,
+    replan: Replan | None = None,
     backend: SearchBackend | None = None,
     run: Run | None = None,
 ) -> Result:
@@ -54,17 +54,17 @@ def plan(
     Raises:
         OutOfRange: exact arithmetic would need larger numbers than the core has.
         CostError: a custom cost or objective fails.
-        RulesBroken: no plan was found that keeps the pins and the tables together.
-        WrongModel: `previous` is the plan of another model.
+        ConstraintError: no plan was found that keeps the pins and the tables together.
+        PlanModelMismatch: `previous` is the plan of another model.
     """
     run = run or Run()
     backend = backend or SearchBackend(job)
     use, following = None, None
     if previous is not None or replan is not None:
-        use = CacheUse(backend, cache, optimize)
+        use = CacheSession(backend, cache, optimize)
         following = Following(backend, use, previous, replan, optimize, run)
     elif cache is not None:
-        use = CacheUse(backend, cache, optimize)
+        use = CacheSession(backend, cache, optimize)
     result = _known(use, following, run, given=previous is not None)
     if result is None:
         searched = backend.search(run)
@@ -86,7 +86,7 @@ def plan(
 
 
 def _known(
-    use: CacheUse | None, following: Following | None, run: Run, *, given: bool
+    use: CacheSession | None, following: Following | None, run: Run, *, given: bool
 ) -> Result | None:
     """A plan that needs no search: a stored one, or one that follows another."""
     if use is not None and not given:
@@ -99,7 +99,7 @@ def _known(
 
 
 def _improved(
-    result: Result, searched: Searched, settings: OptimizeSettings, backend: SearchBackend
+    result: Result, searched: Searched, settings: Optimize, backend: SearchBackend
 ) -> Result:
     """A better plan than TorchRec's; where there is none, the result says why."""
     if reason := _why_not_improved(searched):
@@ -109,13 +109,15 @@ def _improved(
     assert solution is not None
     rules = settings.objectives.rules
     if rules and not backend.estimates_natively:
-        raise RulesBroken("tables can't be named where the search space is enumerated in Python")
+        raise ConstraintError(
+            "tables can't be named where the search space is enumerated in Python"
+        )
     names = table_names(result.job) if rules else ()
     found = improve(problem, searched.search, settings, start=solution, names=names)
     result = replace(result, optimized=found)
     if not found.found:
         if rules:
-            raise RulesBroken(no_plan(found))
+            raise ConstraintError(no_plan(found))
         overfull = "TorchRec's plan overfills a rank, and no plan was found that fits"
         return replace(result, not_optimized=overfull) if solution.found else result
     if complaint := verify_plan(problem, found.options, found.ranks, found.rating):
@@ -140,19 +142,21 @@ def _why_not_improved(searched: Searched) -> str:
     return "" if objective is None else f"{objective.name} rates plans, and not their largest rank"
 
 
-def _unimproved(result: Result, reason: str, settings: OptimizeSettings) -> Result:
-    """TorchRec's plan, and why. Raises RulesBroken where that may not keep the rules."""
+def _unimproved(result: Result, reason: str, settings: Optimize) -> Result:
+    """TorchRec's plan, and why. Raises ConstraintError where that may not keep the rules."""
     if settings.objectives.rules:
-        raise RulesBroken(f"pins and tables to keep together need the native search: {reason}")
+        raise ConstraintError(f"pins and tables to keep together need the native search: {reason}")
     return replace(result, not_optimized=reason)
 
 
-def _packed(job: Job, problem: Problem, found: Optimized, settings: OptimizeSettings) -> bytes:
+def _packed(job: Job, problem: Problem, found: OptimizeResult, settings: Optimize) -> bytes:
     names = table_names(job)
     return pack_certificate(found.certificate, problem, settings.objectives, names)
 
 
-def _kept(use: CacheUse | None, following: Following | None, result: Result, run: Run) -> Result:
+def _kept(
+    use: CacheSession | None, following: Following | None, result: Result, run: Run
+) -> Result:
     """The result, stored under the key of how it was found."""
     if use is None or result.cache.status == "hit":
         run.cache = result.cache

@@ -14,7 +14,7 @@ Reference = Literal["auto", "scratch"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplanPolicy:
+class Replan:
     """When to keep most of an older plan.
 
     Args:
@@ -79,3 +79,6 @@ class ReplanPolicy:
         parts = asdict(self)
         del parts["rank_map"], parts["frontier"]
         return parts
+
+
+ReplanPolicy = Replan  # its former name

@@ -13,7 +13,7 @@ from fastplan.engine.problem import Problem, SearchSpace
 from fastplan.engine.replan import (
     Held,
     Point,
-    Replanned,
+    ReplanResult,
     ReplanSettings,
     best_ratings,
     fewest_bytes,
@@ -25,25 +25,25 @@ from fastplan.model.record import PlanRecord
 from fastplan.model.request import Cluster, Request
 from fastplan.planning.difference import Difference, difference, table_name
 from fastplan.planning.held import (
+    balanced_rank_cost,
     by_key,
-    even_cost,
     held_columns,
     kept_space,
-    mean_cost,
+    mean_rank_cost,
     rank_map,
     renumbered,
 )
 from fastplan.planning.moves import Moves, list_moves
-from fastplan.planning.policy import ReplanPolicy
+from fastplan.planning.policy import Replan
 
 # Parts of all bytes, for the frontier.
 FRONTIER = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 # A quick check must not cost what it saves.
 _QUICK_MOVES = 2_000
 # The move budget is taken so often before a policy is said not to be met.
-_EFFORTS = (1, 5)
+_MOVE_MULTIPLIERS = (1, 5)
 # More changed tables than this part of all are no case for a quick check.
-_QUICK_CHANGED = 0.1
+_MAX_CHANGED_FOR_QUICK = 0.1
 
 
 class Scratch(NamedTuple):
@@ -103,12 +103,10 @@ class ReplanReport:
 class ReplanAttempt:
     """One request on a cluster, after a previous plan.
 
-    Raises WrongModel for the plan of another model, and ValueError for a wrong `rank_map`.
+    Raises PlanModelMismatch for the plan of another model, and ValueError for a wrong `rank_map`.
     """
 
-    def __init__(
-        self, request: Request, cluster: Cluster, previous: Plan, policy: ReplanPolicy
-    ) -> None:
+    def __init__(self, request: Request, cluster: Cluster, previous: Plan, policy: Replan) -> None:
         self.request = request
         self.cluster = cluster
         self.policy = policy
@@ -152,7 +150,7 @@ class ReplanAttempt:
         policy, found = self.policy, self.difference
         if policy.reference != "auto" or policy.objective != "bytes" or policy.frontier:
             return None
-        few = len(found.changed) <= _QUICK_CHANGED * len(self.request.tables)
+        few = len(found.changed) <= _MAX_CHANGED_FOR_QUICK * len(self.request.tables)
         if not (few and found.compared and found.same_ranks) or found.cost_model:
             return None
         return kept_space(self.request, self._columns, self.held, found.changed)
@@ -163,12 +161,12 @@ class ReplanAttempt:
 
         None where there is none that moves little.
         """
-        even = even_cost(problem)
+        even = balanced_rank_cost(problem)
         found = self._evened(problem, even * (1 + self.policy.slack))
         if not found.points[0].found:
             basis = self._previous.basis
             assert basis is not None
-            before = basis.record.rating / max(mean_cost(basis), 1e-300)
+            before = basis.record.rating / max(mean_rank_cost(basis), 1e-300)
             if before <= 1 + self.policy.slack:
                 return None
             found = self._evened(problem, even * before)
@@ -178,7 +176,7 @@ class ReplanAttempt:
         reason = "few tables changed, and it is as evenly spread as the previous plan"
         return point, self._report(problem, point, found, None, reason)
 
-    def _evened(self, problem: Problem, rating: float) -> Replanned:
+    def _evened(self, problem: Problem, rating: float) -> ReplanResult:
         moves = min(_QUICK_MOVES, self.policy.move_budget)
         return fewest_bytes(
             problem,
@@ -202,7 +200,7 @@ class ReplanAttempt:
                 f"{self.policy.max_changed:.0%}"
             )
             return self._from_scratch(problem, scratch, None, reason)
-        for effort in _EFFORTS:
+        for effort in _MOVE_MULTIPLIERS:
             found = self._search(problem, scratch, effort)
             point = self._choose(problem, found, limit)
             if point.found and verify_plan(problem, point.options, point.ranks, point.rating):
@@ -221,7 +219,7 @@ class ReplanAttempt:
             return point, self._report(problem, point, found, scratch, None)
         return self._from_scratch(problem, scratch, found, self._why_not(problem, found, scratch))
 
-    def _search(self, problem: Problem, scratch: Scratch | None, effort: int) -> Replanned:
+    def _search(self, problem: Problem, scratch: Scratch | None, effort: int) -> ReplanResult:
         policy = self.policy
         settings = replace(policy.settings, move_budget=policy.move_budget * effort)
         if policy.objective == "bytes" and scratch is not None:
@@ -233,7 +231,7 @@ class ReplanAttempt:
 
     def _fewest_bytes(
         self, problem: Problem, scratch: Scratch, budget: float, settings: ReplanSettings
-    ) -> Replanned:
+    ) -> ReplanResult:
         return fewest_bytes(
             problem,
             self.held,
@@ -246,7 +244,7 @@ class ReplanAttempt:
     def _limit(self, scratch: Scratch | None) -> float:
         return math.inf if scratch is None else scratch.rating * (1 + self.policy.slack)
 
-    def _choose(self, problem: Problem, found: Replanned, limit: float) -> Point:
+    def _choose(self, problem: Problem, found: ReplanResult, limit: float) -> Point:
         """The point that the objective prefers."""
         points = [point for point in found.points if point.found]
         if not points:
@@ -273,7 +271,7 @@ class ReplanAttempt:
         seconds = list_moves(self.before, self._plan(problem, point)).seconds or 0.0
         return 1000 * seconds + (self.policy.remaining_steps or 0) * point.rating
 
-    def _why_not(self, problem: Problem, found: Replanned, scratch: Scratch) -> str:
+    def _why_not(self, problem: Problem, found: ReplanResult, scratch: Scratch) -> str:
         """What it would take to meet the policy."""
         limit = self._limit(scratch)
         allowed = f"`max_moved` {self.policy.max_moved:.1%}"
@@ -300,7 +298,7 @@ class ReplanAttempt:
         return changed / max(sum(table.bytes for table in tables), 1)
 
     def _from_scratch(
-        self, problem: Problem, scratch: Scratch, found: Replanned | None, reason: str
+        self, problem: Problem, scratch: Scratch, found: ReplanResult | None, reason: str
     ) -> tuple[Point, ReplanReport]:
         settings = replace(self.policy.settings, move_budget=0)
         found = found or best_ratings(problem, self.held, budgets=[], settings=settings)
@@ -314,7 +312,7 @@ class ReplanAttempt:
         self,
         problem: Problem,
         point: Point,
-        found: Replanned,
+        found: ReplanResult,
         scratch: Scratch | None,
         reason: str | None,
     ) -> ReplanReport:

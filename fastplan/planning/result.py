@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fastplan.cache.plan_cache import CacheReport
-from fastplan.engine.optimize import Optimized, gap_above
+from fastplan.engine.optimize import OptimizeResult, relative_gap
 from fastplan.model.job import Job
 from fastplan.model.plan import Plan
 from fastplan.model.record import PlanRecord
@@ -44,7 +44,7 @@ class Result:
     engine: str = "native"
     reason: str | None = None
     searched: Searched | None = None
-    optimized: Optimized | None = None
+    optimized: OptimizeResult | None = None
     not_optimized: str | None = None
     replan: ReplanReport | None = None
     not_followed: str | None = None
@@ -79,7 +79,7 @@ class Result:
         """How far the rating is above the lower bound, as a part of the bound."""
         if self.rating is None or self.lower_bound is None:
             return None
-        return gap_above(self.lower_bound, self.rating)
+        return relative_gap(self.lower_bound, self.rating)
 
     @cached_property
     def certificate(self) -> bytes:
@@ -88,6 +88,7 @@ class Result:
 
     @property
     def proposals(self) -> int:
+        """Distinct proposals of the search; 0 for a plan from a cache."""
         return 0 if self.searched is None else self.searched.proposals
 
     @property

@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from fastplan.cache.plan_cache import CacheReport
-from fastplan.engine.optimize import gap_above
+from fastplan.engine.optimize import relative_gap
 from fastplan.engine.solve import PlanCount
 from fastplan.planning.moves import Moves
 from fastplan.planning.replan import ReplanReport
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _FEW_PLACEMENTS = 64
 
 
-class AtLeast(int):
+class CountLowerBound(int):
     """A number that may be larger, and says so in a text."""
 
     def __str__(self) -> str:
@@ -63,13 +63,13 @@ class Run:
 
         Counting may take longer than planning, where many proposals just fit or just don't. If more
         of them had to be placed than the search has placed, and a few more, none is: the number is
-        then AtLeast. `plans` is exact all the same.
+        then CountLowerBound. `plans` is exact all the same.
         """
         if isinstance(self._plans, int) or self._some_plans is None:
             return self.plans
         count = self._some_plans(_FEW_PLACEMENTS + self.evaluated)
         if count.undecided:
-            return AtLeast(count.plans)
+            return CountLowerBound(count.plans)
         self._plans = count.plans
         return count.plans
 
@@ -88,7 +88,7 @@ class Run:
         """How far the rating is above the lower bound, as a part of the bound."""
         if self.rating is None or self.lower_bound is None:
             return None
-        return gap_above(self.lower_bound, self.rating)
+        return relative_gap(self.lower_bound, self.rating)
 
     @property
     def moves(self) -> Moves | None:

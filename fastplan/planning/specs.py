@@ -7,13 +7,13 @@ from dataclasses import replace as _with
 from typing import TYPE_CHECKING, Any, Literal
 
 from fastplan.cache.plan_cache import PlanCache, open_cache
-from fastplan.engine.optimize import OptimizeSettings
+from fastplan.engine.optimize import Optimize
 from fastplan.engine.solve import OutOfRange
 from fastplan.model.job import CannotPlan, SpecJob
 from fastplan.model.objectives import NO_OBJECTIVES
 from fastplan.model.plan import Plan
 from fastplan.planning.plan import plan
-from fastplan.planning.policy import ReplanPolicy
+from fastplan.planning.policy import Replan
 from fastplan.planning.result import Result
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ def plan_spec(
     precision: str | None = None,
     cache: str | os.PathLike[str] | PlanCache | bool | None = None,
     mode: Literal["parity", "optimize"] = "parity",
-    optimize: OptimizeSettings | None = None,
+    optimize: Optimize | None = None,
     previous: str | os.PathLike[str] | Plan | None = None,
-    replan: ReplanPolicy | None = None,
+    replan: Replan | None = None,
     trust: bool = False,
 ) -> Result:
     """Plans a spec as TorchRec's planner would plan the model.
@@ -59,7 +59,7 @@ def plan_spec(
     Raises:
         SpecError, PlanFileError: a file can't be read.
         CannotPlan: the spec can't be planned, or the arguments exclude each other.
-        RulesBroken: no plan was found that keeps the pins and the tables together.
+        ConstraintError: no plan was found that keeps the pins and the tables together.
     """
     from fastplan.spec.lower import lower
     from fastplan.spec.read import read_spec
@@ -75,7 +75,7 @@ def plan_spec(
     if mode not in ("parity", "optimize"):
         raise ValueError(f'`mode` must be "parity" or "optimize", not {mode!r}')
     if optimize is None and mode == "optimize":
-        optimize = OptimizeSettings()
+        optimize = Optimize()
     if isinstance(previous, str | os.PathLike):
         from fastplan.plans.file import read_plan
 
@@ -92,7 +92,7 @@ def plan_spec(
 def plan_job(
     job: SpecJob,
     *,
-    optimize: OptimizeSettings | None = None,
+    optimize: Optimize | None = None,
     previous: Plan | None = None,
     **more: Any,
 ) -> Result:

@@ -60,7 +60,7 @@ def rank_memory(space: SearchSpace, record: PlanRecord, ranks: int) -> dict[str,
     return found
 
 
-def lacking_memory(job: SpecJob) -> dict[str, Any] | None:
+def missing_memory(job: SpecJob) -> dict[str, Any] | None:
     """What a sweep's row says of a job without a plan: how much each rank lacks for one.
 
     To 1 % of the capacity that it then would have. None where more memory would not help.
@@ -89,10 +89,10 @@ def lacking_memory(job: SpecJob) -> dict[str, Any] | None:
     return {"tier": tier, "headroom_bytes": -enough, "headroom": -enough / largest}
 
 
-def explain_lack(result: Result) -> tuple[dict[str, Any] | None, str]:
+def explain_shortage(result: Result) -> tuple[dict[str, Any] | None, str]:
     """What a job without a plan lacks, as figures where more memory would help, and in words."""
     assert isinstance(result.job, SpecJob)
-    lack = lacking_memory(result.job)
+    lack = missing_memory(result.job)
     if lack is None:
         return None, str(shortage_of(result))
     more = f"{format_size(-lack['headroom_bytes'])} more {lack['tier'].upper()}"

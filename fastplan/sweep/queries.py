@@ -10,11 +10,11 @@ from typing import Any
 from fastplan.sweep.rows import Row, SweepResult
 
 
-class NotThere(ValueError):
+class UnknownValue(ValueError):
     """Something is asked for that the sweep does not have; lists what it has."""
 
 
-class NoPrice(ValueError):
+class MissingPrice(ValueError):
     """A SKU's price is asked for and not known."""
 
 
@@ -75,9 +75,9 @@ class Saving:
         return (self.row.rating or 0.0) / self.reference.rating
 
 
-def no_price(skus: Sequence[str]) -> NoPrice:
+def no_price(skus: Sequence[str]) -> MissingPrice:
     """The error about SKUs without a price."""
-    return NoPrice(
+    return MissingPrice(
         f"the price of {' and '.join(skus)} is not known: give what a rank costs by the hour as "
         f"`--price {skus[0]}=2.5`, or as `price` in a SKU file"
     )
@@ -98,7 +98,7 @@ def smallest_cluster(
 ) -> list[Smallest]:
     """The smallest number of ranks that fits, for each model, SKU, batch and precision.
 
-    What is given chooses some of them; NotThere is raised for what the sweep does not have.
+    What is given chooses some of them; UnknownValue is raised for what the sweep does not have.
     """
     chosen = _chosen(result.rows, model=model, sku=sku, batch=batch, precision=precision)
     answers = []
@@ -132,8 +132,10 @@ def cheapest(
     """The cheapest SKU and size with a rating of at most `rating` milliseconds, for each model,
     batch and precision. Among equal costs the faster one.
 
-    `prices` of a rank and hour come before those of the SKUs. Raises NoPrice when one is missing
-    without which nobody can tell.
+    `prices` of a rank and hour take precedence over those of the SKUs.
+
+    Raises:
+        MissingPrice: a SKU that is fast enough has no price.
     """
     known = {**result.prices, **(prices or {})}
     answers = []
@@ -191,7 +193,7 @@ def _by_cost(prices: Mapping[str, float]) -> Callable[[Row], tuple[float, float]
 
 
 def _chosen(rows: Iterable[Row], **wanted: Any) -> list[Row]:
-    """The rows with these values. Raises NotThere for one that no row has."""
+    """The rows with these values. Raises UnknownValue for one that no row has."""
     rows = list(rows)
     given = {n: _value(rows, n, value) for n, value in wanted.items() if value is not None and rows}
     return [row for row in rows if all(getattr(row, n) == value for n, value in given.items())]
@@ -206,7 +208,7 @@ def _value(rows: list[Row], name: str, wanted: Any) -> Any:
     if len(alike) == 1:
         return alike[0]
     listed = ", ".join(map(str, there))
-    raise NotThere(f"`{name}` must be one of those in the sweep, {listed}, not {wanted!r}")
+    raise UnknownValue(f"`{name}` must be one of those in the sweep, {listed}, not {wanted!r}")
 
 
 def _groups(rows: Iterable[Row], *names: str) -> dict[tuple[Any, ...], list[Row]]:

@@ -16,7 +16,7 @@ _LONGEST_LINE = 1 << 16
 _BEGINNING = b'{"id": "'  # of every row
 
 
-class BadRow(ValueError):
+class RowError(ValueError):
     """A line that is not a row."""
 
 
@@ -118,7 +118,7 @@ class ResultsFile:
                     try:
                         row = _parsed(line)
                         found[row.id] = row
-                    except BadRow:
+                    except RowError:
                         foreign = foreign or not line.startswith(_BEGINNING[: len(line)])
         except FileNotFoundError:
             return {}
@@ -156,21 +156,21 @@ def _parsed(line: bytes) -> Row:
     try:
         values = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise BadRow(str(error)) from error
+        raise RowError(str(error)) from error
     if not isinstance(values, dict):
-        raise BadRow("not an object")
+        raise RowError("not an object")
     types = _types()
     for name, value in values.items():
         if name not in types:
-            raise BadRow(f"unknown field {name}")
+            raise RowError(f"unknown field {name}")
         if isinstance(value, float) and not math.isfinite(value):
-            raise BadRow(f"{name} is not finite")
+            raise RowError(f"{name} is not finite")
         if not isinstance(value, types[name]):
-            raise BadRow(f"{name} is not as it should be")
+            raise RowError(f"{name} is not as it should be")
     try:
         return Row(**values)
     except TypeError as error:
-        raise BadRow(str(error)) from error
+        raise RowError(str(error)) from error
 
 
 @cache

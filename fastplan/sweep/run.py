@@ -60,7 +60,7 @@ def run_sweep(
     for model in sweep.models if not trust else ():
         check_trusted(model)
     asked = cells(sweep, shard)
-    keeper = _Keeper(results, progress)
+    keeper = _ResultCollector(results, progress)
     # What their functions compute is not in the results, and may have changed.
     custom = {m.name for m in sweep.models if m.shard_cost is not None or m.objective is not None}
     left = [
@@ -86,7 +86,7 @@ def run_sweep(
     )
 
 
-class _Keeper:
+class _ResultCollector:
     """Takes rows as they come: into the file, and on to who watches."""
 
     def __init__(
@@ -136,7 +136,7 @@ class _Runner:
     it took the whole pool along, everything under way is suspect and has the new pool for itself.
     """
 
-    def __init__(self, tasks: Iterator[Task], workers: Workers, keeper: _Keeper) -> None:
+    def __init__(self, tasks: Iterator[Task], workers: Workers, keeper: _ResultCollector) -> None:
         self._tasks = tasks
         self._again: deque[Task] = deque()
         self._suspects: deque[Task] = deque()

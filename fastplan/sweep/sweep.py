@@ -15,7 +15,7 @@ from fastplan.spec.model import ModelSpec, TopologySpec
 from fastplan.spec.variants import on_cluster, with_precision
 
 if TYPE_CHECKING:
-    from fastplan.engine.optimize import OptimizeSettings
+    from fastplan.engine.optimize import Optimize
 
 PRECISIONS = ("fp32", "fp16", "bf16")
 MIXED = "mixed"
@@ -39,7 +39,7 @@ class Sweep:
     batch_sizes: tuple[int, ...] = ()  # of a rank
     global_batch: bool = False  # `batch_sizes` are of all ranks together
     precisions: tuple[str, ...] = ()  # of all tables of floating point
-    optimization: OptimizeSettings | None = None  # how to improve on TorchRec's plans, if at all
+    optimization: Optimize | None = None  # how to improve on TorchRec's plans, if at all
 
     def __post_init__(self) -> None:
         if not self.models:

@@ -17,7 +17,7 @@ from fastplan.sweep.sweep import Cell, in_precision, pinned, variant
 
 if TYPE_CHECKING:
     from fastplan.cache.plan_cache import PlanCache
-    from fastplan.engine.optimize import OptimizeSettings
+    from fastplan.engine.optimize import Optimize
     from fastplan.planning.result import Result
 
 _STORE_TIMEOUT = 30.0  # seconds; nobody waits for a single plan here
@@ -29,7 +29,7 @@ class Task(NamedTuple):
     model: bytes
     cells: tuple[Cell, ...]
     cache: str | None
-    optimization: OptimizeSettings | None = None
+    optimization: Optimize | None = None
     run: str = ""  # Dask gives a task that is like an earlier one the earlier one's result
     trust: bool = False  # in the functions that the model names
 
@@ -105,7 +105,7 @@ def _row(task: Task, cell: Cell, cache: PlanCache | None) -> Row:
 
 def _facts(result: Result) -> dict[str, Any]:
     from fastplan.model.job import SpecJob
-    from fastplan.sweep.memory import explain_lack, memory_of
+    from fastplan.sweep.memory import explain_shortage, memory_of
 
     facts: dict[str, Any] = {
         "key": result.key.fingerprint,
@@ -113,7 +113,7 @@ def _facts(result: Result) -> dict[str, Any]:
         "warning": result.cache.reason if result.cache.status == "failed" else None,
     }
     if result.record is None:
-        lack, words = explain_lack(result)
+        lack, words = explain_shortage(result)
         return {**facts, "fits": False, **(lack or {}), "shortage": words}
     assert isinstance(result.job, SpecJob)
     memory = memory_of(result.job, result.record)

@@ -32,7 +32,7 @@ from fastplan.planning.run import Run
 from fastplan.torchrec import compat
 from fastplan.torchrec.compat import NotNative
 from fastplan.torchrec.planning import drafted, state_of
-from fastplan.torchrec.read.extract import Origin
+from fastplan.torchrec.read.extract import TableSource
 from fastplan.torchrec.read.space import EstimatedSpace, recorded_space
 
 
@@ -231,7 +231,7 @@ _SETTINGS = (
 _DEEPEST = 8
 
 
-def settings_digest(origins: Iterable[Origin], topology: Any) -> str:
+def settings_digest(origins: Iterable[TableSource], topology: Any) -> str:
     """Equal for two ranks that make the same plan of the same options and ranks."""
     digest = hashlib.blake2b(digest_size=16)
     digest.update(f"{topology.compute_device} {topology.local_world_size}".encode())

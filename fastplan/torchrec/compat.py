@@ -43,7 +43,7 @@ def why_not_stock(part: object, stock: type, *methods: str) -> str:
     replaced = [name for name in methods if name in getattr(part, "__dict__", {})]
     if replaced:
         return f"{describe(part)} has its own `{replaced[0]}`"
-    foreign = replaced_in(stock)
+    foreign = find_replaced_function(stock)
     return f"{foreign} is no longer TorchRec's" if foreign else ""
 
 
@@ -75,7 +75,7 @@ def is_stock(function: Any) -> bool:
     return True
 
 
-def replaced_in(stock: type) -> str | None:
+def find_replaced_function(stock: type) -> str | None:
     """The name of a function by which a class of TorchRec's is no longer what it was."""
     for holder, name, function in _functions(stock):
         present = vars(holder).get(name)

@@ -30,7 +30,7 @@ from fastplan.spec.model import (
 from fastplan.spec.reservation import POLICIES
 from fastplan.torchrec import compat
 from fastplan.torchrec.compat import NotNative, describe
-from fastplan.torchrec.export_tables import CannotExport, module_specs, table_spec
+from fastplan.torchrec.export_tables import ExportError, module_specs, table_spec
 from fastplan.torchrec.planning import drafted
 from fastplan.torchrec.read.cluster import read_cluster, reserve
 from fastplan.torchrec.read.components import Parts, read_job
@@ -53,7 +53,7 @@ def export_spec(planner: Any, module: Any, sharders: list[Any], name: str = "mod
         module, sharders: as its `plan` takes them; the module may be on the meta device.
         name: of the model, in the spec.
 
-    Raises CannotExport for custom parts that a spec can't describe.
+    Raises ExportError for custom parts that a spec can't describe.
     """
     try:
         space = drafted(planner, module, sharders)
@@ -64,7 +64,7 @@ def export_spec(planner: Any, module: Any, sharders: list[Any], name: str = "mod
         search = _search(parts, job, deterministic=planner._fastplan.deterministic)
         expected = _key(job)
     except NotNative as why:
-        raise CannotExport(f"{why}; a spec can't hold that") from why
+        raise ExportError(f"{why}; a spec can't hold that") from why
     draft = ModelSpec(
         name=name,
         batch_size=planner._batch_size,
@@ -90,7 +90,7 @@ def _name(function: Any) -> str | None:
     if function is None:
         return None
     if not is_reference(function.name) or function.name.startswith("__main__:"):
-        raise CannotExport(f"{function.name} is not at the top of a module that can be imported")
+        raise ExportError(f"{function.name} is not at the top of a module that can be imported")
     return str(function.name)
 
 
@@ -139,7 +139,7 @@ def _topology(planner: Any) -> TopologySpec:
 def _reservation(reservation: Any) -> ReservationSpec:
     policy = _POLICIES.get(type(reservation))
     if policy is None:
-        raise CannotExport(f"{describe(reservation)} reserves memory; a spec can't hold that")
+        raise ExportError(f"{describe(reservation)} reserves memory; a spec can't hold that")
     dense = getattr(reservation, "_dense_storage", None)
     percentage = 0.0 if policy == "absolute" else getattr(reservation, "_percentage", 0.15)
     return ReservationSpec(
@@ -239,10 +239,10 @@ def _check(spec: ModelSpec, expected: bytes, cluster: Cluster) -> None:
     try:
         job = lower(spec, trust=True)
     except CannotPlan as error:
-        raise CannotExport(f"the exported spec would not plan: {error}") from error
+        raise ExportError(f"the exported spec would not plan: {error}") from error
     found = key_of(job).request
     if found != expected:
         changed = "; ".join(map(str, differences(expected, found)[:5]))
-        raise CannotExport(f"a spec would not give the same request: {changed}")
+        raise ExportError(f"a spec would not give the same request: {changed}")
     if job.cluster != cluster:
-        raise CannotExport("a spec would not give the same memory to every rank")
+        raise ExportError("a spec would not give the same memory to every rank")

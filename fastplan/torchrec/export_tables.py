@@ -10,7 +10,7 @@ from torchrec.distributed.types import ParameterSharding
 
 from fastplan.spec import stock
 from fastplan.spec.model import CacheSpec, ModuleSpec, TableSpec, replace
-from fastplan.torchrec.read.extract import Origin
+from fastplan.torchrec.read.extract import TableSource
 from fastplan.torchrec.read.holder import Holder
 from fastplan.torchrec.read.space import EstimatedSpace
 
@@ -61,7 +61,7 @@ _OPTIMIZERS = {
 }
 
 
-class CannotExport(ValueError):
+class ExportError(ValueError):
     """A part of the model or planner that a spec has no words for."""
 
 
@@ -102,12 +102,12 @@ def _module(holder: Holder, tables: list[Any], device: str) -> ModuleSpec:
     )
 
 
-def table_spec(tower: str | None, origin: Origin) -> TableSpec:
-    """A table with what its constraints say of it. Raises CannotExport for a dtype of no name."""
+def table_spec(tower: str | None, origin: TableSource) -> TableSpec:
+    """A table with what its constraints say of it. Raises ExportError for a dtype of no name."""
     rule, parameter = origin.constraint, origin.parameter
     rows, dim = parameter.shape
     if parameter.dtype not in _DTYPES:
-        raise CannotExport(f"table {origin.name} holds {parameter.dtype}; a spec can't hold that")
+        raise ExportError(f"table {origin.name} holds {parameter.dtype}; a spec can't hold that")
     classes = getattr(parameter, "_optimizer_classes", None)
     spec = TableSpec(
         name=origin.name,
@@ -167,7 +167,7 @@ def _settings(rule: Any, table: str) -> dict[str, Any]:
     return encode_settings(sharding, table, drop_statistics=False)
 
 
-def _features(origin: Origin) -> tuple[str, ...]:
+def _features(origin: TableSource) -> tuple[str, ...]:
     """The table's features, where the module or the constraints tell."""
     for holder in (origin.module, *getattr(origin.module, "_modules", {}).values()):
         for name in ("embedding_bag_configs", "embedding_configs"):
@@ -177,3 +177,6 @@ def _features(origin: Origin) -> tuple[str, ...]:
                     return tuple(config.feature_names)
     rule = origin.constraint
     return tuple(rule.feature_names or ()) if rule is not None else ()
+
+
+CannotExport = ExportError  # its former name

@@ -23,14 +23,14 @@ _ROOMY = 1 << 50
 _WANTED = "must return the module, or (module, sharders), or (module, sharders, constraints)"
 
 
-class BadModel(ValueError):
+class ModelFunctionError(ValueError):
     """A model function that can't be found, raises, or returns something else."""
 
 
 def export_model(target: str, *, world_size: int = 8, batch_size: int | None = None) -> ModelSpec:
     """The spec of the model that a function builds, for no cluster in particular.
 
-    Raises BadModel and CannotExport.
+    Raises ModelFunctionError and ExportError.
     """
     module, sharders, constraints = build_model(target)
     # Exported on devices that hold anything: what fits is for whoever plans it to find out.
@@ -68,26 +68,30 @@ def build_model(target: str) -> tuple[nn.Module, list[Any], dict[str, Any] | Non
     try:
         found = find(target)
     except BadReference as error:
-        raise BadModel(str(error)) from error
+        raise ModelFunctionError(str(error)) from error
     if not callable(found):
-        raise BadModel(f"{target} is a {type(found).__name__}, not a function; it {_WANTED}")
+        raise ModelFunctionError(
+            f"{target} is a {type(found).__name__}, not a function; it {_WANTED}"
+        )
     try:
         with others_code():
             result = found()
     except Exception as error:
-        raise BadModel(f"{target}() raised {type(error).__name__}: {error}") from error
+        raise ModelFunctionError(f"{target}() raised {type(error).__name__}: {error}") from error
     return _parts(target, result)
 
 
 def _parts(target: str, result: Any) -> tuple[nn.Module, list[Any], dict[str, Any] | None]:
     parts = result if isinstance(result, tuple) else (result,)
     if not 1 <= len(parts) <= 3 or not isinstance(parts[0], nn.Module):
-        raise BadModel(f"{target}() returned {type(result).__name__}; it {_WANTED}")
+        raise ModelFunctionError(f"{target}() returned {type(result).__name__}; it {_WANTED}")
     module, sharders, constraints = (*parts, None, None)[:3]
     if sharders is None:
         sharders = get_default_sharders()
     if not isinstance(sharders, list | tuple):
-        raise BadModel(f"{target}() returned sharders that are not a list; it {_WANTED}")
+        raise ModelFunctionError(f"{target}() returned sharders that are not a list; it {_WANTED}")
     if constraints is not None and not isinstance(constraints, dict):
-        raise BadModel(f"{target}() returned constraints that are not a dict; it {_WANTED}")
+        raise ModelFunctionError(
+            f"{target}() returned constraints that are not a dict; it {_WANTED}"
+        )
     return module, list(sharders), constraints

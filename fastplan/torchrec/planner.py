@@ -27,14 +27,14 @@ from torchrec.distributed.types import ShardingPlan
 
 from fastplan.cache.plan_cache import PlanCache, open_cache
 from fastplan.costs.functions import PlanObjective, ShardCost
-from fastplan.engine.optimize import OptimizeSettings
+from fastplan.engine.optimize import Optimize
 from fastplan.engine.solve import OutOfRange
 from fastplan.model.objectives import NO_OBJECTIVES
 from fastplan.planning.run import Run
 from fastplan.torchrec import collective, compat
 from fastplan.torchrec.compat import NotNative
 from fastplan.torchrec.planning import Planning, Policy, Previous, State, state_of
-from fastplan.torchrec.read.custom import check_rating, install
+from fastplan.torchrec.read.custom import check_single_objective, install
 from fastplan.torchrec.write import hooks
 
 
@@ -84,7 +84,7 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         deterministic: bool = False,
         cache: str | os.PathLike[str] | PlanCache | bool | None = None,
         mode: Literal["parity", "optimize"] = "parity",
-        optimize: OptimizeSettings | None = None,
+        optimize: Optimize | None = None,
         previous: Any = None,
         replan: Policy = None,
         shard_cost: ShardCost | None = None,
@@ -92,7 +92,7 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         **older: Any,
     ) -> None:
         settings = _optimize_settings(mode, optimize, older)
-        check_rating(objective, performance_model, settings is not None)
+        check_single_objective(objective, performance_model, settings is not None)
         self._fastplan = State(
             deterministic=deterministic,
             optimize=settings,
@@ -195,7 +195,7 @@ _OLDER = {
     "threads": "optimize=Optimize(threads=...)",
     "objectives": "optimize=Optimize(objectives=...)",
 }
-_DEFAULT = OptimizeSettings()
+_DEFAULT = Optimize()
 
 
 def _taken(older: dict[str, Any], *names: str) -> dict[str, Any]:
@@ -211,8 +211,8 @@ def _taken(older: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 def _optimize_settings(
-    mode: str, optimize: OptimizeSettings | None, older: dict[str, Any]
-) -> OptimizeSettings | None:
+    mode: str, optimize: Optimize | None, older: dict[str, Any]
+) -> Optimize | None:
     """How TorchRec's plans are improved; None where they are not."""
     if mode not in ("parity", "optimize"):
         raise ValueError(f'`mode` must be "parity" or "optimize", not {mode!r}')

@@ -13,12 +13,12 @@ from torchrec.distributed.types import ShardingPlan
 
 from fastplan.cache.plan_cache import PlanCache
 from fastplan.engine.layout import layout_of
-from fastplan.engine.optimize import OptimizeSettings
-from fastplan.model.objectives import RulesBroken
+from fastplan.engine.optimize import Optimize
+from fastplan.model.objectives import ConstraintError
 from fastplan.model.plan import Basis, Plan
 from fastplan.planning.describe import basis_of
 from fastplan.planning.plan import plan
-from fastplan.planning.policy import ReplanPolicy
+from fastplan.planning.policy import Replan
 from fastplan.planning.result import Result
 from fastplan.planning.run import Run
 from fastplan.planning.search import Placement
@@ -28,7 +28,7 @@ from fastplan.torchrec.read.cluster import read_cluster, reserve
 from fastplan.torchrec.read.components import Parts, read_job
 from fastplan.torchrec.read.enumeration import Enumeration
 from fastplan.torchrec.read.holder import CachedSharder
-from fastplan.torchrec.read.space import ChosenOptions, EstimatedSpace, ObjectSpace, Space
+from fastplan.torchrec.read.space import ChosenOptions, EstimatedSpace, PythonSpace, Space
 from fastplan.torchrec.search.backend import PlannerBackend
 from fastplan.torchrec.write import hooks, replay
 from fastplan.torchrec.write.plan import validate
@@ -102,7 +102,7 @@ class Planning:
         """Everything by TorchRec's own planner.
 
         Raises:
-            RulesBroken: TorchRec's plan may not keep the pins and the tables together.
+            ConstraintError: TorchRec's plan may not keep the pins and the tables together.
         """
         planner, run, state = self._planner, self._run, self._state
         run.add_reason("torchrec", str(why))
@@ -112,7 +112,7 @@ class Planning:
         if state.optimize is not None:
             if state.optimize.objectives.rules:
                 needs = "pins and tables to keep together need the native search"
-                raise RulesBroken(f"{needs}: {reason}")
+                raise ConstraintError(f"{needs}: {reason}")
             run.not_optimized = reason
         logger.info("fastplan: planned by TorchRec itself: %s", run.reason)
         with run.phase("torchrec"):
@@ -159,7 +159,7 @@ class Planning:
         if compat.IS_1_9:
             shown = self._planner._search_space
         else:
-            shown = space.all_options() if isinstance(space, ObjectSpace) else []
+            shown = space.all_options() if isinstance(space, PythonSpace) else []
         for number in last if shown else ():
             for shard in shown[number].shards:
                 shard.rank = -1
@@ -172,7 +172,7 @@ def drafted(planner: Any, module: Any, sharders: list[Any]) -> EstimatedSpace:
     return Enumeration(planner, Run(), module, sharders, cached).described()
 
 
-Policy = ReplanPolicy | Literal["auto"] | None
+Policy = Replan | Literal["auto"] | None
 
 
 class Previous:
@@ -183,12 +183,12 @@ class Previous:
     """
 
     def __init__(self, previous: Any = None, policy: Policy = None) -> None:
-        if policy is not None and policy != "auto" and not isinstance(policy, ReplanPolicy):
-            raise ValueError(f'`replan` must be a ReplanPolicy or "auto", not {policy!r}')
+        if policy is not None and policy != "auto" and not isinstance(policy, Replan):
+            raise ValueError(f'`replan` must be a Replan or "auto", not {policy!r}')
         self._previous = previous
-        self.policy: ReplanPolicy | None = None  # None where no plan is to be followed
+        self.policy: Replan | None = None  # None where no plan is to be followed
         if policy is not None or previous is not None:
-            self.policy = policy if isinstance(policy, ReplanPolicy) else ReplanPolicy()
+            self.policy = policy if isinstance(policy, Replan) else Replan()
 
     def plan(self) -> Plan | None:
         """The plan to follow; None where none was given.
@@ -233,7 +233,7 @@ class State:
     """
 
     deterministic: bool = False
-    optimize: OptimizeSettings | None = None
+    optimize: Optimize | None = None
     previous: Previous = field(default_factory=Previous)
     cache: PlanCache | None = None
     draft: EstimatedSpace | None = None

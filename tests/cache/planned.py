@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from fastplan.cache.fingerprint import canonical_request, fingerprint
 from fastplan.cache.plan_cache import PlanCache
-from fastplan.engine.optimize import OptimizeSettings, optimize
+from fastplan.engine.optimize import Optimize, optimize
 from fastplan.engine.packed_certificate import pack_certificate
 from fastplan.engine.problem import Problem
 from fastplan.engine.solve import estimate, solve
@@ -13,7 +13,7 @@ from fastplan.model.record import PlanRecord
 from fastplan.model.request import Cluster
 from tests.problems import ALL_TYPES, DEFAULT_SEARCH, GIB, request, table
 
-SETTINGS = OptimizeSettings(time_budget=None, move_budget=5_000)
+SETTINGS = Optimize(time_budget=None, move_budget=5_000)
 CONTEXT = {"torchrec": "1.8.0", "local_world_size": 4, "group_size": 4, "custom": []}
 CLUSTER = Cluster(
     rank_hbm=(GIB,) * 8,

@@ -68,11 +68,11 @@ def test_a_directory_of_somebody_else_and_a_link_are_refused(tmp_path, monkeypat
     assert disk.private_directory() == tmp_path / "fastplan"
     with monkeypatch.context() as patched:
         patched.setattr(os, "geteuid", lambda: os.getuid() + 1)
-        with pytest.raises(disk.NotPrivate, match=f"belongs to user {os.getuid()}"):
+        with pytest.raises(disk.DirectoryNotPrivate, match=f"belongs to user {os.getuid()}"):
             disk.private_directory()
     (tmp_path / "fastplan").rename(tmp_path / "other")
     (tmp_path / "fastplan").symlink_to(tmp_path / "other")
-    with pytest.raises(disk.NotPrivate, match="is no directory"):
+    with pytest.raises(disk.DirectoryNotPrivate, match="is no directory"):
         disk.private_directory()
 
 
@@ -84,7 +84,7 @@ def test_a_user_without_a_home_compiles(monkeypatch):
         raise StoreError("no home directory")
 
     monkeypatch.setattr(disk, "directory", nowhere)
-    with pytest.raises(disk.NotPrivate, match="no home directory"):
+    with pytest.raises(disk.DirectoryNotPrivate, match="no home directory"):
         disk.private_directory()
 
 

@@ -21,12 +21,16 @@ from tests.docs.blocks import DOCS
 PAGE = DOCS / "api.md"
 IMPORT = re.compile(r"^ *from (fastplan[\w.]*) import ([\w, ]+)", re.M)
 MODULES = ("fastplan", "fastplan.bundle", "fastplan.ett", "fastplan.cache.stores")
+# Names of the last release.
+FORMER = {
+    f"fastplan.{name}" for name in ("CannotExport", "PlanCache", "ReplanPolicy", "RulesBroken")
+}
 # By the page that shows how they are used. Those with `class` before them are made by fastplan, and
 # listed without their arguments.
 NAMES = {
     "replace-the-planner.md": (
         "fastplan.EmbeddingShardingPlanner",
-        "class fastplan.torchrec.run.Run",
+        "class fastplan.planning.run.Run",
         "fastplan.patch",
         "class fastplan.torchrec.patch.patch.Patch",
         "fastplan.ModelsDiffer",
@@ -34,8 +38,8 @@ NAMES = {
     "initialisation.md": ("fastplan.PatchRefused",),
     "optimize.md": (
         "fastplan.Objectives",
-        "fastplan.RulesBroken",
-        "fastplan.engine.optimize.OptimizeSettings",
+        "fastplan.ConstraintError",
+        "fastplan.Optimize",
         "fastplan.engine.optimize.check_bound",
         "class fastplan.engine.problem.Problem",
         "class fastplan.engine.certificate.Certificate",
@@ -53,7 +57,7 @@ NAMES = {
         "fastplan.CostError",
     ),
     "cache.md": (
-        "fastplan.PlanCache",
+        "fastplan.Cache",
         "class fastplan.cache.plan_cache.CacheReport",
         "fastplan.explain_miss",
         "class fastplan.cache.why_miss.MissExplanation",
@@ -74,7 +78,7 @@ NAMES = {
         "fastplan.cache.stores.GuardedStore",
     ),
     "replan.md": (
-        "fastplan.ReplanPolicy",
+        "fastplan.Replan",
         "class fastplan.planning.replan.ReplanReport",
         "class fastplan.planning.moves.Moves",
         "fastplan.reshard",
@@ -105,15 +109,17 @@ NAMES = {
     ),
     "spec.md": (
         "fastplan.export_spec",
-        "fastplan.CannotExport",
+        "fastplan.ExportError",
         "fastplan.plan",
-        "fastplan.Result",
+        "class fastplan.Result",
+        "class fastplan.planning.search.SearchBackend",
         "fastplan.spec.read.read_spec",
         "class fastplan.spec.model.ModelSpec",
         "fastplan.spec.variants.on_cluster",
         "fastplan.spec.lower.lower",
         "fastplan.model.references.CodeNotTrusted",
         "class fastplan.model.job.Job",
+        "class fastplan.model.job.SpecJob",
         "fastplan.planning.plan.plan",
         "fastplan.plans.file.write_plan",
         "fastplan.plans.file.read_plan",
@@ -267,7 +273,7 @@ def used_in_docs() -> set[str]:
 def test_every_public_name_is_listed_once():
     public = {f"{module}.{own}" for module in MODULES for own in import_module(module).__all__}
     # StoreError is listed by its shorter name.
-    public -= {"fastplan.__version__", "fastplan.cache.stores.StoreError"}
+    public -= {"fastplan.__version__", "fastplan.cache.stores.StoreError", *FORMER}
     assert public - set(LISTED) == set()
     assert used_in_docs() - set(LISTED) == set()
     assert len(set(LISTED)) == len(LISTED)
@@ -282,8 +288,8 @@ def test_every_class_that_a_listed_signature_names_is_listed():
 
 def test_aliases_are_spelled_out():
     made = signature("fastplan.EmbeddingShardingPlanner")
-    assert "replan: ReplanPolicy | Literal['auto'] | None = None" in made
-    assert "objectives: Objectives | None = None" in made
+    assert "replan: Replan | Literal['auto'] | None = None" in made
+    assert "optimize: Optimize | None = None" in made
 
 
 @pytest.mark.parametrize("name", LISTED)

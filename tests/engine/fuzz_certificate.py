@@ -12,7 +12,7 @@ import zlib
 from functools import cache
 from math import inf, nan
 
-from fastplan.engine.optimize import Optimized, OptimizeSettings, optimize
+from fastplan.engine.optimize import Optimize, OptimizeResult, optimize
 from fastplan.engine.packed_certificate import pack_certificate, proven_bound
 from fastplan.engine.problem import Problem
 from fastplan.engine.solve import estimate
@@ -25,11 +25,11 @@ NUMBERS = [struct.pack("<d", x) for x in (0.0, 1.0, -1.0, 1e308, -1e308, 5e-324,
 
 
 @cache
-def _good() -> tuple[Problem, Optimized, bytes]:
+def _good() -> tuple[Problem, OptimizeResult, bytes]:
     """A problem, its plan, and the certificate of its bound with nothing compressed."""
     tables = [table(f"t{i}", 50_000, 64, pooling=p) for i, p in enumerate((90, 40, 9, 8))]
     problem = Problem(estimate(request(tables, 8, 4, ALL_TYPES)), small_problem().cluster)
-    settings = OptimizeSettings(time_budget=None, move_budget=50_000)
+    settings = Optimize(time_budget=None, move_budget=50_000)
     found = optimize(problem, DEFAULT_SEARCH, settings)
     packed = pack_certificate(found.certificate, problem, NO_OBJECTIVES, ())
     return problem, found, packed[:HEAD] + zlib.decompress(packed[HEAD:])

@@ -8,7 +8,7 @@ import pytest
 
 from fastplan.costs.loops import RATING_DTYPE
 from fastplan.engine import _native
-from fastplan.engine.optimize import OptimizeSettings, optimize
+from fastplan.engine.optimize import Optimize, optimize
 from fastplan.engine.problem import Problem
 from fastplan.engine.solve import estimate, placer, propose, solve, verify
 from fastplan.model.request import Pricing, Search
@@ -241,7 +241,7 @@ def test_an_objective_that_raised_fails_wherever_it_is_called():
 
 def test_optimize_takes_custom_costs_and_refuses_objectives():
     problem, search = solvable()
-    settings = OptimizeSettings(time_budget=None, move_budget=100)
+    settings = Optimize(time_budget=None, move_budget=100)
     with pytest.raises(ValueError, match="tests:called rates plans otherwise"):
         optimize(problem, with_objective(search, lambda ranks: 1.0), settings)
     made = request([table("a", 1000, 64), table("b", 70, 32)], 4, 4, ("table_wise", "row_wise"))

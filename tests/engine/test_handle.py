@@ -11,13 +11,13 @@ import pytest
 
 from fastplan.engine import _native
 from fastplan.engine.certificate import lower_bound
-from fastplan.engine.optimize import OptimizeSettings, optimize
+from fastplan.engine.optimize import Optimize, optimize
 from fastplan.engine.reachable import reachable_rating
 from fastplan.engine.solve import OutOfRange, count_plans, solve, verify
 from fastplan.model.request import Partitioner
 from tests.problems import DEFAULT_SEARCH, random_problem, small_problem
 
-SETTINGS = OptimizeSettings(time_budget=None, move_budget=2_000)
+SETTINGS = Optimize(time_budget=None, move_budget=2_000)
 
 
 @pytest.fixture

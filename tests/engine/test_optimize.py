@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fastplan.engine import _native
-from fastplan.engine.optimize import STOPS, OptimizeSettings, check_bound, optimize
+from fastplan.engine.optimize import STOPS, Optimize, check_bound, optimize
 from fastplan.engine.problem import Problem
 from fastplan.engine.solve import OutOfRange, estimate, solve, verify_plan
 from fastplan.model.request import MenuItem, Partitioner
@@ -19,7 +19,7 @@ from fastplan.model.vocabulary import SHARDING_TYPE_INDEX
 from tests.interpreter import python
 from tests.problems import ALL_TYPES, DEFAULT_SEARCH, grid_tower, request, small_problem, table
 
-SHORT = OptimizeSettings(time_budget=None, move_budget=20_000)
+SHORT = Optimize(time_budget=None, move_budget=20_000)
 COSTS = ("run_fwd_compute", "run_fwd_comms", "run_bwd_compute", "run_bwd_comms")
 
 
@@ -184,7 +184,7 @@ def test_a_better_plan_than_torchrecs_can_be_the_start():
         ranks=better.ranks,
         rating=better.rating,
     )
-    one_move = OptimizeSettings(time_budget=None, move_budget=1)
+    one_move = Optimize(time_budget=None, move_budget=1)
     assert checked(problem, one_move, start=start).rating <= better.rating
 
 
@@ -210,7 +210,7 @@ def test_the_move_budget_is_kept():
 
 def test_a_time_budget_that_is_gone_leaves_the_better_of_torchrecs_plans():
     problem = problem_of(uneven_tables(13), ALL_TYPES)
-    found = checked(problem, OptimizeSettings(time_budget=1e-9))
+    found = checked(problem, Optimize(time_budget=1e-9))
     assert found.stopped_by == "time"
     assert found.moves == 0
     assert found.rating == min(found.start_ratings.values())
@@ -219,7 +219,7 @@ def test_a_time_budget_that_is_gone_leaves_the_better_of_torchrecs_plans():
 def test_an_optimal_plan_ends_the_search():
     # One table, one rank: nothing to decide.
     problem = problem_of([table("t", 1000, 64)], ("table_wise",), ranks=1, group=1)
-    found = checked(problem, OptimizeSettings(time_budget=60.0))
+    found = checked(problem, Optimize(time_budget=60.0))
     assert found.stopped_by == "optimal"
     assert found.gap < 1e-8
 
@@ -276,7 +276,7 @@ def test_values_beyond_exact_arithmetic_are_refused():
 )
 def test_settings_that_make_no_sense_are_refused_by_name(changes, name):
     with pytest.raises(ValueError, match=name):
-        OptimizeSettings(**changes)
+        Optimize(**changes)
 
 
 @pytest.mark.parametrize(
@@ -307,7 +307,7 @@ def test_a_start_that_points_outside_is_refused(options, ranks, name):
 INTERRUPTED = """
 import os, signal, sys, threading
 
-from fastplan.engine.optimize import OptimizeSettings, optimize
+from fastplan.engine.optimize import Optimize, optimize
 from tests.engine.test_optimize import problem_of, uneven_tables
 from tests.problems import ALL_TYPES, DEFAULT_SEARCH
 
@@ -319,7 +319,7 @@ signal.signal(signal.SIGTERM, stop)
 problem = problem_of(uneven_tables(40), ALL_TYPES)
 number = getattr(signal, sys.argv[1])
 threading.Timer(0.3, os.kill, (os.getpid(), number)).start()
-settings = OptimizeSettings(time_budget=600.0, threads=2)
+settings = Optimize(time_budget=600.0, threads=2)
 found = optimize(problem, DEFAULT_SEARCH, settings)
 print(found.found, found.stopped_by)
 """
@@ -340,13 +340,13 @@ def test_an_interrupt_keeps_the_plan_and_other_signals_raise(name, status, print
 def test_threads_that_do_not_start_change_nothing():
     code = """
 import resource
-from fastplan.engine.optimize import OptimizeSettings, optimize
+from fastplan.engine.optimize import Optimize, optimize
 from tests.problems import DEFAULT_SEARCH, small_problem
 if LIMITED:
     with open("/proc/self/statm") as stream:
         used = int(stream.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20),) * 2)
-settings = OptimizeSettings(time_budget=None, move_budget=64_000, threads=64)
+settings = Optimize(time_budget=None, move_budget=64_000, threads=64)
 found = optimize(small_problem(), DEFAULT_SEARCH, settings)
 print(found.rating, found.moves, found.options.tolist(), found.ranks.tolist())
 """

@@ -11,7 +11,7 @@ from fastplan.engine.certificate import ROUNDING
 from fastplan.engine.optimize import (
     Certificate,
     NoBound,
-    OptimizeSettings,
+    Optimize,
     Slab,
     check_bound,
     lower_bound,
@@ -30,7 +30,7 @@ def criteo_like():
 
 
 PROBLEM = criteo_like()
-PLAN = optimize(PROBLEM, DEFAULT_SEARCH, OptimizeSettings(time_budget=None, move_budget=200_000))
+PLAN = optimize(PROBLEM, DEFAULT_SEARCH, Optimize(time_budget=None, move_budget=200_000))
 AVERAGES = lower_bound(PROBLEM, upper=PLAN.rating, knapsacks=0)
 PACKING = lower_bound(PROBLEM, upper=PLAN.rating)
 
@@ -199,7 +199,7 @@ def test_uneven_ranks_towers_and_grids_have_bounds():
     kinds = {"grid_shard": tables, "table_row_wise": towers, "table_column_wise": towers}
     for kind, own in kinds.items():
         problem = Problem(estimate(request(own, 8, 4, (kind,))), cluster)
-        settings = OptimizeSettings(time_budget=None, move_budget=5_000)
+        settings = Optimize(time_budget=None, move_budget=5_000)
         found = optimize(problem, DEFAULT_SEARCH, settings)
         assert 0 < found.lower_bound <= found.rating, kind
         assert check_bound(problem, found.certificate) == found.lower_bound, kind

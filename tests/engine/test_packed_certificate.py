@@ -13,7 +13,7 @@ import pytest
 
 from fastplan.cache.entry import MAX_CERTIFICATE
 from fastplan.engine.certificate import Certificate, Slab, lower_bound
-from fastplan.engine.optimize import OptimizeSettings, check_bound, optimize
+from fastplan.engine.optimize import Optimize, check_bound, optimize
 from fastplan.engine.packed_certificate import (
     MAX_PACKED,
     BadCertificate,
@@ -41,7 +41,7 @@ def job(*, backwards=False, hbm=GIB):
 
 
 PROBLEM, NAMES = job()
-MOVES = OptimizeSettings(time_budget=None, move_budget=100_000)
+MOVES = Optimize(time_budget=None, move_budget=100_000)
 PLAN = optimize(PROBLEM, DEFAULT_SEARCH, MOVES)
 PACKING = lower_bound(PROBLEM, upper=PLAN.rating)
 AVERAGES = lower_bound(PROBLEM, upper=PLAN.rating, knapsacks=0)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from fastplan.engine.optimize import Objectives, OptimizeSettings, RulesBroken, optimize
+from fastplan.engine.optimize import ConstraintError, Objectives, Optimize, optimize
 from fastplan.engine.problem import Problem
 from fastplan.engine.solve import verify_plan
 from fastplan.model.vocabulary import SHARDING_TYPES, UNIFORM_TYPES
@@ -29,10 +29,8 @@ class Listed(NamedTuple):
     rating: float
 
 
-def settings(moves: int = 6_000, **objectives: Any) -> OptimizeSettings:
-    return OptimizeSettings(
-        time_budget=None, move_budget=moves, objectives=Objectives(**objectives)
-    )
+def settings(moves: int = 6_000, **objectives: Any) -> Optimize:
+    return Optimize(time_budget=None, move_budget=moves, objectives=Objectives(**objectives))
 
 
 def all_plans(problem: Problem) -> Iterator[Listed]:
@@ -181,7 +179,7 @@ def test_rules_are_kept_and_the_best_plan_that_keeps_them_is_found(rule):
         }
         try:
             found = optimize(problem, DEFAULT_SEARCH, settings(**objectives), names=NAMES)
-        except RulesBroken:
+        except ConstraintError:
             # Towers are refused; otherwise there is no such plan.
             assert math.isinf(least) or (problem.space.table_group >= 0).any()
             continue
@@ -213,7 +211,7 @@ def test_rules_and_another_measure_go_together():
 def test_the_same_moves_and_seed_give_the_same_plan():
     problem = small_problem()
     for threads in (1, 2):
-        wanted = OptimizeSettings(
+        wanted = Optimize(
             time_budget=None,
             move_budget=9_000,
             threads=threads,
@@ -236,14 +234,14 @@ def test_the_same_moves_and_seed_give_the_same_plan():
     ],
 )
 def test_rules_that_can_not_be_kept_are_named(objectives, words):
-    with pytest.raises(RulesBroken, match=words):
+    with pytest.raises(ConstraintError, match=words):
         optimize(small_problem(), DEFAULT_SEARCH, settings(**objectives), names=NAMES)
 
 
 def test_a_name_that_stands_for_two_tables_needs_its_module():
     problem = small_problem()
     names = [(f"m{i}", "t") for i in range(problem.space.tables)]
-    with pytest.raises(RulesBroken, match="t stands for"):
+    with pytest.raises(ConstraintError, match="t stands for"):
         optimize(problem, DEFAULT_SEARCH, settings(pins={"t": 0}), names=names)
     found = optimize(problem, DEFAULT_SEARCH, settings(pins={"m1.t": 2}), names=names)
     assert set(listed(problem, found).ranks[1]) == {2}
@@ -291,7 +289,7 @@ def test_objectives_of_another_type_are_refused_by_name(fields, told):
 )
 def test_budgets_of_another_type_are_refused_by_name(fields, told):
     with pytest.raises(TypeError, match=re.escape(told)):
-        OptimizeSettings(**fields)
+        Optimize(**fields)
 
 
 @pytest.mark.parametrize("minimize", ["memory", "shards", "critical_path"])

@@ -17,10 +17,10 @@ from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner import ParameterConstraints, Topology
 from torchrec.distributed.planner.types import PlannerError
 
-from fastplan import EmbeddingShardingPlanner, Objectives, PlanCache, ReplanPolicy
+from fastplan import EmbeddingShardingPlanner, Objectives, PlanCache, Replan
 from fastplan.cache.stores import MemoryStore
 from fastplan.engine.layout import layout_of
-from fastplan.engine.optimize import OptimizeSettings
+from fastplan.engine.optimize import Optimize
 from fastplan.model.plan import Plan
 from fastplan.planning.plan import plan
 from fastplan.spec.lower import lower
@@ -36,7 +36,7 @@ GIB = 1 << 30
 SHARDERS = [EmbeddingBagCollectionSharder()]
 MOVES = {"time_budget": None, "move_budget": 1_500}
 POLICIES = tuple(
-    ReplanPolicy(move_budget=2_000, **settings)
+    Replan(move_budget=2_000, **settings)
     for settings in (
         {},
         {"max_moved": 1.0, "slack": 0.2},
@@ -144,7 +144,7 @@ def by_spec(model: Model, previous: Plan | None = None, **arguments: Any) -> dic
     optimization = None
     if arguments.get("mode") == "optimize":
         objectives = arguments.get("objectives") or Objectives()
-        optimization = OptimizeSettings(**MOVES, objectives=objectives)
+        optimization = Optimize(**MOVES, objectives=objectives)
     if previous is None:
         planned = plan(job, cache=cache, optimize=optimization)
     else:

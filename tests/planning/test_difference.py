@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from fastplan.planning.difference import WrongModel, difference
+from fastplan.planning.difference import PlanModelMismatch, difference
 from fastplan.planning.held import best_renumbering, rank_map, renumbered
 from fastplan.planning.movement import movement
 from tests.plans.samples import cluster_of, solved
@@ -106,7 +106,7 @@ def test_other_memory_is_told_and_noise_is_not():
 
 
 def test_a_plan_of_another_model_is_refused_with_names():
-    with pytest.raises(WrongModel, match=r"sparse\.t0.*sparse\.other"):
+    with pytest.raises(PlanModelMismatch, match=r"sparse\.t0.*sparse\.other"):
         told([table("other", 10, 64)])
 
 

@@ -9,7 +9,7 @@ from fastplan.cache.entry import decode, encode
 from fastplan.cache.plan_cache import PlanCache
 from fastplan.cache.stores import MemoryStore
 from fastplan.engine import _native
-from fastplan.engine.optimize import OptimizeSettings
+from fastplan.engine.optimize import Optimize
 from fastplan.engine.problem import Problem
 from fastplan.engine.solve import estimate
 from fastplan.model.record import PlanRecord
@@ -28,7 +28,7 @@ def test_an_optimized_plan_that_is_not_sound_is_not_used(changes, monkeypatch):
         planning, "improve", lambda *args, **more: replace(found(*args, **more), **changes)
     )
     job = lower(model(topology=TopologySpec(hardware=hardware(), world_size=4)))
-    settings = OptimizeSettings(time_budget=None, move_budget=1_000)
+    settings = Optimize(time_budget=None, move_budget=1_000)
     result = plan(job, optimize=settings)
     assert "not sound" in result.not_optimized
     assert result.record.pack() == plan(job).record.pack()

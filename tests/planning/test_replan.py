@@ -11,13 +11,13 @@ from fastplan.engine.solve import estimate, request_columns, solve, verify_plan
 from fastplan.model.record import PlanRecord
 from fastplan.planning.held import by_key, held_columns
 from fastplan.planning.movement import movement
-from fastplan.planning.policy import ReplanPolicy
+from fastplan.planning.policy import Replan
 from fastplan.planning.replan import ReplanAttempt, Scratch
 from tests.planning.test_difference import planned, tables_of
 from tests.plans.samples import cluster_of, plan_for
 from tests.problems import ALL_TYPES, DEFAULT_SEARCH, request, table
 
-POLICY = ReplanPolicy(move_budget=20_000, reference="scratch", slack=0.05)
+POLICY = Replan(move_budget=20_000, reference="scratch", slack=0.05)
 
 
 def after(tables, *, ranks=8, policy=POLICY, previous=None):
@@ -161,7 +161,7 @@ def test_small_changes_are_judged_without_a_plan_from_scratch():
     previous = planned(tables)
     tables[3] = tables[3]._replace(perf_inputs=tables[3].perf_inputs * 1.1)
     asked, cluster = request(tables, 8, 4, ALL_TYPES), cluster_of(8, 4)
-    replan = ReplanAttempt(asked, cluster, previous, ReplanPolicy())
+    replan = ReplanAttempt(asked, cluster, previous, Replan())
     narrow = replan.quick_space()
     assert narrow is not None
     problem = Problem(narrow, cluster)
@@ -182,7 +182,7 @@ def test_a_tenth_of_the_tables_may_change_without_a_plan_from_scratch(changed, q
     for i in range(changed):
         tables[i] = tables[i]._replace(perf_inputs=tables[i].perf_inputs * 1.1)
     asked, cluster = request(tables, 8, 4, ALL_TYPES), cluster_of(8, 4)
-    space = ReplanAttempt(asked, cluster, previous, ReplanPolicy()).quick_space()
+    space = ReplanAttempt(asked, cluster, previous, Replan()).quick_space()
     assert (space is not None) == quick
 
 
@@ -191,7 +191,7 @@ def test_a_quick_plan_may_be_uneven_by_the_slack():
     previous = planned(tables)
     tables[3] = tables[3]._replace(perf_inputs=tables[3].perf_inputs * 1.1)
     asked, cluster = request(tables, 8, 4, ALL_TYPES), cluster_of(8, 4)
-    policy = ReplanPolicy(slack=9.0, max_moved=0.0)
+    policy = Replan(slack=9.0, max_moved=0.0)
     replan = ReplanAttempt(asked, cluster, previous, policy)
     found = replan.quick(Problem(replan.quick_space(), cluster))
     assert found is not None
@@ -213,13 +213,13 @@ def test_a_quick_plan_may_be_uneven_by_the_slack():
     ],
 )
 def test_what_decides_the_plan_is_part_of_a_policys_key(field, value):
-    usual = ReplanPolicy()
+    usual = Replan()
     assert replace(usual, **{field: value}).describe() != usual.describe()
 
 
 def test_the_old_numbers_of_ranks_and_the_frontier_are_no_part_of_a_policys_key():
-    policy = ReplanPolicy(rank_map=(1, 0, None), frontier=True)
-    assert policy.describe() == ReplanPolicy().describe()
+    policy = Replan(rank_map=(1, 0, None), frontier=True)
+    assert policy.describe() == Replan().describe()
 
 
 def test_reports_can_be_pickled():
@@ -244,7 +244,7 @@ def test_reports_can_be_pickled():
 def test_policies_are_checked(wrong):
     named = "remaining_steps" if wrong.get("objective") == "payback" else next(iter(wrong))
     with pytest.raises(ValueError, match=named):
-        ReplanPolicy(**wrong)
+        Replan(**wrong)
 
 
 @pytest.mark.parametrize(
@@ -257,4 +257,4 @@ def test_policies_are_checked(wrong):
 )
 def test_policies_of_another_type_are_refused_by_name(wrong, told):
     with pytest.raises(TypeError, match=told):
-        ReplanPolicy(**wrong)
+        Replan(**wrong)

@@ -6,21 +6,21 @@ import pytest
 
 from fastplan.cache.plan_cache import PlanCache
 from fastplan.cache.stores import MemoryStore
-from fastplan.engine.optimize import OptimizeSettings
+from fastplan.engine.optimize import Optimize
 from fastplan.engine.packed_certificate import proven_bound
 from fastplan.engine.problem import Problem
 from fastplan.engine.solve import estimate
 from fastplan.model.objectives import NO_OBJECTIVES
 from fastplan.planning import plan as planning
 from fastplan.planning.plan import plan
-from fastplan.planning.policy import ReplanPolicy
+from fastplan.planning.policy import Replan
 from fastplan.spec.lower import lower
 from fastplan.spec.model import TopologySpec
 from tests.sweep.samples import hardware, model
 
-FREE = ReplanPolicy(max_moved=1.0, slack=1.0)
-NEVER = ReplanPolicy(max_changed=0.0)
-BETTER = OptimizeSettings(time_budget=None, move_budget=1_000)
+FREE = Replan(max_moved=1.0, slack=1.0)
+NEVER = Replan(max_changed=0.0)
+BETTER = Optimize(time_budget=None, move_budget=1_000)
 
 
 def job(ranks=4, rows=1_000_000):

@@ -6,7 +6,7 @@ import pytest
 
 from fastplan.engine.optimize import (
     Certificate,
-    OptimizeSettings,
+    Optimize,
     check_bound,
     lower_bound,
     optimize,
@@ -15,7 +15,7 @@ from fastplan.engine.solve import verify_plan
 from tests.exact import Exact, packing_problem, tiny_problem
 from tests.problems import DEFAULT_SEARCH
 
-SETTINGS = OptimizeSettings(time_budget=None, move_budget=4_000)
+SETTINGS = Optimize(time_budget=None, move_budget=4_000)
 # Sums in another order differ by less.
 NEARLY = 1 + 1e-12
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from fastplan.engine.optimize import OptimizeSettings, check_bound, optimize
+from fastplan.engine.optimize import Optimize, check_bound, optimize
 from fastplan.engine.solve import solve, verify, verify_plan
 from tests.problems import random_problem
 
@@ -15,9 +15,7 @@ def test_plans_are_legal_proven_and_never_worse_than_torchrecs(first):
     better = found_any = 0
     for seed in range(first, first + 125):
         problem, search = random_problem(seed)
-        settings = OptimizeSettings(
-            time_budget=None, move_budget=1_500, seed=seed, threads=1 + seed % 2
-        )
+        settings = Optimize(time_budget=None, move_budget=1_500, seed=seed, threads=1 + seed % 2)
         found = optimize(problem, search, settings)
         by_perf = replace(search.partitioner, sort_by_perf=True, memory_balanced=False)
         starts = (solve(problem, search), solve(problem, replace(search, partitioner=by_perf)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fastplan.sweep.queries import NoPrice, NotThere, cheapest, savings, smallest_cluster
+from fastplan.sweep.queries import MissingPrice, UnknownValue, cheapest, savings, smallest_cluster
 from fastplan.sweep.rows import Row, SweepResult
 from tests.sweep.samples import failure, row, unfit
 
@@ -39,9 +39,9 @@ def test_groups_can_be_chosen() -> None:
     assert [a.sku for a in smallest_cluster(SIZES, sku="a100")] == ["a100"]
     assert [a.precision for a in smallest_cluster(SIZES, precision="fp16")] == ["fp16"]
     assert [a.sku for a in smallest_cluster(SIZES, sku="A100")] == ["a100"]
-    with pytest.raises(NotThere, match=r"`model` must be one of .*, m, not 'none'"):
+    with pytest.raises(UnknownValue, match=r"`model` must be one of .*, m, not 'none'"):
         smallest_cluster(SIZES, model="none")
-    with pytest.raises(NotThere, match=r"`sku` must be one of .*a100.*, not 'h1000'"):
+    with pytest.raises(UnknownValue, match=r"`sku` must be one of .*a100.*, not 'h1000'"):
         smallest_cluster(SIZES, sku="h1000")
     assert smallest_cluster(SIZES, batch=512, model="m", sku="h100", precision="fp32")
     assert smallest_cluster(result()) == []
@@ -102,9 +102,9 @@ def test_if_nothing_is_fast_enough_the_best_is_named() -> None:
 
 def test_a_price_that_is_needed_and_missing_is_an_error() -> None:
     unknown = result(*OFFERS.rows, a100=2.0)
-    with pytest.raises(NoPrice, match=r"price of h100 is not known.*--price h100=2.5"):
+    with pytest.raises(MissingPrice, match=r"price of h100 is not known.*--price h100=2.5"):
         cheapest(unknown, rating=10.0)
-    with pytest.raises(NoPrice, match="a100 and h100"):
+    with pytest.raises(MissingPrice, match="a100 and h100"):
         cheapest(result(*OFFERS.rows), rating=10.0)
     [answer] = cheapest(unknown, rating=8.0)  # no h100 is that fast
     assert answer.row is not None and answer.row.sku == "a100"

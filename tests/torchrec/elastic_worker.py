@@ -41,11 +41,11 @@ def main() -> None:
 
 def planned(dist: Any, folder: Path) -> tuple[Any, dict[str, Any]]:
     """The plan of this start, and what its planner tells of it."""
-    from fastplan import ReplanPolicy
+    from fastplan import Replan
     from tests.torchrec.small_job import SHARDERS, model, planner
 
     world = dist.get_world_size()
-    policy = ReplanPolicy(max_moved=0.5, slack=0.2)
+    policy = Replan(max_moved=0.5, slack=0.2)
     used, again = (planner(world, cache=folder / "plans", replan=policy) for _ in range(2))
     plan, other = (each.collective_plan(model(ROWS, "meta"), SHARDERS) for each in (used, again))
     plans: list[Any] = [None] * world

@@ -14,7 +14,7 @@ from torchrec.distributed.planner.types import ParameterConstraints
 from torchrec.distributed.types import ShardingPlan
 from torchrec.optim import RowWiseAdagrad
 
-from fastplan import ReplanPolicy, reshard, reshard_arguments
+from fastplan import Replan, reshard, reshard_arguments
 from tests.torchrec import small_job
 from tests.torchrec.shardings import DIM, Shardings, column_wise, plan_of, row_wise, table_wise
 
@@ -82,7 +82,7 @@ def planned(world: int) -> tuple[ShardingPlan, ShardingPlan]:
         world,
         constraints=constraints(t3=40.0, t2=25.0),
         previous=before,
-        replan=ReplanPolicy(objective="rating", max_moved=1.0, slack=1.0),
+        replan=Replan(objective="rating", max_moved=1.0, slack=1.0),
     )
     return before, second.collective_plan(small_job.model(device="meta"), small_job.SHARDERS)
 

@@ -14,7 +14,7 @@ from fastplan import (
     ObjectiveModel,
     Objectives,
     PlanCache,
-    ReplanPolicy,
+    Replan,
 )
 from fastplan.cache.entry import decode, encode
 from fastplan.cache.stores import MemoryStore
@@ -151,7 +151,7 @@ def test_a_certificate_says_nothing_of_plans_that_are_rated_otherwise(kind):
 def test_a_followed_plan_keeps_the_bound(tmp_path):
     cache = PlanCache(tmp_path)
     planned(model(8), cache=cache, **MOVES)
-    policy = ReplanPolicy(reference="scratch", slack=0.2, max_moved=0.8, move_budget=20_000)
+    policy = Replan(reference="scratch", slack=0.2, max_moved=0.8, move_budget=20_000)
     plans = [planned(cache=cache, **MOVES, replan=policy) for _ in range(2)]
     runs = [planner.last_run for _, planner in plans]
     assert runs[0].replan.followed

@@ -14,7 +14,7 @@ from torchrec.distributed.planner.shard_estimators import (
 from torchrec.distributed.planner.types import ParameterConstraints
 from torchrec.distributed.types import CacheParams
 
-from fastplan import EmbeddingShardingPlanner, Objectives, ReplanPolicy, StoredPlanLoader, save_plan
+from fastplan import EmbeddingShardingPlanner, Objectives, Replan, StoredPlanLoader, save_plan
 from fastplan.torchrec.compat import NotNative
 from fastplan.torchrec.search.backend import PlannerBackend
 from tests.torchrec.test_custom import memory, slower
@@ -102,7 +102,7 @@ def test_a_plan_by_torchrec_itself_is_named(monkeypatch):
         raise NotNative("this test says so")
 
     monkeypatch.setattr(PlannerBackend, "search", refuse)
-    used = planner(previous=first, replan=ReplanPolicy(reference="scratch"))
+    used = planner(previous=first, replan=Replan(reference="scratch"))
     used.plan(changed(), SHARDERS)
     assert used.last_run.not_followed == "planned by TorchRec itself: this test says so"
 

@@ -6,8 +6,8 @@ from torchrec import EmbeddingBagCollection, EmbeddingBagConfig
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner import Topology
 
-from fastplan import EmbeddingShardingPlanner, ReplanPolicy, save_plan
-from fastplan.planning.difference import WrongModel
+from fastplan import EmbeddingShardingPlanner, Replan, save_plan
+from fastplan.planning.difference import PlanModelMismatch
 
 SHARDERS = [EmbeddingBagCollectionSharder()]
 ROWS = {f"t{i}": 20_000 * (i + 3) for i in range(12)}
@@ -39,7 +39,7 @@ def planner_of(module):
     return used
 
 
-FULL = ReplanPolicy(reference="scratch", slack=0.05, max_moved=0.3, move_budget=20_000)
+FULL = Replan(reference="scratch", slack=0.05, max_moved=0.3, move_budget=20_000)
 
 
 def test_a_plan_a_file_and_a_planner_are_all_followed(tmp_path):
@@ -74,7 +74,7 @@ def test_a_small_change_needs_no_search():
     rows = {f"t{i}": 20_000 * (i % 7 + 3) for i in range(40)}
     first = planner()
     first.plan(model(rows), SHARDERS)
-    used = planner(previous=first, replan=ReplanPolicy(max_moved=0.5, slack=0.2))
+    used = planner(previous=first, replan=Replan(max_moved=0.5, slack=0.2))
     plan = used.plan(model({**rows, "new": 1000}), SHARDERS)
     assert used.last_run.replan.followed
     assert used.last_run.replan.scratch_rating is None
@@ -86,7 +86,7 @@ def test_a_small_change_needs_no_search():
 def test_a_policy_that_cannot_be_met_is_torchrecs_plan_with_the_reason():
     first = planner()
     first.plan(model(), SHARDERS)
-    tight = ReplanPolicy(reference="scratch", max_moved=0.0, slack=0.0, move_budget=2_000)
+    tight = Replan(reference="scratch", max_moved=0.0, slack=0.0, move_budget=2_000)
     used = planner(8, previous=first, replan=tight)
     plan = used.plan(model(), SHARDERS)
     assert not used.last_run.replan.followed
@@ -97,7 +97,7 @@ def test_a_policy_that_cannot_be_met_is_torchrecs_plan_with_the_reason():
 def test_the_plan_of_another_model_is_refused():
     first = planner()
     first.plan(model(), SHARDERS)
-    with pytest.raises(WrongModel, match=r"t0.*other"):
+    with pytest.raises(PlanModelMismatch, match=r"t0.*other"):
         planner(previous=first).plan(model({"other": 100}), SHARDERS)
 
 
@@ -126,7 +126,7 @@ def test_a_quick_plan_after_the_caches_is_at_most_twice_what_torchrec_reaches(
     tmp_path, monkeypatch, times, quick
 ):
     rows = {f"t{i}": 20_000 * (i % 7 + 3) for i in range(40)}
-    policy = ReplanPolicy(max_moved=0.5, slack=0.2)
+    policy = Replan(max_moved=0.5, slack=0.2)
     planner(cache=tmp_path).plan(model(rows), SHARDERS)
     grown = model({**rows, "new": 1000})
     alone = planner(previous=planner_of(model(rows)), replan=policy)

@@ -167,7 +167,7 @@ def _are_chunks(starts: list[int], rows: list[int]) -> bool:
     return sorted(rows) == sorted(max(min(total - size * i, size), 0) for i in range(chunks))
 
 
-def without_collections(stock: Callable[..., Any]) -> Callable[..., Any]:
+def with_gc_paused(stock: Callable[..., Any]) -> Callable[..., Any]:
     """Nothing that is made here is garbage, so the collector only costs time."""
 
     @wraps(stock)
@@ -217,7 +217,7 @@ REPLACEMENTS = (
     Replacement(
         module="torchrec.distributed.model_parallel",
         function="DistributedModelParallel._init_dmp",
-        make=without_collections,
+        make=with_gc_paused,
         may_be_wrapped=True,
         digest="d4b5dbdfcad99d0a",
     ),

@@ -27,7 +27,7 @@ _DEFAULTS = (
 )
 
 
-_planner: StandIn | None = None
+_planner: Substitute | None = None
 
 
 class Patch:
@@ -59,11 +59,11 @@ class Patch:
         self.undo()
 
 
-def _planner_stand_in() -> StandIn:
+def _planner_stand_in() -> Substitute:
     global _planner
     if _planner is None or _planner.patches == 0:
         stock = planners.EmbeddingShardingPlanner
-        _planner = StandIn("EmbeddingShardingPlanner", stock, "torchrec", without=planners)
+        _planner = Substitute("EmbeddingShardingPlanner", stock, "torchrec", without=planners)
         _planner.ours = EmbeddingShardingPlanner
     return _planner
 
@@ -94,7 +94,7 @@ def patch(*, init: bool = False) -> Patch:
     return Patch(init=init)
 
 
-_stand_ins: dict[str, StandIn] = {}  # by the name of what they replace, or did once
+_stand_ins: dict[str, Substitute] = {}  # by the name of what they replace, or did once
 
 
 class PatchRefused(RuntimeError):
@@ -128,14 +128,14 @@ class Replacement:
             "docs/initialisation.md names."
         )
 
-    def stand_in(self) -> StandIn:
+    def stand_in(self) -> Substitute:
         """What stands for the function, or is to be put there."""
         holder, name = self._holder(self.function)
         found = getattr(holder, name)
         known = _stand_ins.get(self.name)
         if known is not None and (found is known.stock or is_below(known.ours, found)):
             return known
-        made = StandIn(name, found, self.module.partition(".")[0], owner=holder)
+        made = Substitute(name, found, self.module.partition(".")[0], owner=holder)
         made.ours = faster_function(made, self.make(found))
         _stand_ins[self.name] = made
         return made
@@ -168,7 +168,7 @@ class Replacement:
         )
 
 
-def replace_all(replacements: tuple[Replacement, ...]) -> list[StandIn]:
+def replace_all(replacements: tuple[Replacement, ...]) -> list[Substitute]:
     """Applies all of them, or raises PatchRefused before any. Each is to be released once."""
     for replacement in replacements:  # before all is locked: what is imported may patch, too
         with suppress(ImportError):
@@ -186,7 +186,7 @@ def replace_all(replacements: tuple[Replacement, ...]) -> list[StandIn]:
 lock = threading.RLock()
 
 
-class StandIn:
+class Substitute:
     """What stands for a stock thing, wherever the modules of a package hold it by its name."""
 
     def __init__(
@@ -232,7 +232,7 @@ class StandIn:
                 yield module
 
 
-def faster_function(stand_in: StandIn, faster: Callable[..., Any]) -> Callable[..., Any]:
+def faster_function(stand_in: Substitute, faster: Callable[..., Any]) -> Callable[..., Any]:
     """A function that is the faster one while a patch wants that, and the stock one after.
 
     Others may hold it or wrap it, and go on to do so when no patch is left.

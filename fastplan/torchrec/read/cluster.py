@@ -33,7 +33,7 @@ def reserve(planner: Any, module: Any, sharders: list[CachedSharder]) -> Topolog
         sharders = [asked.sharder for asked in sharders]
     elif type(topology) is Topology:
         topology = copy.copy(topology)
-        _make_quick_to_copy(topology, times=2)
+        _install_fast_deepcopy(topology, times=2)
     reserved = reservation.reserve(
         topology=topology,
         batch_size=planner._batch_size,
@@ -45,7 +45,7 @@ def reserve(planner: Any, module: Any, sharders: list[CachedSharder]) -> Topolog
     return reserved
 
 
-def _make_quick_to_copy(topology: Topology, times: int) -> None:
+def _install_fast_deepcopy(topology: Topology, times: int) -> None:
     """Lets a topology's deep copy, and that one's too, take microseconds a rank.
 
     TorchRec's reservations copy the whole topology and keep a copy of the result, which at a
@@ -55,7 +55,7 @@ def _make_quick_to_copy(topology: Topology, times: int) -> None:
     def quick(memo: Any) -> Topology:
         result = copied(topology)
         if times > 1:
-            _make_quick_to_copy(result, times - 1)
+            _install_fast_deepcopy(result, times - 1)
         return result
 
     vars(topology)["__deepcopy__"] = quick

@@ -21,7 +21,7 @@ from torchrec.distributed.types import PipelineType
 
 from fastplan.model.request import Coefficients, CostModel, Pricing
 from fastplan.model.vocabulary import SHARDING_TYPES
-from fastplan.torchrec.compat import NotNative, describe, replaced_in
+from fastplan.torchrec.compat import NotNative, describe, find_replaced_function
 
 _PIPELINES = {
     PipelineType.TRAIN_SPARSE_DIST: "train_sparse_dist",
@@ -61,7 +61,7 @@ class Estimators:
 
     def __init__(self, enumerator: Any) -> None:
         self._enumerator = enumerator
-        perf, storage, self.custom = _tell_apart(enumerator._estimators)
+        perf, storage, self.custom = _split_estimators(enumerator._estimators)
         self.pricing: Pricing | None = None  # set where a custom cost needs no Python
         self.has_perf, self.has_storage = perf is not None, storage is not None
         known = perf or storage
@@ -229,7 +229,7 @@ class Estimators:
                 raise NotNative(f"the evaluator of {kind} is not TorchRec's own")
 
 
-def _tell_apart(estimators: list[Any]) -> tuple[Any, Any, list[Any]]:
+def _split_estimators(estimators: list[Any]) -> tuple[Any, Any, list[Any]]:
     """The stock perf and storage estimators, None where there is none, and the custom ones."""
     perf = storage = None
     custom: list[Any] = []
@@ -261,7 +261,11 @@ def stock_estimator(part: Any) -> Any:
     kinds = (perf_estimators.EmbeddingPerfEstimator, shard_estimators.EmbeddingStorageEstimator)
     if type(working) not in kinds or "estimate" in vars(part) or "estimate" in vars(working):
         return None
-    return None if replaced_in(type(part)) or replaced_in(type(working)) else working
+    return (
+        None
+        if find_replaced_function(type(part)) or find_replaced_function(type(working))
+        else working
+    )
 
 
 _Marks = tuple[tuple[str, ...], ...]

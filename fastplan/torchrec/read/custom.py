@@ -217,7 +217,7 @@ class ObjectiveModel(PerfModel):
         return self.objective.fingerprint()
 
 
-def take_over(estimators: Estimators, enumerator: Any) -> None:
+def use_native_cost(estimators: Estimators, enumerator: Any) -> None:
     """Lets the core price shards, where a cost comes right after TorchRec's own estimators."""
     if not (estimators.has_perf and estimators.has_storage and len(estimators.custom) == 1):
         return
@@ -230,7 +230,7 @@ def take_over(estimators: Estimators, enumerator: Any) -> None:
         estimators.pricing = Pricing(function=last.cost, batch_size=batch_size)
 
 
-def check_rating(objective: Any, performance_model: Any, improves: bool) -> None:
+def check_single_objective(objective: Any, performance_model: Any, improves: bool) -> None:
     """Raises ValueError where an objective is not the one part that rates plans."""
     if objective is None:
         return

@@ -19,7 +19,7 @@ from fastplan.torchrec.compat import NotNative, describe, require_stock
 from fastplan.torchrec.read import components
 from fastplan.torchrec.read.extract import Extraction
 from fastplan.torchrec.read.holder import CachedSharder
-from fastplan.torchrec.read.space import EstimatedSpace, ObjectSpace, Space
+from fastplan.torchrec.read.space import EstimatedSpace, PythonSpace, Space
 from fastplan.torchrec.write import hooks
 from fastplan.torchrec.write.plan import LazyList
 
@@ -52,7 +52,7 @@ class Enumeration:
         """Tables and options, not yet estimated where that is native; None without any table."""
         try:
             require_stock(self._enumerator, EmbeddingEnumerator, *_ENUMERATOR_METHODS)
-            space = self._remembered() or self._extracted(self._enumerator)
+            space = self._cached_space() or self._extracted(self._enumerator)
         except NotNative as why:
             return self._enumerated(str(why))
         if space is None:
@@ -63,7 +63,7 @@ class Enumeration:
     def described(self) -> EstimatedSpace:
         """The draft, where it is native; raises NotNative where only Python can tell."""
         require_stock(self._enumerator, EmbeddingEnumerator, *_ENUMERATOR_METHODS)
-        space = self._remembered() or self._extracted(self._enumerator)
+        space = self._cached_space() or self._extracted(self._enumerator)
         if space is None:
             raise NotNative("there is no table")
         if space.extraction.estimators.custom:
@@ -85,7 +85,7 @@ class Enumeration:
             with self._run.phase("estimate"):
                 _ = space.columns
         except OutOfRange as why:
-            self._forget(space)
+            self._clear_enumerator_cache(space)
             enumerated = self._enumerated(str(why))
             assert enumerated is not None
             return enumerated
@@ -101,9 +101,9 @@ class Enumeration:
         self._remember(copy.deepcopy(options))
         self._show(options)
         hooks.after_enumeration(self._planner, options)
-        return ObjectSpace(options)
+        return PythonSpace(options)
 
-    def _remembered(self) -> EstimatedSpace | None:
+    def _cached_space(self) -> EstimatedSpace | None:
         """TorchRec's enumerator remembers its last search space by module and sharders."""
         enumerator = self._enumerator
         known = (enumerator._last_stored_module, enumerator._last_stored_sharders)
@@ -116,10 +116,10 @@ class Enumeration:
         self._is_remembered = True
         space: EstimatedSpace = stored.source
         if any(map(components.listens, self._planner._proposers)):
-            return self._as_estimated_now(space)
+            return self._current_space(space)
         return space
 
-    def _as_estimated_now(self, space: EstimatedSpace) -> EstimatedSpace:
+    def _current_space(self, space: EstimatedSpace) -> EstimatedSpace:
         """A remembered space for the scale-up proposer, which has options estimated once more.
 
         Raises NotNative where that would not be done with the numbers of before.
@@ -148,7 +148,7 @@ class Enumeration:
                 return None
             return EstimatedSpace(extraction.request(), extraction, enumerator)
 
-    def _enumerated(self, why: str) -> ObjectSpace | None:
+    def _enumerated(self, why: str) -> PythonSpace | None:
         """By the enumerator's own Python."""
         self._run.add_reason("mixed", f"enumerated in Python: {why}")
         with self._run.phase("enumerate"):
@@ -157,14 +157,14 @@ class Enumeration:
         if not options:
             return None
         hooks.after_enumeration(self._planner, options)
-        return ObjectSpace(options)
+        return PythonSpace(options)
 
     def _remember(self, options: list[ShardingOption]) -> None:
         self._enumerator._last_stored_module = self._module
         self._enumerator._last_stored_sharders = self._sharders
         self._enumerator._last_stored_search_space = options
 
-    def _forget(self, space: EstimatedSpace) -> None:
+    def _clear_enumerator_cache(self, space: EstimatedSpace) -> None:
         """Options that can't be estimated here must not be what the enumerator remembers."""
         stored = self._enumerator._last_stored_search_space
         if isinstance(stored, LazyList) and stored.source is space:

@@ -39,7 +39,7 @@ _NAN = math.nan
 _EXACT = 2**53
 
 
-class Origin(NamedTuple):
+class TableSource(NamedTuple):
     """Where a table of the request comes from."""
 
     name: str
@@ -50,7 +50,7 @@ class Origin(NamedTuple):
     holder: Holder
 
 
-class _KeptRule(NamedTuple):
+class _ConstraintSnapshot(NamedTuple):
     """A constraint that many tables may share, kept so that no other gets its id."""
 
     rule: Any
@@ -68,7 +68,7 @@ class Extraction:
         self._deterministic = deterministic
         self.estimators = Estimators(enumerator)
         if self.estimators.custom:
-            custom.take_over(self.estimators, enumerator)
+            custom.use_native_cost(self.estimators, enumerator)
         self._constraints = enumerator._constraints or {}
         self._perf_constraints = self.estimators.perf._constraints or {}
         self._storage_constraints = self.estimators.storage._constraints or {}
@@ -78,10 +78,10 @@ class Extraction:
         self._menus: dict[Any, int] = {}
         self._menu_items: list[tuple[MenuItem, ...]] = []
         self._wire: dict[Any, tuple[float, float, float, float]] = {}
-        self._kept: dict[int, _KeptRule] = {}
+        self._kept: dict[int, _ConstraintSnapshot] = {}
         self.batch_size = enumerator._batch_size
         self.tables: list[Table] = []
-        self.origins: list[Origin] = []
+        self.origins: list[TableSource] = []
 
     def walk(self, module: Any) -> None:
         """Collects every table below `module`."""
@@ -140,7 +140,7 @@ class Extraction:
         )
 
     def _add(self, holder: Holder, name: str, parameter: Any) -> None:
-        constraint = self._kept_rule(self._constraints.get(name))
+        constraint = self._snapshot_constraint(self._constraints.get(name))
         group = constraint.device_group if constraint else None
         if group and group != self._enumerator._compute_device:
             return
@@ -192,16 +192,18 @@ class Extraction:
                 _tower(holder, name) if holder.has_towers else None,
             )
         )
-        self.origins.append(Origin(name, holder.path, holder.module, parameter, constraint, holder))
+        self.origins.append(
+            TableSource(name, holder.path, holder.module, parameter, constraint, holder)
+        )
 
-    def _kept_rule(self, rule: Any) -> Any:
+    def _snapshot_constraint(self, rule: Any) -> Any:
         """A constraint as it is now: options and plans are made of it when somebody asks."""
         if rule is None:
             return None
         known = self._kept.get(id(rule))
         values = list(vars(rule).values())
         if known is None or not all(map(is_, known.values, values)):
-            known = self._kept[id(rule)] = _KeptRule(rule, values, _copied_rule(rule))
+            known = self._kept[id(rule)] = _ConstraintSnapshot(rule, values, _copied_rule(rule))
         return known.copied
 
     def _menu(

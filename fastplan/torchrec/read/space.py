@@ -30,7 +30,7 @@ from fastplan.model.vocabulary import (
 from fastplan.planning.search import Placement
 from fastplan.torchrec import compat
 from fastplan.torchrec.compat import NotNative
-from fastplan.torchrec.read.extract import Extraction, Origin
+from fastplan.torchrec.read.extract import Extraction, TableSource
 from fastplan.torchrec.write.options import OptionBuilder
 from fastplan.torchrec.write.plan import PlanBuilder
 
@@ -91,7 +91,7 @@ class EstimatedSpace:
         request: Request,
         extraction: Extraction,
         enumerator: Any,
-        origins: tuple[Origin, ...] | None = None,
+        origins: tuple[TableSource, ...] | None = None,
     ) -> None:
         self.request = request
         self.extraction = extraction
@@ -254,7 +254,7 @@ class FixedPlacement(Placement):
         return self.stored
 
 
-class ObjectSpace:
+class PythonSpace:
     """Enumerated or estimated by somebody else's Python; the objects themselves come back."""
 
     def __init__(self, options: list[ShardingOption]) -> None:

@@ -23,7 +23,7 @@ from fastplan.torchrec.read.enumeration import Enumeration
 from fastplan.torchrec.read.space import (
     EstimatedSpace,
     FixedPlacement,
-    ObjectSpace,
+    PythonSpace,
     Space,
     recorded_space,
 )
@@ -102,7 +102,7 @@ class PlannerBackend(SearchBackend):
         for estimator in custom:
             data = self._planner._enumerator._sharder_data_map
             estimator.estimate(options, sharder_data_map=data)
-        return ObjectSpace(options)
+        return PythonSpace(options)
 
     def python_rating(self, placement: Placement) -> float:
         plan = placement.space.chosen_options(placement.options, placement.ranks)  # type: ignore[attr-defined]

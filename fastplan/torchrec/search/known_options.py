@@ -30,7 +30,7 @@ _ROW = [
 ]
 
 
-class KnownOptions:
+class OptionIndex:
     """Options by identity, in the order of the columns that describe them."""
 
     def __init__(self, options: Sequence[ShardingOption], columns: SearchSpace) -> None:
@@ -58,7 +58,7 @@ class KnownOptions:
         numbers = [self._numbers.get(id(option), -1) for option in proposal]
         return None if -1 in numbers else numbers
 
-    def unchanged_numbers(
+    def checked_numbers(
         self, proposal: Sequence[ShardingOption], hashes: Sequence[int]
     ) -> list[int] | None:
         """The same for options that Python may have written to, with their present hashes."""

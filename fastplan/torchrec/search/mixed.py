@@ -26,8 +26,8 @@ from fastplan.model.vocabulary import UNIFORM_TYPES
 from fastplan.torchrec import compat
 from fastplan.torchrec.compat import Custom, NotNative
 from fastplan.torchrec.read.components import Parts
-from fastplan.torchrec.read.space import FixedPlacement, ObjectSpace, Space, place
-from fastplan.torchrec.search.known_options import KnownOptions
+from fastplan.torchrec.read.space import FixedPlacement, PythonSpace, Space, place
+from fastplan.torchrec.search.known_options import OptionIndex
 from fastplan.torchrec.search.native import PlannerSearched
 
 _CHUNK = 256
@@ -42,7 +42,7 @@ class _Placed:
     rating: float | None
 
 
-class _NoPlace(PlannerError):
+class _PlacementFailed(PlannerError):
     """The core's word that a proposal can't be placed; TorchRec's partitioner has better ones."""
 
 
@@ -85,7 +85,7 @@ class MixedSearch:
         self._shown = space.all_options()
         if compat.IS_1_9:
             planner._search_space = self._shown
-        self._known = KnownOptions(self._shown, space.columns)
+        self._known = OptionIndex(self._shown, space.columns)
         self._is_edited = False
         self._hears_ranks = False
         self._problem = problem
@@ -122,12 +122,12 @@ class MixedSearch:
                 to_check = False
             if settings is None or self._is_edited:
                 proposals, tell = _ask(proposer), self._teller(proposer)
-                to_check = to_check or not _is_torchrecs(proposer)
+                to_check = to_check or not _is_torchrec_class(proposer)
             else:
                 proposals, tell = self._sequence(settings), None
                 if settings.kind == "dynamic_programming":
                     proposer._inited = True
-            self._hears_ranks = tell is not None and not _is_torchrecs(proposer)
+            self._hears_ranks = tell is not None and not _is_torchrec_class(proposer)
             reports.append(self._listen(proposals, tell, start))
         placed = sum(report.proposals for report in reports)
         return MixedSearched(
@@ -159,7 +159,7 @@ class MixedSearch:
         they were shown, each in its turn, in Python.
         """
         proposers = self._planner._proposers
-        is_custom = not all(map(_is_torchrecs, proposers))
+        is_custom = not all(map(_is_torchrec_class, proposers))
         for proposer, settings in zip(proposers, native, strict=True):
             if settings is None or is_custom:
                 proposer.load(search_space=self._shown, enumerator=self._planner._enumerator)
@@ -169,11 +169,11 @@ class MixedSearch:
         if self._placer is None:
             return
         try:
-            space = ObjectSpace(self._shown)
+            space = PythonSpace(self._shown)
             self._placer = self._placer_of(Problem(space.columns, self._cluster))
         except (NotNative, OutOfRange):
             return
-        self._known = KnownOptions(space.all_options(), space.columns)
+        self._known = OptionIndex(space.all_options(), space.columns)
 
     def _record(self) -> PlanRecord:
         """The best plan as plain data; its options are all from the search space."""
@@ -230,7 +230,7 @@ class MixedSearch:
             key = tuple(sorted(map(self._known.hash, proposal)))
             return key, self._known.numbers(proposal)
         hashes = list(map(hash, proposal))
-        return tuple(sorted(hashes)), self._known.unchanged_numbers(proposal, hashes)
+        return tuple(sorted(hashes)), self._known.checked_numbers(proposal, hashes)
 
     def _try(
         self, proposal: list[ShardingOption], numbers: list[int] | None, watched: bool
@@ -257,7 +257,7 @@ class MixedSearch:
         """
         try:
             placed = self._place_natively(proposal, numbers)
-        except _NoPlace:
+        except _PlacementFailed:
             if not self._hears_ranks:
                 raise
             placed = None
@@ -292,18 +292,18 @@ class MixedSearch:
         else:
             # A proposer that makes or changes options: a problem with one option per table.
             try:
-                own = self._placer_of(Problem(ObjectSpace(proposal).columns, self._cluster))
+                own = self._placer_of(Problem(PythonSpace(proposal).columns, self._cluster))
             except (NotNative, OutOfRange):
                 return None
             assert own is not None
             result = own.place(list(range(len(proposal))))
         if result is None:
-            raise _NoPlace("no place for a shard")
+            raise _PlacementFailed("no place for a shard")
         return result
 
     def _note_failure(self, proposal: list[ShardingOption], error: PlannerError) -> None:
         self._last_failed = list(proposal)
-        self._last_error = None if isinstance(error, _NoPlace) else error
+        self._last_error = None if isinstance(error, _PlacementFailed) else error
         storage = Storage(0, 0, 0)
         for option in proposal:
             storage += option.total_storage
@@ -341,7 +341,7 @@ def _ask(proposer: Any) -> Iterator[list[ShardingOption]]:
         proposal = proposer.propose()
 
 
-def _is_torchrecs(proposer: Any) -> bool:
+def _is_torchrec_class(proposer: Any) -> bool:
     """Whether a proposer's code is TorchRec's, which never writes to what it is shown."""
     kind = type(proposer)
     replaced = {"load", "propose", "feedback"} & getattr(proposer, "__dict__", {}).keys()

@@ -26,7 +26,7 @@ from fastplan.torchrec.compat import why_not_stock
 from fastplan.torchrec.read.space import Choice, EstimatedSpace
 
 
-class LightOption:
+class OptionNumbers:
     """What the proposer reads and writes of a ShardingOption."""
 
     __slots__ = (
@@ -55,9 +55,9 @@ class LightOption:
     def cache_load_factor(self) -> float | None:
         return None if self.cache_params is None else self.cache_params.load_factor
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> LightOption:
-        twin = LightOption.__new__(LightOption)
-        for name in LightOption.__slots__:
+    def __deepcopy__(self, memo: dict[int, Any]) -> OptionNumbers:
+        twin = OptionNumbers.__new__(OptionNumbers)
+        for name in OptionNumbers.__slots__:
             setattr(twin, name, getattr(self, name))
         # Only these are written to; statistics never are.
         twin.cache_params = copy.copy(self.cache_params)
@@ -100,7 +100,7 @@ class _Estimator:
     def __init__(self, space: EstimatedSpace) -> None:
         self._extraction = space.extraction
 
-    def populate_estimates(self, options: list[LightOption]) -> None:
+    def populate_estimates(self, options: list[OptionNumbers]) -> None:
         if not options:
             return
         tables = [
@@ -146,8 +146,8 @@ class Scaleup:
         self.found = False
         self.rating = 0.0
         self.best: tuple[EstimatedSpace, Any] | None = None  # a space of the plan's own, and ranks
-        self._best_proposal: list[LightOption] = []
-        self.fresh: list[list[LightOption]] = []  # distinct proposals
+        self._best_proposal: list[OptionNumbers] = []
+        self.fresh: list[list[OptionNumbers]] = []  # distinct proposals
         self.feasible: list[bool] = []
         self.repeats = 0
         self.timed_out = False
@@ -156,7 +156,7 @@ class Scaleup:
         """Lets the proposer propose until it has no more to say, or time.time() is `deadline`."""
         begin = self._space.columns.table_option_begin
         options = [
-            LightOption(self._space, table, number)
+            OptionNumbers(self._space, table, number)
             for table in range(self._space.columns.tables)
             for number in range(begin[table], begin[table + 1])
         ]
@@ -197,7 +197,7 @@ class Scaleup:
             load_factor=np.array(factors),
         )
 
-    def _load_factor(self, option: LightOption) -> float:
+    def _load_factor(self, option: OptionNumbers) -> float:
         rule = self._space.origins[option.table].constraint
         cache = rule.cache_params if rule is not None else None
         factor = option.cache_load_factor
@@ -205,14 +205,14 @@ class Scaleup:
             return AS_REQUESTED
         return NO_LOAD_FACTOR if factor is None else factor
 
-    def space_of(self, proposal: list[LightOption]) -> EstimatedSpace:
+    def space_of(self, proposal: list[OptionNumbers]) -> EstimatedSpace:
         """A search space that holds just this proposal, with its cache sizes."""
         return self._space.narrowed(
             Choice(option.table, option.sharding_type, option.compute_kernel, option.cache_params)
             for option in proposal
         )
 
-    def _place(self, proposal: list[LightOption], search: Search) -> tuple[bool, float | None]:
+    def _place(self, proposal: list[OptionNumbers], search: Search) -> tuple[bool, float | None]:
         space = self.space_of(proposal)
         problem = Problem(space.columns, self._cluster)
         placed = placer(problem, search.partitioner, search.objective).place(

@@ -41,10 +41,10 @@ _checked: dict[Any, bool] = {}
 
 def _hook(name: str) -> Callable[..., Any] | None:
     function = getattr(planners, name, None)
-    return None if function is None or does_nothing(function) else function
+    return None if function is None or is_empty_function(function) else function
 
 
-def does_nothing(function: Callable[..., Any]) -> bool:
+def is_empty_function(function: Callable[..., Any]) -> bool:
     """Whether a function is a place for others to put theirs."""
     code = getattr(function, "__code__", None)
     if code is None:
@@ -271,7 +271,7 @@ def log(
         with compat.resumed():
             stats.log(**arguments(known, lambda: run.plans))
         return
-    if torchrec_stats.logger.isEnabledFor(logging.INFO) or not does_nothing(
+    if torchrec_stats.logger.isEnabledFor(logging.INFO) or not is_empty_function(
         torchrec_stats.EventLoggingHandler.log_event
     ):
         if stats_table.can_write(stats, best_plan, known):

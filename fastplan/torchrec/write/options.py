@@ -13,7 +13,7 @@ from fastplan.engine.problem import SearchSpace
 from fastplan.model.request import Table
 from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES
 from fastplan.torchrec import compat
-from fastplan.torchrec.read.extract import Extraction, Origin
+from fastplan.torchrec.read.extract import Extraction, TableSource
 from fastplan.torchrec.write.plan import shard_offsets
 
 
@@ -25,7 +25,7 @@ class OptionBuilder:
         enumerator: Any,
         space: SearchSpace,
         tables: tuple[Table, ...],
-        origins: tuple[Origin, ...],
+        origins: tuple[TableSource, ...],
         extraction: Extraction,
     ) -> None:
         estimators = extraction.estimators

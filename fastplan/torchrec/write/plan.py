@@ -23,7 +23,7 @@ from fastplan.engine.problem import SearchSpace
 from fastplan.model.request import Table
 from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES, UNIFORM_TYPES
 from fastplan.torchrec import compat
-from fastplan.torchrec.read.extract import Origin
+from fastplan.torchrec.read.extract import TableSource
 
 
 def chosen_runs(space: SearchSpace, options: Any) -> tuple[Any, Any]:
@@ -41,7 +41,7 @@ class PlanBuilder:
         self,
         space: SearchSpace,
         tables: tuple[Table, ...],
-        origins: tuple[Origin, ...],
+        origins: tuple[TableSource, ...],
         topology: Any,
     ) -> None:
         self._space = space

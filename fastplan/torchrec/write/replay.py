@@ -23,7 +23,7 @@ from fastplan.torchrec.search.native import PlannerSearched
 from fastplan.torchrec.write import hooks
 
 
-class _Two:
+class _ReplayProposer:
     """Proposes what it is given, then sets the counts to those of the whole search."""
 
     def __init__(self, planner: Any, proposals: list[Any], counts: tuple[int, int]) -> None:
@@ -44,7 +44,7 @@ class _Two:
         self._waiting.pop(0)
 
 
-class _Sized:
+class _StorageOnlyOption:
     """In place of an option: all that is known of a proposal is how much it stores."""
 
     def __init__(self, storage: Any) -> None:
@@ -59,14 +59,14 @@ class _Partitioner:
         self._error = error
 
     def partition(self, proposal: Any, storage_constraint: Any) -> Any:
-        if isinstance(proposal[0], _Sized):
+        if isinstance(proposal[0], _StorageOnlyOption):
             raise PlannerError("too large")
         if self._error is not None:
             raise self._error
         return self._own.partition(proposal=proposal, storage_constraint=storage_constraint)
 
 
-class _StandIn:
+class _Proxy:
     """Another object in all but a few attributes, whatever that object allows."""
 
     def __init__(self, real: Any, **attributes: Any) -> None:
@@ -82,7 +82,7 @@ class _StandIn:
 
 def _stand_in(real: Any, **attributes: Any) -> Any:
     """Messages name the class of some parts."""
-    return type(type(real).__name__, (_StandIn,), {})(real, **attributes)
+    return type(type(real).__name__, (_Proxy,), {})(real, **attributes)
 
 
 class _Stats:
@@ -112,9 +112,9 @@ def raise_no_plan(
     hooks.after_proposing(planner, searched)
     proposals: list[Any] = searched.failed()
     options = [option for proposal in proposals for option in proposal] or some_option
-    _make_numpys(planner, options)
+    _use_numpy_floats(planner, options)
     if searched.lowest is not None:
-        proposals = [[_Sized(searched.lowest)], *proposals]
+        proposals = [[_StorageOnlyOption(searched.lowest)], *proposals]
     double = object.__new__(type(planner))
     double.__dict__.update(planner.__dict__)
     double._fastplan = copy.copy(planner._fastplan)
@@ -126,15 +126,15 @@ def raise_no_plan(
         for stats in planner._stats or ()
     ]
     counts = (searched.proposals, planner._num_plans)
-    double._proposers = [_Two(double, proposals, counts)]
+    double._proposers = [_ReplayProposer(double, proposals, counts)]
     double._partitioner = _Partitioner(planner._partitioner, searched.error)
     double.plan_loader = None
     double._timeout_seconds = None
-    _plan_telling(lambda **theirs: hooks.without_plan(theirs, facts))(double, module, sharders)
+    _plan_with_hook(lambda **theirs: hooks.without_plan(theirs, facts))(double, module, sharders)
     raise AssertionError("a proposal that could not be placed was placed by TorchRec")
 
 
-def _make_numpys(planner: Any, options: list[ShardingOption]) -> None:
+def _use_numpy_floats(planner: Any, options: list[ShardingOption]) -> None:
     """Lets costs be numpy's floats where TorchRec's are, which the message shows.
 
     They are where a factor of theirs is: the first shard of an option is estimated once more, by
@@ -145,7 +145,7 @@ def _make_numpys(planner: Any, options: list[ShardingOption]) -> None:
         return
     data = planner._enumerator._sharder_data_map
     for option in options:
-        if not _counts_in_numpy(option, planner._enumerator._constraints):
+        if not _uses_numpy_floats(option, planner._enumerator._constraints):
             continue
         first = copy.deepcopy(option)
         first.shards = first.shards[:1]
@@ -156,7 +156,7 @@ def _make_numpys(planner: Any, options: list[ShardingOption]) -> None:
                 setattr(shard.perf, name, type(part)(getattr(shard.perf, name)))
 
 
-def _counts_in_numpy(option: ShardingOption, constraints: Any) -> bool:
+def _uses_numpy_floats(option: ShardingOption, constraints: Any) -> bool:
     rule = (constraints or {}).get(option.name)
     numbers = [*option.input_lengths, option.batch_size]
     if rule is not None:
@@ -164,16 +164,16 @@ def _counts_in_numpy(option: ShardingOption, constraints: Any) -> bool:
     return any(isinstance(number, np.generic) for number in numbers)
 
 
-def _plan_telling(log_planning_result: Callable[..., None]) -> Callable[..., Any]:
+def _plan_with_hook(log_planning_result: Callable[..., None]) -> Callable[..., Any]:
     """TorchRec's method without its loggers, whose hooks are silent but for one of ours."""
     plan = inspect.unwrap(EmbeddingShardingPlanner.plan)
     if getattr(plan, "__globals__", None) is not vars(planners) or plan.__closure__:
         # Somebody has replaced it.
         return EmbeddingShardingPlanner.plan  # type: ignore[no-any-return]
-    silent = {name: _say_nothing for name in vars(planners) if name.startswith("log_")}
+    silent = {name: _ignore for name in vars(planners) if name.startswith("log_")}
     names = {**vars(planners), **silent, "log_planning_result": log_planning_result}
     return FunctionType(plan.__code__, names, plan.__name__, plan.__defaults__)
 
 
-def _say_nothing(*args: Any, **kwargs: Any) -> None:
+def _ignore(*args: Any, **kwargs: Any) -> None:
     pass

@@ -46,7 +46,7 @@ class Option:
     module: tuple[str, Any]
     name: str
     number: int  # in the plan
-    placed: PlacedShards
+    placed: ShardColumns
     sharding_type: str
     tensor: Any
     total_storage: Storage
@@ -67,7 +67,7 @@ class Planned:
         numbers = np.asarray(best_plan.options)
         self.topology = arguments["topology"]
         self.constraints = arguments["constraints"] or {}
-        self.placed = PlacedShards(space.columns, numbers, np.asarray(best_plan.ranks))
+        self.placed = ShardColumns(space.columns, numbers, np.asarray(best_plan.ranks))
         self.tables = space.table_of_option[numbers].tolist()
         self.facts, self.origins = space.request.tables, space.origins
         self.is_priced = space.extraction.estimators.pricing is not None
@@ -187,7 +187,7 @@ _PERF_COLUMNS = (
 _STORAGE_COLUMNS = ("run_hbm", "run_ddr", "run_ssd")
 
 
-class PlacedShards:
+class ShardColumns:
     """The shards of chosen options with their ranks.
 
     A float sum depends on the order. `bincount` adds each of its sums from the first shard to the

@@ -22,7 +22,7 @@ from torchrec.distributed.planner.stats import EmbeddingStats
 from torchrec.distributed.planner.types import Perf, ShardingOption, Storage, Topology
 
 from fastplan.model.vocabulary import SHARDING_TYPES, UNIFORM_TYPES
-from fastplan.torchrec.compat import is_stock, replaced_in
+from fastplan.torchrec.compat import find_replaced_function, is_stock
 from fastplan.torchrec.read.space import ChosenOptions, EstimatedSpace
 from fastplan.torchrec.write import hooks
 from fastplan.torchrec.write.stats_options import Planned
@@ -48,7 +48,7 @@ def can_write(stats: Any, best_plan: Any, known: dict[str, Any]) -> bool:
         type(stats) is EmbeddingStats
         and set(vars(stats)) == _OWN_ATTRIBUTES
         and EmbeddingStats.log is _STOCK_LOG
-        and not any(replaced_in(kind) for kind in _CLASSES)
+        and not any(find_replaced_function(kind) for kind in _CLASSES)
         and all(is_stock(getattr(vars(kind)[name], "fget", None)) for kind, name in _PROPERTIES)
         and type(known["topology"]) is Topology
         and bool(known["sharding_plan"].plan)
@@ -84,7 +84,7 @@ class _Writer(EmbeddingStats):
         logger = torchrec_stats.logger
         if _is_plain(logger):
             known["logger"] = _RowLogger(logger)
-        if hooks.does_nothing(torchrec_stats.EventLoggingHandler.log_event):
+        if hooks.is_empty_function(torchrec_stats.EventLoggingHandler.log_event):
             known["_observability_log_storage_and_perf"] = _tell_nobody
         code, names = function.__code__, {**function.__globals__, **known}
         made = FunctionType(code, names, None, function.__defaults__, function.__closure__)
