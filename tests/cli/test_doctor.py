@@ -50,7 +50,7 @@ def test_numpy_and_the_packages_of_the_command_line_are_enough(site):
 
 
 def test_an_fbgemm_for_another_torch_is_told_with_the_way_out(site):
-    site.required().torch("2.13.0+cu126", "12.6").fbgemm("1.7.0", SYMBOL, name="fbgemm-gpu")
+    site.numpy().torch("2.13.0+cu126", "12.6").fbgemm("1.7.0", SYMBOL, name="fbgemm-gpu")
     code, found = site.torchrec().findings()
     assert code == 2
     assert found["torch"] == [("ok", "2.13.0+cu126, the cu126 build", None)]
@@ -66,7 +66,7 @@ def test_an_fbgemm_for_another_torch_is_told_with_the_way_out(site):
 
 
 def test_a_broken_torch_does_not_stop_it(site):
-    site.required().torch(code="raise ImportError('libtorch_cpu.so: bad ELF')")
+    site.numpy().torch(code="raise ImportError('libtorch_cpu.so: bad ELF')")
     code, found = site.fbgemm().torchrec().findings()
     assert code == 2
     assert found["torch"] == [("problem", "ImportError: libtorch_cpu.so: bad ELF", None)]
@@ -76,14 +76,14 @@ def test_a_broken_torch_does_not_stop_it(site):
 @pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
 def test_an_import_that_crashes_does_not_stop_it(site):
     crash = "import os, resource; resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); os.abort()"
-    code, found = site.required().torch().fbgemm(code=crash).torchrec().findings()
+    code, found = site.numpy().torch().fbgemm(code=crash).torchrec().findings()
     assert code == 2
     assert found["fbgemm"][0][:2] == ("problem", "importing crashes Python (SIGABRT)")
     assert "cache" in found
 
 
 def test_missing_requirements_are_one_problem(site):
-    site.required().torch().fbgemm()
+    site.numpy().torch().fbgemm()
     site.torchrec(code="import pyre_extensions", requires=("tqdm", "pyre-extensions"))
     code, found = site.findings()
     assert code == 2
@@ -97,7 +97,7 @@ def test_missing_requirements_are_one_problem(site):
 
 
 def test_an_unsupported_torchrec_is_a_problem(site):
-    site.required().torch("2.12.0+cpu").fbgemm("1.7.0").torchrec("1.7.0", requires=())
+    site.numpy().torch("2.12.0+cpu").fbgemm("1.7.0").torchrec("1.7.0", requires=())
     code, found = site.findings()
     assert code == 2
     ((level, text, fix),) = found["torchrec"]

@@ -80,7 +80,7 @@ def test_a_spec_is_no_plan(capsys, name):
 
 def test_a_file_is_no_folder_of_measurements_or_records(capsys, plan):
     told = refused(capsys, "compare", plan, plan, "--measured", plan)
-    assert told == "plan.json has no measurement; give the folder that `fastplan measure -o` wrote"
+    assert told == "plan.json has no measurement; pass the folder that `fastplan measure -o` wrote"
     told = refused(capsys, "ett", "report", plan)
     assert told == "plan.json: a file; give the directory of all records, ."
 

@@ -47,7 +47,7 @@ def test_the_page_has_the_picture_and_the_findings(folder, capsys):
     compared(capsys, *FILES, "--measured", "runs", "--html", "plans.html")
     page = (folder / "plans.html").read_text()
     assert page.count("<circle") == len(FILES)
-    assert "Kendall&#x27;s tau 1.00" in page
+    assert "Kendall&#39;s tau 1.00" in page
 
 
 def test_a_folder_without_measurements_is_one_line(folder, capsys):
