@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import groupby
+from threading import current_thread, main_thread
 
 from fastplan.cache.stores import kind_of, open_store
 from fastplan.model.references import check_trust
@@ -150,7 +152,8 @@ class _Runner:
             while self._submit():
                 done, _ = wait(self._under_way, return_when=FIRST_COMPLETED)
                 for future in [each for each in self._under_way if each in done]:
-                    self._take(future)
+                    with _uninterrupted():
+                        self._take(future)
         except KeyboardInterrupt:
             self._stop()
             raise
@@ -163,7 +166,8 @@ class _Runner:
             if task is None:
                 break
             try:
-                self._under_way[self._workers.submit(task)] = task
+                with _uninterrupted():
+                    self._under_way[self._workers.submit(task)] = task
             except BrokenExecutor as error:
                 self._suspects.appendleft(task)
                 self._start_again(error)
@@ -218,6 +222,26 @@ class _Runner:
             if future.done() and not future.cancelled():
                 with suppress(Exception):
                     self._keeper.keep(future.result())
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Delays Ctrl-C until the block ends, so that no task is lost between two places.
+
+    Only the main thread can be interrupted.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if current_thread() is not main_thread() or not callable(before):
+        yield
+        return
+    pending: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: pending.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if pending:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _tasks(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
 from multiprocessing import active_children
 from pathlib import Path
@@ -227,3 +228,36 @@ def test_tasks_are_small_and_of_one_model() -> None:
     assert max(len(task.cells) for task in tasks) <= 8
     assert all(len({cell.model for cell in task.cells}) == 1 for task in tasks)
     assert all(len(task.cells) == 1 for task in sweep_run._tasks(asked, left[:5], None, 2))
+
+
+class Interrupting(Inline):
+    """An interrupt comes once, while a task is handed over or its rows are fetched."""
+
+    def __init__(self, moment: str) -> None:
+        super().__init__()
+        self._moment = moment
+
+    def _interrupt(self, moment: str) -> None:
+        if moment == self._moment:
+            self._moment = ""
+            signal.raise_signal(signal.SIGINT)
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future = super().submit(fn, *args, **kwargs)
+        result = future.result
+
+        def fetch(timeout: float | None = None) -> Any:
+            self._interrupt("fetched")
+            return result(timeout)
+
+        future.result = fetch  # type: ignore[method-assign]
+        self._interrupt("handed over")
+        return future
+
+
+@pytest.mark.parametrize("moment", ["handed over", "fetched"])
+def test_an_interrupt_loses_no_row_that_is_done(tmp_path: Path, moment: str) -> None:
+    executor, file = Interrupting(moment), tmp_path / "r.jsonl"
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(sweep(world_sizes=(1, 2, 4, 8)), results=file, executor=executor)
+    assert len(ResultsFile(file).read()) == executor.tasks > 0
