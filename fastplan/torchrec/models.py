@@ -24,16 +24,23 @@ _WANTED = "must return the module, or (module, sharders), or (module, sharders, 
 
 
 class ModelFunctionError(ValueError):
-    """A model function that can't be found, raises, or returns something else."""
+    """A model function can't be found, raises, or returns the wrong type."""
 
 
 def export_model(target: str, *, world_size: int = 8, batch_size: int | None = None) -> ModelSpec:
-    """The spec of the model that a function builds, for no cluster in particular.
+    """Exports the model that a function builds, without a cluster.
 
-    Raises ModelFunctionError and ExportError.
+    Args:
+        target: `package.module:function`.
+        world_size: the number of ranks of the export.
+        batch_size: the batch size of one rank.
+
+    Raises:
+        ModelFunctionError: the function can't be found, raises, or returns the wrong type.
+        ExportError: a spec can't describe the model.
     """
     module, sharders, constraints = build_model(target)
-    # Exported on devices that hold anything: what fits is for whoever plans it to find out.
+    # The export uses devices without a memory limit; planning the spec checks what fits.
     roomy = replace(find_hardware("torchrec"), hbm=_ROOMY, ddr=_ROOMY)
     with _without_advice(), others_code():  # its sharders
         planner = EmbeddingShardingPlanner(
@@ -48,7 +55,7 @@ def export_model(target: str, *, world_size: int = 8, batch_size: int | None = N
 
 @contextmanager
 def _without_advice() -> Iterator[None]:
-    """TorchRec's advice on topologies and reservations is for the job, and not for its export."""
+    """Suppresses TorchRec's planner warnings, which don't apply to an export."""
     logger = logging.getLogger("torchrec.distributed.planner")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -61,9 +68,12 @@ def _without_advice() -> Iterator[None]:
 
 
 def build_model(target: str) -> tuple[nn.Module, list[Any], dict[str, Any] | None]:
-    """Module, sharders and constraints; TorchRec's default sharders where there are none.
+    """Returns module, sharders (by default TorchRec's) and constraints of a model function.
 
-    What the function prints goes to stderr.
+    The output of the function goes to stderr.
+
+    Raises:
+        ModelFunctionError: the function can't be found, raises, or returns the wrong type.
     """
     try:
         found = find(target)

@@ -1,6 +1,6 @@
-"""Faster stand-ins for what DistributedModelParallel does once per shard of the whole cluster.
+"""Faster replacements of what DistributedModelParallel calls once per shard of the cluster.
 
-Each asks the stock function for one of many like cases and derives the others, so that what is
+Each calls the stock function for one of many equal cases and derives the others, so that what is
 computed stays TorchRec's and torch's own.
 """
 
@@ -168,7 +168,7 @@ def _are_chunks(starts: list[int], rows: list[int]) -> bool:
 
 
 def with_gc_paused(stock: Callable[..., Any]) -> Callable[..., Any]:
-    """Nothing that is made here is garbage, so the collector only costs time."""
+    """Runs with the garbage collector paused, because no new object becomes garbage."""
 
     @wraps(stock)
     def started(*args: Any, **kwargs: Any) -> Any:

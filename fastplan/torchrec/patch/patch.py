@@ -1,4 +1,4 @@
-"""Makes TorchRec's own defaults use fastplan's planner, for code that one does not own."""
+"""Makes TorchRec's defaults use fastplan's planner, for code that you can't change."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _planner: Substitute | None = None
 
 
 class Patch:
-    """A patch in place. Leaving its `with` block, or `undo()`, takes it back."""
+    """An active patch. Leaving its `with` block, or `undo()`, removes it."""
 
     def __init__(self, *, init: bool = False) -> None:
         self._wants = replace_all(_start_functions()) if init else []
@@ -41,7 +41,7 @@ class Patch:
         self._wants.append(planner)
 
     def undo(self) -> None:
-        """Gives TorchRec back what this patch replaced, unless another patch still wants it."""
+        """Restores what this patch replaced, unless another patch still needs it."""
         with lock:
             wants, self._wants = self._wants, []
             for stand_in in wants:
@@ -76,7 +76,7 @@ def _start_functions() -> tuple[Replacement, ...]:
 
 
 def patch(*, init: bool = False) -> Patch:
-    """From now on DistributedModelParallel, `shard` and inference plan with fastplan by default.
+    """Makes DistributedModelParallel, `shard` and inference use fastplan's planner by default.
 
     So does code that imports EmbeddingShardingPlanner from `torchrec.distributed.planner` after
     this call. Works as a context manager too: `with fastplan.patch(): ...`. Set FASTPLAN_PATCH=1
@@ -98,12 +98,12 @@ _stand_ins: dict[str, Substitute] = {}  # by the name of what they replace, or d
 
 
 class PatchRefused(RuntimeError):
-    """A function to be replaced is not the one its replacement was written for."""
+    """A function to replace has a different source than the replacement was written for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Replacement:
-    """One stock function, what makes its replacement, and the source that this is right for."""
+    """A stock function, the factory of its replacement, and the source that it is valid for."""
 
     module: str
     function: str  # the name in the module, or Class.method
@@ -121,15 +121,15 @@ class Replacement:
         found = self._digest()
         if found == self.digest:
             return
-        what = "is not there" if found is None else f"is another one (source {found})"
+        what = "is not there" if found is None else f"has different source ({found})"
         raise PatchRefused(
-            f"{self.name} {what}: fastplan has a faster one for source {self.digest} only, and "
+            f"{self.name} {what}: fastplan's replacement is for source {self.digest} only, and "
             "replaced nothing. Call fastplan.patch() without `init`, or install the versions that "
             "docs/initialisation.md names."
         )
 
     def stand_in(self) -> Substitute:
-        """What stands for the function, or is to be put there."""
+        """The replacement function."""
         holder, name = self._holder(self.function)
         found = getattr(holder, name)
         known = _stand_ins.get(self.name)
@@ -247,7 +247,7 @@ def faster_function(stand_in: Substitute, faster: Callable[..., Any]) -> Callabl
 
 
 def is_below(function: Any, above: Any) -> bool:
-    """Whether it is what somebody has wrapped, however often, or not at all."""
+    """Whether the function is this one, or wraps it at any depth."""
     seen: set[int] = set()
     while above is not None and above is not function and id(above) not in seen:
         seen.add(id(above))

@@ -27,7 +27,7 @@ _LARGEST = 1 << 60
 
 
 def reserve(planner: Any, module: Any, sharders: list[CachedSharder]) -> Topology:
-    """The topology less what the reservation keeps, by the reservation's own code."""
+    """Applies the reservation's own code to the topology."""
     reservation, topology = planner._storage_reservation, planner._topology
     if type(reservation) not in _STOCK_RESERVATIONS:
         sharders = [asked.sharder for asked in sharders]
@@ -46,7 +46,7 @@ def reserve(planner: Any, module: Any, sharders: list[CachedSharder]) -> Topolog
 
 
 def _install_fast_deepcopy(topology: Topology, times: int) -> None:
-    """Lets a topology's deep copy, and that one's too, take microseconds a rank.
+    """Makes deep copies of a topology fast (microseconds per rank).
 
     TorchRec's reservations copy the whole topology and keep a copy of the result, which at a
     thousand ranks is most of the time of a start. Only the devices ever change.
@@ -87,7 +87,7 @@ def read_cluster(reserved: Any) -> Cluster:
         if type(device.storage) is not Storage or type(device.perf) is not Perf:
             raise NotNative(f"rank {rank} has a {describe(device.storage)}")
         if device.perf.total != 0:
-            raise NotNative(f"rank {rank} carries a cost before anything is placed")
+            raise NotNative(f"rank {rank} has a cost before any shard is placed")
     capacities = tuple(
         tuple(getattr(device.storage, tier) for device in devices) for tier in ("hbm", "ddr", "ssd")
     )

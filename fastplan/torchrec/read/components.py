@@ -26,7 +26,7 @@ def read_proposer(proposer: Any) -> Proposer | Custom:
     kind = type(proposer)
     read = _PROPOSERS.get(kind)
     if read is None:
-        return Custom(proposer, f"{describe(proposer)} proposes in Python")
+        return Custom(proposer, f"{describe(proposer)} is a custom proposer, which runs in Python")
     reason = why_not_stock(proposer, kind, *_PROPOSER_METHODS)
     return Custom(proposer, reason) if reason else read(proposer)
 
@@ -198,7 +198,7 @@ def read_job(planner: Any, space: Space, cluster: Cluster, parts: Parts) -> Job:
     if not isinstance(space, EstimatedSpace):
         uncacheable = "the search space is enumerated in Python"
     elif planner.plan_loader is not None:
-        uncacheable = "a plan loader decides the plan"
+        uncacheable = "the plan comes from a plan loader"
     return Job(
         request=space.request if isinstance(space, EstimatedSpace) else None,
         cluster=cluster,

@@ -1,6 +1,6 @@
 """Reads TorchRec's estimators as numbers.
 
-Bandwidths and coefficients are asked of Python once per (sharding type, kernel, load factor);
+Bandwidths and coefficients are read from Python once per (sharding type, kernel, load factor);
 methods that a hardware configuration brings along need Python for every shard, and so do
 estimators of another type: those raise NotNative.
 """
@@ -226,7 +226,7 @@ class Estimators:
             if not self.config.is_sharding_type_supported(kind):
                 raise NotNative(f"{describe(self.config)} does not support {kind}")
             if type(evaluators.get(kind)) is not _STOCK_EVALUATORS[inference].get(kind):
-                raise NotNative(f"the evaluator of {kind} is not TorchRec's own")
+                raise NotNative(f"the evaluator of {kind} is custom")
 
 
 def _split_estimators(estimators: list[Any]) -> tuple[Any, Any, list[Any]]:
@@ -273,7 +273,7 @@ _Marks = tuple[tuple[str, ...], ...]
 
 @dataclass(slots=True)
 class _Scan:
-    """What a configuration's class was found to be. Looking takes longer than planning.
+    """The cached check of a configuration's class; the check takes longer than planning.
 
     It holds as long as the class has the same attributes with the same marks: decorators may
     change both in place. The attributes are kept, so that none can take another's place in memory.
@@ -389,5 +389,5 @@ def _number(value: Any) -> float:
     """A float with exactly this value."""
     number = float(value)
     if number != value:
-        raise NotNative(f"{value!r} is not a number that doubles hold exactly")
+        raise NotNative(f"{value!r} can't be represented exactly as a double")
     return number

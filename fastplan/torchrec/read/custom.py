@@ -1,4 +1,4 @@
-"""Custom costs and objectives as TorchRec's own kinds of parts.
+"""Custom costs and objectives as TorchRec estimators and perf models.
 
 One definition then serves both planners. TorchRec's calls it for every option; fastplan's planner
 hands the function itself to the core.
@@ -38,7 +38,7 @@ def cost_estimators(
     topology: Topology,
     constraints: dict[str, ParameterConstraints] | None = None,
 ) -> list[ShardEstimator]:
-    """The estimators of an enumerator: TorchRec's two, and then the cost.
+    """Returns the estimators for an enumerator: TorchRec's two, followed by the cost.
 
     Args:
         cost: a function with @fastplan.shard_cost; anything else is a TypeError.
@@ -50,7 +50,7 @@ def cost_estimators(
 
 
 class CostEstimator(ShardEstimator):
-    """A cost as a TorchRec estimator: the last one, for it reads what the others estimated.
+    """A cost as a TorchRec estimator. It must come last, because it reads the other estimates.
 
     Args:
         cost: a function with @fastplan.shard_cost; anything else is a TypeError.
@@ -73,7 +73,7 @@ class CostEstimator(ShardEstimator):
         self.perf = perf or shard_estimators.EmbeddingPerfEstimator(topology, constraints)
 
     def estimate(self, sharding_options: list[ShardingOption], sharder_data_map: Any) -> None:
-        """Puts the cost in place of the shards' perf. Raises CostError."""
+        """Replaces the perf of the shards by the cost."""
         reader = _OptionReader(self.perf)
         for option in sharding_options:
             records = reader.records(option, sharder_data_map[option.module_type_key])
@@ -218,7 +218,7 @@ class ObjectiveModel(PerfModel):
 
 
 def use_native_cost(estimators: Estimators, enumerator: Any) -> None:
-    """Lets the core price shards, where a cost comes right after TorchRec's own estimators."""
+    """Uses the core for the cost, if the cost comes right after TorchRec's own estimators."""
     if not (estimators.has_perf and estimators.has_storage and len(estimators.custom) == 1):
         return
     [last] = estimators.custom
@@ -235,9 +235,9 @@ def check_single_objective(objective: Any, performance_model: Any, improves: boo
     if objective is None:
         return
     if performance_model is not None:
-        raise ValueError("`objective` and `performance_model` both rate plans: give one")
+        raise ValueError("`objective` and `performance_model` both rate plans: pass only one")
     if improves:
-        raise ValueError('`mode="optimize"` improves the largest rank: leave out `objective`')
+        raise ValueError('`mode="optimize"` minimises the largest rank: remove `objective`')
 
 
 def install(planner: Any, cost: ShardCost | None, objective: PlanObjective | None) -> None:
@@ -253,7 +253,7 @@ def install(planner: Any, cost: ShardCost | None, objective: PlanObjective | Non
 
 
 def add_cost(enumerator: Any, cost: ShardCost, topology: Topology) -> None:
-    """Lets a cost have the last word among an enumerator's estimators."""
+    """Appends the cost to an enumerator's estimators."""
     estimators = getattr(enumerator, "_estimators", None)
     if not isinstance(estimators, list):
         raise TypeError(
@@ -264,7 +264,7 @@ def add_cost(enumerator: Any, cost: ShardCost, topology: Topology) -> None:
     if known and known[-1] is estimators[-1] and known[-1].cost is cost:
         return
     if known:
-        raise ValueError(f"the enumerator has a cost already, {known[-1].cost.name}")
+        raise ValueError(f"the enumerator already has a cost, {known[-1].cost.name}")
     perf = next((p for p in estimators if is_stock_perf_estimator(p)), None)
     constraints = getattr(enumerator, "_constraints", None)
     made = CostEstimator(cost, topology, constraints, perf=perf)

@@ -1,4 +1,4 @@
-"""How a planner comes to its search space: natively as far as enumerator and estimators are stock.
+"""Builds a planner's search space, natively if enumerator and estimators are stock.
 
 The space is first drafted (tables and their allowed options) and finished (estimated) only when it
 is searched: a plan from the cache needs the draft alone.
@@ -65,13 +65,13 @@ class Enumeration:
         require_stock(self._enumerator, EmbeddingEnumerator, *_ENUMERATOR_METHODS)
         space = self._cached_space() or self._extracted(self._enumerator)
         if space is None:
-            raise NotNative("there is no table")
+            raise NotNative("the module has no tables")
         if space.extraction.estimators.custom:
             raise NotNative("an estimator is custom")
         return space
 
     def leave(self, space: Space) -> None:
-        """Leaves the options behind for whoever asks for them, as TorchRec's enumerator does."""
+        """Stores the options where TorchRec's enumerator stores them."""
         if isinstance(space, EstimatedSpace):
             self._remember(_lazily(space))
             # What was remembered is shown as a copy, and else with the lists of the user's rules.
@@ -95,7 +95,8 @@ class Enumeration:
             hooks.after_enumeration(self._planner, self._enumerator._last_stored_search_space)
             return space
         for estimator in custom:
-            self._run.add_reason("mixed", f"{describe(estimator)} estimates in Python")
+            reason = f"{describe(estimator)} is a custom estimator, which runs in Python"
+            self._run.add_reason("mixed", reason)
         with self._run.phase("custom estimate"):
             options = _with_estimates(space)
         self._remember(copy.deepcopy(options))
@@ -165,7 +166,7 @@ class Enumeration:
         self._enumerator._last_stored_search_space = options
 
     def _clear_enumerator_cache(self, space: EstimatedSpace) -> None:
-        """Options that can't be estimated here must not be what the enumerator remembers."""
+        """Removes options that can't be estimated from the enumerator's cache."""
         stored = self._enumerator._last_stored_search_space
         if isinstance(stored, LazyList) and stored.source is space:
             self._enumerator._last_stored_module = None

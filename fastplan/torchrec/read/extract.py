@@ -197,7 +197,7 @@ class Extraction:
         )
 
     def _snapshot_constraint(self, rule: Any) -> Any:
-        """A constraint as it is now: options and plans are made of it when somebody asks."""
+        """A snapshot of a constraint; options and plans are created from it on demand."""
         if rule is None:
             return None
         known = self._kept.get(id(rule))
@@ -223,7 +223,7 @@ class Extraction:
         if known is None:
             items = tuple(self._menu_of(holder, name, cache_ratio, prefetch))
             if not items:
-                raise NotNative(f"table {name} has no option left")
+                raise NotNative(f"table {name} has no allowed sharding option")
             known = self._menus[key] = len(self._menu_items)
             self._menu_items.append(items)
         return known
@@ -253,7 +253,7 @@ class Extraction:
         return sorted(names, key=allowed.index) if self._deterministic else names
 
     def _batch(self, lengths: list[float], rule: Any, name: str) -> tuple[float, float]:
-        """Values looked up and vectors put out for one local batch."""
+        """Values looked up and vectors returned for one local batch."""
         poolings = rule.num_poolings if rule is not None else None
         sizes = rule.batch_sizes if rule is not None else None
         if not poolings:

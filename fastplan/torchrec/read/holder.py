@@ -86,7 +86,7 @@ def passes_of(config: Any) -> int:
 
 
 class CachedSharder:
-    """A sharder that remembers its answers; everything else is the sharder's own."""
+    """A sharder that caches its results and forwards everything else."""
 
     def __init__(self, sharder: Any) -> None:
         self.sharder = sharder

@@ -110,7 +110,7 @@ class EstimatedSpace:
         A space is remembered by its enumerator, so a second plan may find it.
         """
         if "columns" in vars(self) and self._priced_by != self._cost_now():
-            raise NoFingerprint("the options were estimated before the custom cost has changed")
+            raise NoFingerprint("the custom cost has changed since the options were estimated")
 
     def _cost_now(self) -> str | None:
         pricing = self.request.pricing
@@ -130,7 +130,7 @@ class EstimatedSpace:
         )
 
     def unpriced(self) -> EstimatedSpace:
-        """The space for whoever needs shards and not their costs: nothing has to be compiled."""
+        """The space without costs, which needs no compiled function."""
         request = replace(self.request, pricing=None)
         return EstimatedSpace(request, self.extraction, self.enumerator, self.origins)
 
@@ -202,7 +202,7 @@ def recorded_space(space: EstimatedSpace, record: PlanRecord, *, resizes: bool) 
             choice = sharding_type, _CACHED
         if choice not in menu and (sharding_type, kernel) not in menu:
             raise BadRecord(
-                f"table {tables[table].name} may not be ({sharding_type}, {kernel}) any more"
+                f"table {tables[table].name} no longer allows ({sharding_type}, {kernel})"
             )
         choices.append(Choice(table, sharding_type, kernel, cache))
     return space.narrowed(choices)
@@ -211,7 +211,7 @@ def recorded_space(space: EstimatedSpace, record: PlanRecord, *, resizes: bool) 
 def _resized(name: str, kernel: str, factor: float, cache: Any) -> Any:
     """The cache parameters that the scale-up proposer leaves; raises BadRecord for any other."""
     if cache is None:
-        raise BadRecord(f"table {name} has another cache, and nothing here resizes caches")
+        raise BadRecord(f"table {name} has another cache size, and no proposer resizes caches")
     if kernel == "fused" and factor == NO_LOAD_FACTOR:
         return replace(cache, load_factor=None)
     if kernel == _CACHED and 0 < factor < 1:
@@ -255,7 +255,7 @@ class FixedPlacement(Placement):
 
 
 class PythonSpace:
-    """Enumerated or estimated by somebody else's Python; the objects themselves come back."""
+    """A space that custom Python code enumerated or estimated, with its original objects."""
 
     def __init__(self, options: list[ShardingOption]) -> None:
         self._by_table = _by_table(options)

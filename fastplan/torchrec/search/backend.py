@@ -135,7 +135,7 @@ class PlannerBackend(SearchBackend):
     def _python_part(self, space: Space) -> str:
         """Why Python has to search; empty where all parts are native."""
         if (self._planner._timeout_seconds or 0) < 0:
-            return "the time was over before the search began"
+            return "the time limit was reached before the search began"
         if self._parts.python:
             return self._parts.python
         proposers = [self._planner._proposers[place] for place in self._parts.scaleup]
@@ -185,6 +185,6 @@ def loaded_plan(planner: Any, space: Space, search: Search) -> LoadedPlan | None
         search=search,
         solution=None,
         placement=FixedPlacement.of(copy.deepcopy(merged), 0.0, None),
-        fixed="the plan is the plan loader's",
+        fixed="the plan comes from the plan loader",
         loaded=True,
     )

@@ -43,7 +43,7 @@ class _Placed:
 
 
 class _PlacementFailed(PlannerError):
-    """The core's word that a proposal can't be placed; TorchRec's partitioner has better ones."""
+    """The core could not place a proposal; TorchRec's partitioner has the better error message."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -298,7 +298,7 @@ class MixedSearch:
             assert own is not None
             result = own.place(list(range(len(proposal))))
         if result is None:
-            raise _PlacementFailed("no place for a shard")
+            raise _PlacementFailed("a shard does not fit on any rank")
         return result
 
     def _note_failure(self, proposal: list[ShardingOption], error: PlannerError) -> None:

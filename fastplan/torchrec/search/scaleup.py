@@ -153,7 +153,7 @@ class Scaleup:
         self.timed_out = False
 
     def run(self, proposer: Any, search: Search, deadline: float) -> None:
-        """Lets the proposer propose until it has no more to say, or time.time() is `deadline`."""
+        """Runs the proposer until it ends or time.time() reaches `deadline`."""
         begin = self._space.columns.table_option_begin
         options = [
             OptionNumbers(self._space, table, number)

@@ -1,4 +1,4 @@
-"""TorchRec's logging hooks, called with what TorchRec would tell them.
+"""Calls TorchRec's logging hooks with TorchRec's arguments.
 
 In the open-source build they do nothing, and gathering what they want to know takes longer than
 planning: a hook is called only when somebody has put a function that does something in its place.
@@ -45,7 +45,7 @@ def _hook(name: str) -> Callable[..., Any] | None:
 
 
 def is_empty_function(function: Callable[..., Any]) -> bool:
-    """Whether a function is a place for others to put theirs."""
+    """Whether a function has an empty body, as a hook has by default."""
     code = getattr(function, "__code__", None)
     if code is None:
         return False

@@ -117,7 +117,7 @@ class PlanBuilder:
 class Shards(list[ShardMetadata]):
     """A table's shards: a list whose deep copy is the same as any list's, made by hand.
 
-    It pickles as a plain list, so whoever reads the pickle needs no fastplan.
+    It pickles as a plain list, so unpickling does not need fastplan.
     """
 
     __slots__ = ()

@@ -86,7 +86,7 @@ def _stand_in(real: Any, **attributes: Any) -> Any:
 
 
 class _Stats:
-    """Statistics that are told of the planner's own parts."""
+    """Statistics that receive the planner's own parts."""
 
     def __init__(self, own: Any, **parts: Any) -> None:
         self._own = own

@@ -156,7 +156,7 @@ def _is_plain(logger: Any) -> bool:
 class _RowLogger:
     """Logs row after row from one place.
 
-    A logger looks up the line of the caller for each row, which takes longer than all the rest: the
+    A logger looks up the line of the caller for each row, which takes most of the time: the
     line is a late one of a long function.
     """
 
