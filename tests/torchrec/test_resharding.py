@@ -38,8 +38,8 @@ def of_kernel(kernel, sharding):
         (table_wise(9, 0), row_wise(9, 0, 1), "table_wise becomes row_wise"),
         (table_wise(9, 0), of_kernel("dense", table_wise(9, 0)), "kernel fused becomes dense"),
         (row_wise(9, 0, 1), row_wise(9, 1, 0), "row_wise tables can't move"),
-        (column_wise(9, 0), column_wise(9, 1, 2), "cut into other shards"),
-        (table_wise(9, 0), table_wise(10, 1), "cut into other shards"),
+        (column_wise(9, 0), column_wise(9, 1, 2), "its shards change"),
+        (table_wise(9, 0), table_wise(10, 1), "its shards change"),
         (column_wise(9, 0, 1), column_wise(9, 2, 2), "several shards"),
         (column_wise(9, 0, 1), column_wise(9, 0, 0), "several shards"),
         (

@@ -1,7 +1,7 @@
 """Builds a planner's search space, natively if enumerator and estimators are stock.
 
-The space is first drafted (tables and their allowed options) and finished (estimated) only when it
-is searched: a plan from the cache needs the draft alone.
+The space is drafted first (tables and their allowed options) and finished (estimated) only for a
+search: a plan from the cache needs only the draft.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _OTHER_INPUTS = "this search space was enumerated before, with other inputs"
 
 
 class Enumeration:
-    """One planner's way to the search space of one module."""
+    """Builds the search space of one module for one planner."""
 
     def __init__(
         self, planner: Any, run: Run, module: Any, sharders: list[Any], asked: list[CachedSharder]
@@ -45,11 +45,11 @@ class Enumeration:
         self._run = run
         self._module = module
         self._asked = asked
-        self._sharders = sharders  # the caller's own list, which TorchRec keeps, too
+        self._sharders = sharders  # the caller's list, which TorchRec also stores
         self._is_remembered = False
 
     def draft(self) -> Space | None:
-        """Tables and options, not yet estimated where that is native; None without any table."""
+        """Returns tables and options, not estimated yet if that is native; None without a table."""
         try:
             require_stock(self._enumerator, EmbeddingEnumerator, *_ENUMERATOR_METHODS)
             space = self._cached_space() or self._extracted(self._enumerator)
@@ -61,7 +61,7 @@ class Enumeration:
         return space
 
     def described(self) -> EstimatedSpace:
-        """The draft, where it is native; raises NotNative where only Python can tell."""
+        """Returns the native draft. Raises NotNative if a part is custom."""
         require_stock(self._enumerator, EmbeddingEnumerator, *_ENUMERATOR_METHODS)
         space = self._cached_space() or self._extracted(self._enumerator)
         if space is None:
@@ -74,11 +74,11 @@ class Enumeration:
         """Stores the options where TorchRec's enumerator stores them."""
         if isinstance(space, EstimatedSpace):
             self._remember(_lazily(space))
-            # What was remembered is shown as a copy, and else with the lists of the user's rules.
+            # A cached space is shown as a copy, a new one with the lists of the user's constraints.
             self._show(_lazily(space, with_lists=not self._is_remembered))
 
     def finish(self, space: Space) -> Space:
-        """The space with every estimate."""
+        """Returns the space with every estimate."""
         if not isinstance(space, EstimatedSpace):
             return space
         try:
@@ -105,13 +105,13 @@ class Enumeration:
         return PythonSpace(options)
 
     def _cached_space(self) -> EstimatedSpace | None:
-        """TorchRec's enumerator remembers its last search space by module and sharders."""
+        """Returns the enumerator's last search space; TorchRec caches it by module and sharders."""
         enumerator = self._enumerator
         known = (enumerator._last_stored_module, enumerator._last_stored_sharders)
         if known != (self._module, self._sharders):
             return None
         stored = enumerator._last_stored_search_space
-        # Somebody who has read the options may have changed them.
+        # The reader of the options may have changed them.
         if not isinstance(stored, LazyList) or stored.is_built:
             raise NotNative("this search space was enumerated before")
         self._is_remembered = True
@@ -121,11 +121,11 @@ class Enumeration:
         return space
 
     def _current_space(self, space: EstimatedSpace) -> EstimatedSpace:
-        """A remembered space for the scale-up proposer, which has options estimated once more.
+        """Returns a cached space for the scale-up proposer, which estimates options again.
 
-        Raises NotNative where that would not be done with the numbers of before.
+        Raises NotNative if the inputs of the estimates have changed.
         """
-        enumerator = copy.copy(self._enumerator)  # which keeps the sharders' data of before
+        enumerator = copy.copy(self._enumerator)  # which has the previous data of the sharders
         try:
             now = self._extracted(enumerator)
         except Exception as error:
@@ -150,7 +150,7 @@ class Enumeration:
             return EstimatedSpace(extraction.request(), extraction, enumerator)
 
     def _enumerated(self, why: str) -> PythonSpace | None:
-        """By the enumerator's own Python."""
+        """Returns the space of the enumerator's own Python code."""
         self._run.add_reason("mixed", f"enumerated in Python: {why}")
         with self._run.phase("enumerate"):
             options = self._enumerator.enumerate(module=self._module, sharders=self._sharders)
@@ -174,7 +174,7 @@ class Enumeration:
             self._enumerator._last_stored_search_space = None
 
     def _show(self, options: list[ShardingOption]) -> None:
-        """TorchRec 1.9 shows the search space on the planner too: the objects, not copies."""
+        """Sets the planner's search space as TorchRec 1.9 does: the objects, not copies."""
         if compat.IS_1_9:
             self._planner._search_space = options
 
@@ -190,7 +190,7 @@ def _lazily(space: EstimatedSpace, *, with_lists: bool = False) -> list[Sharding
 
 
 def _share_lists(space: EstimatedSpace, options: list[ShardingOption]) -> None:
-    """Lets options have the very lists of the constraints, as TorchRec's enumerator does."""
+    """Gives options the list objects of the constraints, as TorchRec's enumerator does."""
     rules = {(origin.path, origin.name): origin.constraint for origin in space.origins}
     for option in options:
         rule = rules[option.module[0], option.name]
@@ -199,7 +199,7 @@ def _share_lists(space: EstimatedSpace, options: list[ShardingOption]) -> None:
 
 
 def _with_estimates(space: EstimatedSpace) -> list[ShardingOption]:
-    """All options; custom estimators add to what the stock ones, done natively, have estimated."""
+    """Returns all options with native estimates, to which custom estimators then add."""
     options = space.all_options()
     for estimator in space.extraction.estimators.custom:
         estimator.estimate(options, sharder_data_map=space.enumerator._sharder_data_map)

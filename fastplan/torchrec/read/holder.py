@@ -1,4 +1,4 @@
-"""A module that holds tables, and what its tables share."""
+"""Modules with embedding tables, and sharders that cache their results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NAN = math.nan
 
 
 class Holder:
-    """A module that holds tables, with what its tables share."""
+    """A module with embedding tables, and the values that its tables share."""
 
     def __init__(self, path: str, module: Any, sharder: Any, data: Any) -> None:
         self.path = path
@@ -49,7 +49,7 @@ class Holder:
         self._buckets: dict[str, int] | None = None
 
     def buckets(self, name: str, enumerator: Any) -> int:
-        """Buckets of a virtual table, 0 for others."""
+        """Returns the buckets of a virtual table, 0 for others."""
         if self._has_configs:
             if self._buckets is None:
                 self._buckets = _virtual_buckets(self.module)
@@ -93,7 +93,7 @@ class CachedSharder:
         self.module_type = sharder.module_type
         self._answers: dict[
             int, tuple[Any, Any]
-        ] = {}  # the module is kept, so its id stays its own
+        ] = {}  # the module is kept alive, so that its id stays unique
 
     def shardable_parameters(self, module: Any) -> Any:
         known = self._answers.get(id(module))
