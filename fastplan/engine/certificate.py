@@ -124,7 +124,7 @@ def check_bound(problem: Problem, certificate: Certificate) -> float:
     threshold = certificate.threshold
     if math.isnan(certificate.value) or not 0 < threshold < math.inf:
         return 0.0
-    rows = _Rows(problem)
+    rows = _OptionRows(problem)
     proven = min(certificate.value, threshold)
     covered = 0.0
     for slab in sorted(certificate.slabs, key=lambda slab: slab.low):
@@ -148,7 +148,7 @@ def _check_numbers(slab: Slab, options: int) -> None:
         raise ValueError(f"`reward` of the slab at {slab.low} must not be negative")
 
 
-class _Rows:
+class _OptionRows:
     """A problem's options in the terms of the conditions."""
 
     def __init__(self, problem: Problem) -> None:

@@ -57,6 +57,7 @@ class Cut(NamedTuple):
 
 
 def blocks_in(runs: Runs) -> int:
+    """Returns the number of blocks in runs."""
     return sum(count for count, _ in runs)
 
 

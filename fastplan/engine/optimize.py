@@ -139,13 +139,13 @@ def optimize(
             "otherwise: leave out the objective, or plan without optimize"
         )
     began = time.perf_counter()
-    starts = _Starts(problem, search, start)
+    starts = _StartPlans(problem, search, start)
     objectives = settings.objectives
     if not objectives.rules:
         found = _improve(problem, starts, settings, began)
         return _refine(problem, found, settings, began)
     ruled = ConstrainedProblem(problem, objectives, names)
-    found = _improve(ruled.problem, _Starts(ruled.problem, search, None), settings, began)
+    found = _improve(ruled.problem, _StartPlans(ruled.problem, search, None), settings, began)
     found = _refine(ruled.problem, found, settings, began, ruled)
     options, ranks = ruled.to_original_plan(found.options, found.ranks)
     rating = math.inf
@@ -161,7 +161,7 @@ def optimize(
     )
 
 
-class _Starts:
+class _StartPlans:
     """TorchRec's plans: the default one, and one with shards sorted by cost."""
 
     def __init__(self, problem: Problem, search: Search, default: Solution | None) -> None:
@@ -179,7 +179,9 @@ class _Starts:
         self.best = plans[best] if math.isfinite(self.ratings[best]) else None
 
 
-def _improve(problem: Problem, starts: _Starts, settings: Optimize, began: float) -> OptimizeResult:
+def _improve(
+    problem: Problem, starts: _StartPlans, settings: Optimize, began: float
+) -> OptimizeResult:
     """Returns the plan with the best rating found."""
     spent = time.perf_counter() - began
     share = 1.0 if settings.objectives.minimize == "rating" else _RATING_SHARE

@@ -45,8 +45,8 @@ def pack_certificate(
     rewards = [slab.reward for slab in slabs if slab.reward is not None]
     space = keeping(given, objectives, names).space
     packed = b""
-    if not _excess(len(slabs), np.array(rewards), space):
-        order = _order(space) if rewards else None
+    if not _why_too_large(len(slabs), np.array(rewards), space):
+        order = _canonical_order(space) if rewards else None
         body = b"".join(
             (
                 np.array(rows, "<f8").tobytes(),
@@ -82,7 +82,7 @@ def unpack_certificate(packed: bytes, space: SearchSpace) -> Certificate:
     if (flags > 1).any() or bool(options) != bool(len(rewarded)):
         raise BadCertificate("it is malformed")
     rewards = rest.view("<f8").reshape(len(rewarded), options).astype(np.float64)
-    if why := _excess(count, rewards, space):
+    if why := _why_too_large(count, rewards, space):
         raise BadCertificate(why)
     return Certificate(
         value=value,
@@ -96,7 +96,7 @@ def _slabs(
 ) -> tuple[Slab, ...]:
     own: dict[int, Floats] = {}
     if len(rewarded):
-        back = np.argsort(_order(space))
+        back = np.argsort(_canonical_order(space))
         own = {int(slab): reward[back] for slab, reward in zip(rewarded, rewards, strict=True)}
     return tuple(
         Slab(low=low, high=high, memory=(hbm, ddr, ssd), uniform=uniform, reward=own.get(i))
@@ -128,7 +128,7 @@ def proven_bound(
     return proven if proven > 0 or certificate.value == 0 else None
 
 
-def _excess(count: int, rewards: NDArray[Any], space: SearchSpace) -> str:
+def _why_too_large(count: int, rewards: NDArray[Any], space: SearchSpace) -> str:
     """Why the certificate is too large to check; empty if it is not."""
     if count > _MOST_SLABS or len(rewards) > _MOST_REWARDS:
         return f"{count} slabs, {len(rewards)} of them with rewards, are too many"
@@ -139,7 +139,7 @@ def _excess(count: int, rewards: NDArray[Any], space: SearchSpace) -> str:
     return f"{fills} shards to fill ranks with are too many" if fills > _MOST_FILLS else ""
 
 
-def _order(space: SearchSpace) -> Ints:
+def _canonical_order(space: SearchSpace) -> Ints:
     """Sorts options by table, kind and cost, because other writers may order them differently.
 
     Options that are equal in all of this are interchangeable in any proof.

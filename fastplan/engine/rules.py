@@ -162,12 +162,12 @@ class ConstrainedProblem:
 
     def _options_of(self, group: _Group) -> Iterator[_Option]:
         if len(group.tables) == 1 and group.ranks is None:
-            yield from (self._together((number,)) for number in self._numbers(group.tables[0]))
+            yield from (self._merged_shards((number,)) for number in self._numbers(group.tables[0]))
             return
         found = False
         complaint = why = ""
         for members in self._combinations(group.tables):
-            option = self._together(members)
+            option = self._merged_shards(members)
             if group.ranks is not None:
                 complaint = self._why_illegal(members, group.ranks)
                 option = self._pinned(option, group.ranks)
@@ -211,7 +211,7 @@ class ConstrainedProblem:
         for lists in by_cut.values():
             yield from itertools.product(*lists)
 
-    def _together(self, members: tuple[int, ...]) -> _Option:
+    def _merged_shards(self, members: tuple[int, ...]) -> _Option:
         """Merges shard i of all members into one shard."""
         space = self.given.space
         kernels = [int(space.option_kernel[member]) for member in members]
@@ -257,7 +257,7 @@ class ConstrainedProblem:
                     return f"{SHARDING_TYPES[kind]} is on all ranks"
                 continue
             placed = ranks if len(ranks) == shards else ranks * shards
-            alone = Problem(_alone(self.given.space, member), self.given.cluster)
+            alone = Problem(_single_option_space(self.given.space, member), self.given.cluster)
             plan = np.zeros(1, np.int32), np.array(placed, np.int32)
             if complaint := verify_plan(alone, *plan, math.nan):
                 return complaint
@@ -330,7 +330,7 @@ def _renumbered(groups: Any) -> Any:
     return np.array([known.setdefault(int(g), len(known) - 1) for g in groups], np.int32)
 
 
-def _alone(space: SearchSpace, option: int) -> SearchSpace:
+def _single_option_space(space: SearchSpace, option: int) -> SearchSpace:
     """Returns a space of one table with one option."""
     runs = slice(int(space.option_run_begin[option]), int(space.option_run_begin[option + 1]))
     columns = {

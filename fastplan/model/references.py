@@ -33,8 +33,8 @@ class CodeNotTrusted(CannotPlan):
         where = f"{self.file}: " if self.file else ""
         names = f"`{self.field}` names {self.name}: that" if self.field else self.name
         return (
-            f"{where}{names} is code, and to import it is to run it. If you trust the "
-            "file, give `--trust-code` on a command line, `trust=True` in Python"
+            f"{where}{names} is code, and importing it runs it. If you trust the "
+            "file, pass `--trust-code` on a command line, `trust=True` in Python"
         )
 
 

@@ -101,23 +101,28 @@ class CompiledFunction(Protocol):
     """A user function that the core calls by address."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name in messages."""
 
-    def address(self) -> int: ...
+    def address(self) -> int:
+        """Returns the address of the compiled function."""
 
-    def fingerprint(self) -> str: ...
+    def fingerprint(self) -> str:
+        """Returns a hash of the code and of its inputs. Raises NoFingerprint."""
 
 
 class CostFunction(CompiledFunction, Protocol):
     """A custom cost of shards, which replaces TorchRec's."""
 
-    def failure(self, facts: dict[str, Any], table: str) -> Exception: ...
+    def failure(self, facts: dict[str, Any], table: str) -> Exception:
+        """Returns the error for a failed call: `facts` from the core, and the table's name."""
 
 
 class ObjectiveFunction(CompiledFunction, Protocol):
     """A custom rating of plans, which replaces the cost of the largest rank."""
 
-    def failure(self, facts: dict[str, Any]) -> Exception: ...
+    def failure(self, facts: dict[str, Any]) -> Exception:
+        """Returns the error for a failed call, from the core's `facts`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

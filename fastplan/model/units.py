@@ -14,7 +14,7 @@ Scalar = str | int | float | bool | None
 
 LARGEST = 2**63 - 1
 YAML_TAG = "tag:yaml.org,2002:"
-NO_TAGS = "a spec holds only mappings, lists, texts, numbers and flags"
+NO_TAGS = "a spec has only mappings, lists, strings, numbers and booleans"
 
 _BINARY = {"PiB": 2**50, "TiB": 2**40, "GiB": 2**30, "MiB": 2**20, "KiB": 2**10}
 _DECIMAL = {"PB": 10**15, "TB": 10**12, "GB": 10**9, "MB": 10**6, "kB": 10**3}
@@ -157,7 +157,7 @@ def yaml_scalar(text: str, tag: str) -> Scalar:
         return _yaml_number(text, kind)
     if kind in ("str", "int", "float", "timestamp", "merge", "value"):
         if is_broken(text):
-            raise ValueError(f"must be a text without lone surrogates, not {shown(text)}")
+            raise ValueError(f"must be a string without lone surrogates, not {shown(text)}")
         return text
     if kind == "null":
         return None

@@ -20,7 +20,7 @@ _APART = ("name", "path", "menu", "bytes", *_SHAPE, *_CONSTRAINTS)
 _COST = tuple(name for name in Table._fields if name not in _APART)
 
 _facts_of = itemgetter(*map(Table._fields.index, _SHAPE + _COST + _CONSTRAINTS))
-_NOT_SHOWN = 5
+_MAX_NAMES = 5
 _CAPACITY_NOISE = 0.01
 
 
@@ -74,7 +74,7 @@ class Difference:
         named = (("added", self.added), ("removed", self.removed))
         for word, names in named:
             if names:
-                yield f"{format_count(len(names), 'table')} {word} ({_some(names)})"
+                yield f"{format_count(len(names), 'table')} {word} ({_listed(names)})"
         groups = (
             ("resized", self.resized),
             ("with other costs", self.drifted),
@@ -83,7 +83,7 @@ class Difference:
         for word, changes in groups:
             if changes:
                 names = tuple(dict.fromkeys(change.table for change in changes))
-                yield f"{format_count(len(names), 'table')} {word} ({_some(names)})"
+                yield f"{format_count(len(names), 'table')} {word} ({_listed(names)})"
         ranks = (
             ("lost", self.lost_ranks),
             ("new", self.new_ranks),
@@ -91,7 +91,7 @@ class Difference:
         )
         for word, numbers in ranks:
             if numbers:
-                yield f"{format_count(len(numbers), 'rank')} {word} ({_some(numbers)})"
+                yield f"{format_count(len(numbers), 'rank')} {word} ({_listed(numbers)})"
         if self.renumbered:
             yield f"{format_count(len(self.renumbered), 'rank')} renumbered"
         if self.ranks_per_host:
@@ -121,8 +121,8 @@ def difference(previous: Plan, request: Request, cluster: Cluster, ranks: RankMa
     removed = [] if len(old) == len(new) - len(added) else [key for key in old if key not in new]
     if len(removed) == len(old):
         raise PlanModelMismatch(
-            f"no table of the previous plan `{previous.name}` ({_some(_names(removed))}) is a "
-            f"table of the model ({_some(_names(added))}); pass a plan of this model, or none"
+            f"no table of the previous plan `{previous.name}` ({_listed(_names(removed))}) is a "
+            f"table of the model ({_listed(_names(added))}); pass a plan of this model, or none"
         )
     if basis is None:
         changes = _shape_changes(old, request, new)
@@ -156,9 +156,9 @@ def _names(keys: Iterable[Key]) -> tuple[str, ...]:
     return tuple(table_name(*key) for key in keys)
 
 
-def _some(names: tuple[Any, ...]) -> str:
-    shown = ", ".join(map(str, names[:_NOT_SHOWN]))
-    return shown if len(names) <= _NOT_SHOWN else f"{shown} and {len(names) - _NOT_SHOWN} more"
+def _listed(names: tuple[Any, ...]) -> str:
+    shown = ", ".join(map(str, names[:_MAX_NAMES]))
+    return shown if len(names) <= _MAX_NAMES else f"{shown} and {len(names) - _MAX_NAMES} more"
 
 
 class _Changes:

@@ -68,7 +68,7 @@ class Following:
 
     def follow(self, result: Result, searched: Searched) -> Result:
         """Returns the plan that follows the previous one, or else the plan from scratch."""
-        if why := self._unable(result, searched):
+        if why := self._why_unsupported(result, searched):
             return replace(result, not_followed=why)
         if self._attempt is None:
             return replace(result, not_followed=self._not_followed)
@@ -138,7 +138,7 @@ class Following:
         if found is None:
             return None
         problem, point, report = found
-        if not self._good_enough(point.rating):
+        if not self._may_skip_reference(point.rating):
             return None
         space = backend.space_of(problem.space)
         return Result(
@@ -151,7 +151,7 @@ class Following:
             replan=report,
         )
 
-    def _good_enough(self, rating: float) -> bool:
+    def _may_skip_reference(self, rating: float) -> bool:
         """Whether a plan may be used without a comparison with a plan from scratch.
 
         A plan that follows the user's own plan may; a cached plan could be a bad one.
@@ -164,7 +164,7 @@ class Following:
         reached = reachable_rating(self._backend.problem, search)
         return rating <= reached * (1 + FOLLOWING_SLACK)
 
-    def _unable(self, result: Result, searched: Searched) -> str:
+    def _why_unsupported(self, result: Result, searched: Searched) -> str:
         """Why this search can't follow a previous plan; empty if it can."""
         if searched.fixed:
             return searched.fixed

@@ -63,8 +63,8 @@ def held_columns(
     types, kernels = zip(*kinds, strict=True)
     return Held(
         table_held_begin=np.cumsum([0, *map(len, shards)], dtype=np.int64),
-        table_held_type=_numbers(SHARDING_TYPE_INDEX, types),
-        table_held_kernel=_numbers(KERNEL_INDEX, kernels),
+        table_held_type=_table_indices(SHARDING_TYPE_INDEX, types),
+        table_held_kernel=_table_indices(KERNEL_INDEX, kernels),
         held_row=every[ROW],
         held_column=every[COLUMN],
         held_rows=every[ROWS],
@@ -77,7 +77,7 @@ def held_columns(
     )
 
 
-def _numbers(index: Mapping[str, int], names: tuple[str, ...]) -> NDArray[np.uint8]:
+def _table_indices(index: Mapping[str, int], names: tuple[str, ...]) -> NDArray[np.uint8]:
     return np.frombuffer(bytes([index.get(name, NOT_HELD) for name in names]), np.uint8)
 
 

@@ -79,10 +79,10 @@ def plan(
         )
         if optimize is not None:
             with run.phase("optimize"):
-                result = _improved(result, searched, optimize, backend)
+                result = _optimized(result, searched, optimize, backend)
         if following is not None:
             result = following.follow(result, searched)
-    return _kept(use, following, result, run)
+    return _stored(use, following, result, run)
 
 
 def _known(
@@ -98,12 +98,12 @@ def _known(
     return None if following is None else following.begin()
 
 
-def _improved(
+def _optimized(
     result: Result, searched: Searched, settings: Optimize, backend: SearchBackend
 ) -> Result:
     """Returns an optimized plan, or TorchRec's plan with the reason."""
     if reason := _why_not_improved(searched):
-        return _unimproved(result, reason, settings)
+        return _not_optimized(result, reason, settings)
     problem, solution = searched.problem, searched.solution
     assert problem is not None
     assert solution is not None
@@ -122,7 +122,7 @@ def _improved(
         return replace(result, not_optimized=overfull) if solution.found else result
     if complaint := verify_plan(problem, found.options, found.ranks, found.rating):
         unsound = f"the optimized plan failed verification; please report this: {complaint}"
-        return _unimproved(result, unsound, settings)
+        return _not_optimized(result, unsound, settings)
     assert searched.space is not None
     return replace(
         result,
@@ -144,7 +144,7 @@ def _why_not_improved(searched: Searched) -> str:
     return f"{objective.name} is a custom objective, which the optimizer does not support"
 
 
-def _unimproved(result: Result, reason: str, settings: Optimize) -> Result:
+def _not_optimized(result: Result, reason: str, settings: Optimize) -> Result:
     """Returns TorchRec's plan and the reason. Raises ConstraintError if it may break a rule."""
     if settings.objectives.rules:
         raise ConstraintError(f"`pins` and `together` need the native search: {reason}")
@@ -156,7 +156,7 @@ def _packed(job: Job, problem: Problem, found: OptimizeResult, settings: Optimiz
     return pack_certificate(found.certificate, problem, settings.objectives, names)
 
 
-def _kept(
+def _stored(
     use: CacheSession | None, following: Following | None, result: Result, run: Run
 ) -> Result:
     """Stores the result under the key of how it was found, and returns it."""

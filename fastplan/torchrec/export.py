@@ -83,7 +83,7 @@ def export_spec(planner: Any, module: Any, sharders: list[Any], name: str = "mod
         shard_cost=_name(space.request.pricing and space.request.pricing.function),
         objective=_name(job.search.objective),
     )
-    spec = _corrected(draft, space.request, planner._storage_reservation)
+    spec = _with_exact_numbers(draft, space.request, planner._storage_reservation)
     _check(spec, expected, cluster)
     return spec
 
@@ -179,8 +179,8 @@ def _key(job: Job) -> bytes:
     return key.request
 
 
-def _corrected(draft: ModelSpec, request: Request, reservation: Any) -> ModelSpec:
-    """Returns the draft with explicit numbers where TorchRec's rules give other ones."""
+def _with_exact_numbers(draft: ModelSpec, request: Request, reservation: Any) -> ModelSpec:
+    """Returns the draft with explicit numbers if TorchRec's rules would give other ones."""
     kjt = getattr(reservation, "_kjt_storage", None)
     job = lower(draft, trust=True)  # its functions come from the planner
     menus: dict[tuple[MenuEntry, ...], str] = {}

@@ -20,7 +20,9 @@ from fastplan.torchrec.export import export_spec
 from fastplan.torchrec.planner import EmbeddingShardingPlanner
 
 _ROOMY = 1 << 50
-_WANTED = "must return the module, or (module, sharders), or (module, sharders, constraints)"
+_EXPECTED_RESULT = (
+    "must return the module, or (module, sharders), or (module, sharders, constraints)"
+)
 
 
 class ModelFunctionError(ValueError):
@@ -42,7 +44,7 @@ def export_model(target: str, *, world_size: int = 8, batch_size: int | None = N
     module, sharders, constraints = build_model(target)
     # The export uses devices without a memory limit; planning the spec checks what fits.
     roomy = replace(find_hardware("torchrec"), hbm=_ROOMY, ddr=_ROOMY)
-    with _without_advice(), others_code():  # its sharders
+    with _suppress_planner_warnings(), others_code():  # its sharders
         planner = EmbeddingShardingPlanner(
             topology=Topology(**topology_arguments(roomy, world_size, world_size)),
             batch_size=batch_size,
@@ -54,7 +56,7 @@ def export_model(target: str, *, world_size: int = 8, batch_size: int | None = N
 
 
 @contextmanager
-def _without_advice() -> Iterator[None]:
+def _suppress_planner_warnings() -> Iterator[None]:
     """Suppresses TorchRec's planner warnings, which don't apply to an export."""
     logger = logging.getLogger("torchrec.distributed.planner")
     level = logger.level
@@ -81,7 +83,7 @@ def build_model(target: str) -> tuple[nn.Module, list[Any], dict[str, Any] | Non
         raise ModelFunctionError(str(error)) from error
     if not callable(found):
         raise ModelFunctionError(
-            f"{target} is a {type(found).__name__}, not a function; it {_WANTED}"
+            f"{target} is a {type(found).__name__}, not a function; it {_EXPECTED_RESULT}"
         )
     try:
         with others_code():
@@ -94,14 +96,18 @@ def build_model(target: str) -> tuple[nn.Module, list[Any], dict[str, Any] | Non
 def _parts(target: str, result: Any) -> tuple[nn.Module, list[Any], dict[str, Any] | None]:
     parts = result if isinstance(result, tuple) else (result,)
     if not 1 <= len(parts) <= 3 or not isinstance(parts[0], nn.Module):
-        raise ModelFunctionError(f"{target}() returned {type(result).__name__}; it {_WANTED}")
+        raise ModelFunctionError(
+            f"{target}() returned {type(result).__name__}; it {_EXPECTED_RESULT}"
+        )
     module, sharders, constraints = (*parts, None, None)[:3]
     if sharders is None:
         sharders = get_default_sharders()
     if not isinstance(sharders, list | tuple):
-        raise ModelFunctionError(f"{target}() returned sharders that are not a list; it {_WANTED}")
+        raise ModelFunctionError(
+            f"{target}() returned sharders that are not a list; it {_EXPECTED_RESULT}"
+        )
     if constraints is not None and not isinstance(constraints, dict):
         raise ModelFunctionError(
-            f"{target}() returned constraints that are not a dict; it {_WANTED}"
+            f"{target}() returned constraints that are not a dict; it {_EXPECTED_RESULT}"
         )
     return module, list(sharders), constraints

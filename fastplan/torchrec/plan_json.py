@@ -71,7 +71,7 @@ def encode_table(
             raise BadValue(
                 below(place, "sharding_spec"), f"a {type(spec).__name__} can't be written"
             )
-        cut = _cut(spec.shards, ranks, placements)
+        cut = _as_blocks(spec.shards, ranks, placements)
         listed = None if cut else _listed(spec.shards, below(place, "shards"))
         entry = entry._replace(cut=cut, listed=listed)
     return entry._replace(
@@ -100,7 +100,7 @@ def _checked_ranks(ranks: Any, place: str) -> list[int]:
     return as_wholes(ranks, place)
 
 
-def _cut(
+def _as_blocks(
     shards: list[ShardMetadata], ranks: list[int] | None, placements: Placements | None
 ) -> Cut | None:
     """Returns the shards as blocks; None if they are not blocks in the places of the rule."""

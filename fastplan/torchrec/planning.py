@@ -81,7 +81,7 @@ class Planning:
         )
         if result.searched is None:
             enumeration.leave(space)
-        self._note(result)
+        self._record_result(result)
         if result.placement is None:
             self._raise_no_plan(result)
         with run.phase("build"):
@@ -122,7 +122,7 @@ class Planning:
         run.take_counts(planner._num_proposals, planner._num_plans, rating)
         return sharding_plan
 
-    def _note(self, result: Result) -> None:
+    def _record_result(self, result: Result) -> None:
         """Records the result for users and scripts."""
         planner, run = self._planner, self._run
         run.take(result)
@@ -152,9 +152,9 @@ class Planning:
                 self._planner, self._module, self._sharders, searched, facts, some_option
             )
         finally:
-            self._mark_last(searched.space, searched.last)
+            self._mark_last_proposal(searched.space, searched.last)
 
-    def _mark_last(self, space: Space, last: Any) -> None:
+    def _mark_last_proposal(self, space: Space, last: Any) -> None:
         """Marks the last proposal as TorchRec does, after its error message has copied them."""
         if compat.IS_1_9:
             shown = self._planner._search_space

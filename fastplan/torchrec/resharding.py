@@ -52,10 +52,10 @@ def reshard_arguments(before: ShardingPlan, after: ShardingPlan) -> Resharding:
     for path in dict.fromkeys((*before.plan, *after.plan)):
         old, new = (dict(plan.plan.get(path) or {}) for plan in (before, after))
         for name in dict.fromkeys((*old, *new)):
-            if name in old and name in new and _as_before(old[name], new[name]):
+            if name in old and name in new and _is_unchanged(old[name], new[name]):
                 continue
             why = _why_restart(path, old, new, name)
-            way = [] if why else _way(old[name], new[name], ranks)
+            way = [] if why else _move_steps(old[name], new[name], ranks)
             if not way:
                 full = f"{path}.{name}" if path else name
                 needs_restart[full] = (
@@ -99,18 +99,18 @@ def _why_restart(
     return "" if path else "TorchRec's reshard needs dense weights in addition to the tables"
 
 
-def _way(
+def _move_steps(
     old: ParameterSharding, new: ParameterSharding, ranks: list[int]
 ) -> list[ParameterSharding]:
     """Returns the steps: the new sharding, after a detour if a rank would send to itself."""
     stays = any(a == b for a, b in zip(old.ranks, new.ranks, strict=True))
     if not (stays and _on_cpu(new)):
         return [copy.deepcopy(new)]
-    between = _elsewhere(old.ranks, new.ranks, ranks)
+    between = _detour_ranks(old.ranks, new.ranks, ranks)
     return [_placed(new, between), copy.deepcopy(new)] if between else []
 
 
-def _elsewhere(old: list[int], new: list[int], ranks: list[int]) -> list[int]:
+def _detour_ranks(old: list[int], new: list[int], ranks: list[int]) -> list[int]:
     """Returns distinct ranks for the shards, none its old or new one; empty without a solution."""
     free = np.zeros((len(ranks), len(ranks)))
     for shard, taken in enumerate(zip(old, new, strict=True)):
@@ -132,7 +132,7 @@ def _placed(sharding: ParameterSharding, ranks: list[int]) -> ParameterSharding:
     return placed
 
 
-def _as_before(old: ParameterSharding, new: ParameterSharding) -> bool:
+def _is_unchanged(old: ParameterSharding, new: ParameterSharding) -> bool:
     known = [
         (each.sharding_type, each.compute_kernel, each.ranks, _cuts(each)) for each in (old, new)
     ]

@@ -45,7 +45,7 @@ def group_tables(stock: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(stock)
     def grouped(tables_per_rank: list[list[Any]]) -> list[list[Any]]:
-        model_of = _models(tables_per_rank)
+        model_of = _first_equal_rank(tables_per_rank)
         groups = stock(
             [
                 tables if model == rank else []
@@ -71,7 +71,7 @@ def group_tables(stock: Callable[..., Any]) -> Callable[..., Any]:
     return grouped
 
 
-def _models(tables_per_rank: list[list[Any]]) -> list[int]:
+def _first_equal_rank(tables_per_rank: list[list[Any]]) -> list[int]:
     """Returns, for each rank, the first of the preceding ranks with the same grouping."""
     models: list[int] = []
     keys_before: list[Any] = []

@@ -34,7 +34,7 @@ class Patch:
     """An active patch. Leaving its `with` block, or `undo()`, removes it."""
 
     def __init__(self, *, init: bool = False) -> None:
-        self._wants = replace_all(_start_functions()) if init else []
+        self._wants = replace_all(_init_replacements()) if init else []
         with lock:
             planner = _planner_stand_in()
             planner.take()
@@ -68,7 +68,7 @@ def _planner_stand_in() -> Substitute:
     return _planner
 
 
-def _start_functions() -> tuple[Replacement, ...]:
+def _init_replacements() -> tuple[Replacement, ...]:
     # Imported on demand, because it needs parts of torch that may be missing.
     from fastplan.torchrec.patch.fast_start import REPLACEMENTS
 

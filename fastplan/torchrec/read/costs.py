@@ -72,7 +72,7 @@ class Estimators:
             topology=known._topology, constraints=known._constraints
         )
         self.config = self.perf._config
-        self._is_annotated = _scanned(self.config).is_annotated
+        self._is_annotated = _check_config(self.config).is_annotated
         self._coefficients: dict[Coefficients, int] = {}
         self._rows: dict[tuple[str, str], int] = {}
         self._memory_bandwidths: dict[tuple[str, float | None, bool], float] = {}
@@ -88,7 +88,10 @@ class Estimators:
         known = self._rows.get(pair)
         if known is None:
             found = self._ask_coefficients(sharding_type, kernel)
-            row = Coefficients(_four(found.fwd), None if found.bwd is None else _four(found.bwd))
+            row = Coefficients(
+                _parse_coefficients(found.fwd),
+                None if found.bwd is None else _parse_coefficients(found.bwd),
+            )
             known = self._coefficients.setdefault(row, len(self._coefficients))
             self._rows[pair] = known
         return known
@@ -272,7 +275,7 @@ _Marks = tuple[tuple[str, ...], ...]
 
 
 @dataclass(slots=True)
-class _Scan:
+class _ConfigCheck:
     """The cached check of a configuration's class; the check takes longer than planning.
 
     It is valid while the class has the same attributes with the same marks: decorators may change
@@ -293,10 +296,10 @@ class _Scan:
         )
 
 
-_scans: dict[type, _Scan] = {}
+_scans: dict[type, _ConfigCheck] = {}
 
 
-def _scanned(config: Any) -> _Scan:
+def _check_config(config: Any) -> _ConfigCheck:
     """Raises NotNative if the configuration replaces methods of the formulas."""
     if not isinstance(config, HardwarePerfConfig):
         raise NotNative(f"{describe(config)} is not a HardwarePerfConfig")
@@ -309,7 +312,7 @@ def _scanned(config: Any) -> _Scan:
     marks = tuple(tuple(getattr(value, "__dict__", ())) for value in attributes if callable(value))
     scan = _scans.get(kind)
     if scan is None or not scan.is_of(names, attributes, marks):
-        scan = _scans[kind] = _Scan(
+        scan = _scans[kind] = _ConfigCheck(
             names, attributes, marks, _own_method(config), _is_annotated(config)
         )
     instance = next((name for name, value in vars(config).items() if callable(value)), None)
@@ -321,14 +324,16 @@ def _scanned(config: Any) -> _Scan:
 def _own_method(config: Any) -> str | None:
     if type(config).post_process_perfs is not HardwarePerfConfig.post_process_perfs:
         return "post_process_perfs"
-    return next((name for name, mark in _marked(config) if mark.startswith("_is_custom_")), None)
+    return next(
+        (name for name, mark in _annotated_methods(config) if mark.startswith("_is_custom_")), None
+    )
 
 
 def _is_annotated(config: Any) -> bool:
-    return any(mark.endswith("_coefficient") for _, mark in _marked(config))
+    return any(mark.endswith("_coefficient") for _, mark in _annotated_methods(config))
 
 
-def _marked(config: Any) -> Iterator[tuple[str, str]]:
+def _annotated_methods(config: Any) -> Iterator[tuple[str, str]]:
     """Returns the methods of a configuration with the marks of TorchRec's decorators."""
     for name in dir(config):
         if name.startswith("_") or name == "coefficients":
@@ -376,7 +381,7 @@ def _bandwidths(topology: Any, types: frozenset[str]) -> dict[str, float]:
     return numbers
 
 
-def _four(found: Any) -> tuple[float, float, float, float]:
+def _parse_coefficients(found: Any) -> tuple[float, float, float, float]:
     return (
         _number(found.input_read_size_multiplier),
         _number(found.lookup_size_multiplier),

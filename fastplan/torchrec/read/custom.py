@@ -267,7 +267,7 @@ def add_cost(enumerator: Any, cost: ShardCost, topology: Topology) -> None:
     if not isinstance(estimators, list):
         raise TypeError(
             "`shard_cost` needs an enumerator with estimators, as TorchRec's EmbeddingEnumerator; "
-            f"give the cost to {type(enumerator).__name__} as a fastplan.CostEstimator"
+            f"pass the cost to {type(enumerator).__name__} as a fastplan.CostEstimator"
         )
     known = [part for part in estimators if isinstance(part, CostEstimator)]
     if known and known[-1] is estimators[-1] and known[-1].cost is cost:

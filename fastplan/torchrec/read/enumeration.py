@@ -57,7 +57,7 @@ class Enumeration:
             return self._enumerated(str(why))
         if space is None:
             self._remember([])
-            self._show([])
+            self._set_planner_search_space([])
         return space
 
     def described(self) -> EstimatedSpace:
@@ -75,7 +75,7 @@ class Enumeration:
         if isinstance(space, EstimatedSpace):
             self._remember(_lazily(space))
             # A cached space is shown as a copy, a new one with the lists of the user's constraints.
-            self._show(_lazily(space, with_lists=not self._is_remembered))
+            self._set_planner_search_space(_lazily(space, with_lists=not self._is_remembered))
 
     def finish(self, space: Space) -> Space:
         """Returns the space with every estimate."""
@@ -100,7 +100,7 @@ class Enumeration:
         with self._run.phase("custom estimate"):
             options = _with_estimates(space)
         self._remember(copy.deepcopy(options))
-        self._show(options)
+        self._set_planner_search_space(options)
         hooks.after_enumeration(self._planner, options)
         return PythonSpace(options)
 
@@ -154,7 +154,7 @@ class Enumeration:
         self._run.add_reason("mixed", f"enumerated in Python: {why}")
         with self._run.phase("enumerate"):
             options = self._enumerator.enumerate(module=self._module, sharders=self._sharders)
-        self._show(options)
+        self._set_planner_search_space(options)
         if not options:
             return None
         hooks.after_enumeration(self._planner, options)
@@ -173,7 +173,7 @@ class Enumeration:
             self._enumerator._last_stored_sharders = None
             self._enumerator._last_stored_search_space = None
 
-    def _show(self, options: list[ShardingOption]) -> None:
+    def _set_planner_search_space(self, options: list[ShardingOption]) -> None:
         """Sets the planner's search space as TorchRec 1.9 does: the objects, not copies."""
         if compat.IS_1_9:
             self._planner._search_space = options

@@ -82,6 +82,7 @@ def _virtual_buckets(module: Any) -> dict[str, int]:
 
 
 def passes_of(config: Any) -> int:
+    """Returns the passes of a multipass prefetch configuration, 0 if unset."""
     return (config.num_passes or 0) if config else 0
 
 

@@ -197,7 +197,9 @@ def recorded_space(space: EstimatedSpace, record: PlanRecord, *, resizes: bool) 
         cache = rule.cache_params if rule is not None else None
         choice = sharding_type, kernel
         if not math.isnan(factor):
-            cache = _resized(tables[table].name, kernel, factor, cache if resizes else None)
+            cache = _scaled_cache_params(
+                tables[table].name, kernel, factor, cache if resizes else None
+            )
             # The scale-up proposer moves tables that outgrow their cache to the device.
             choice = sharding_type, _CACHED
         if choice not in menu and (sharding_type, kernel) not in menu:
@@ -208,7 +210,7 @@ def recorded_space(space: EstimatedSpace, record: PlanRecord, *, resizes: bool) 
     return space.narrowed(choices)
 
 
-def _resized(name: str, kernel: str, factor: float, cache: Any) -> Any:
+def _scaled_cache_params(name: str, kernel: str, factor: float, cache: Any) -> Any:
     """Returns the cache parameters of the scale-up proposer. Raises BadRecord for others."""
     if cache is None:
         raise BadRecord(f"table {name} has another cache size, and no proposer resizes caches")

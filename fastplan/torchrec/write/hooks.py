@@ -120,6 +120,7 @@ def before_enumeration(planner: Any, reserved: Any) -> Any:
 
 
 def after_enumeration(planner: Any, search_space: list[Any]) -> None:
+    """Reports the search space."""
     if hook := _hook("log_search_space_summary"):
         hook(search_space, type(planner).__name__)
 
@@ -283,7 +284,7 @@ def log(
     # A table is as wide as the widest one before it, so pending tables are written first.
     unread = [
         *(present.source if is_unread else ()),
-        partial(arguments, _as_it_is(known), lambda: run.plans),
+        partial(arguments, _snapshot(known), lambda: run.plans),
     ]
     unread = unread[-_MOST_UNREAD:]
 
@@ -299,7 +300,7 @@ def log(
     stats._stats_table = LazyList(table, source=unread)
 
 
-def _as_it_is(known: dict[str, Any]) -> dict[str, Any]:
+def _snapshot(known: dict[str, Any]) -> dict[str, Any]:
     """Returns a snapshot for a table that is written later."""
     topology, rules = known["topology"], known["constraints"] or {}
     names = {name for tables in known["sharding_plan"].plan.values() for name in tables}

@@ -255,7 +255,7 @@ class LazyList(list[Any]):
         return super().__iter__()
 
 
-def _filled_first(name: str) -> Callable[..., Any]:
+def _fill_before_use(name: str) -> Callable[..., Any]:
     method = getattr(list, name)
 
     def call(self: LazyList, *args: Any, **kwargs: Any) -> Any:
@@ -273,7 +273,7 @@ _READS_AND_WRITES = """
 """
 for _name in _READS_AND_WRITES.split():
     if hasattr(list, _name):
-        setattr(LazyList, _name, _filled_first(_name))
+        setattr(LazyList, _name, _fill_before_use(_name))
 
 
 def _right_add(self: LazyList, other: list[Any]) -> list[Any]:
@@ -292,11 +292,11 @@ def validate(planner: Any, plan: Any, module: Any, sharders: list[Any], *, trust
     planners.validate_modules_inclusion_in_sharding_plan(plan, module, sharders)
     if not trusted:
         planners.validate_rank_assignment(plan, planner._topology)
-    if not trusted or _kernels_in_doubt(plan):
+    if not trusted or _kernels_to_check(plan):
         planners.validate_compute_kernels(planner._best_plan)
 
 
-def _kernels_in_doubt(plan: Any) -> bool:
+def _kernels_to_check(plan: Any) -> bool:
     for tables in plan.plan.values():
         for sharding in tables.values():
             kernel = sharding.compute_kernel

@@ -81,7 +81,7 @@ class _Proxy:
         return getattr(self.__dict__["_real"], name)
 
 
-def _stand_in(real: Any, **attributes: Any) -> Any:
+def _named_proxy(real: Any, **attributes: Any) -> Any:
     """Returns a proxy with the class of `real`, because messages name it."""
     return type(type(real).__name__, (_Proxy,), {})(real, **attributes)
 
@@ -120,8 +120,8 @@ def raise_no_plan(
     double.__dict__.update(planner.__dict__)
     double._fastplan = copy.copy(planner._fastplan)
     enumerator, reservation = planner._enumerator, planner._storage_reservation
-    double._enumerator = _stand_in(enumerator, enumerate=lambda module, sharders: options)
-    double._storage_reservation = _stand_in(reservation, reserve=lambda **_: searched.reserved)
+    double._enumerator = _named_proxy(enumerator, enumerate=lambda module, sharders: options)
+    double._storage_reservation = _named_proxy(reservation, reserve=lambda **_: searched.reserved)
     double._stats = [
         _Stats(stats, enumerator=enumerator, storage_reservation=reservation)
         for stats in planner._stats or ()

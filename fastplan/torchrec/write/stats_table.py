@@ -82,10 +82,10 @@ class _Writer(EmbeddingStats):
             "_find_imbalance_tables": planned.imbalanced,
         }
         logger = torchrec_stats.logger
-        if _is_plain(logger):
+        if _is_standard_logger(logger):
             known["logger"] = _RowLogger(logger)
         if hooks.is_empty_function(torchrec_stats.EventLoggingHandler.log_event):
-            known["_observability_log_storage_and_perf"] = _tell_nobody
+            known["_observability_log_storage_and_perf"] = _no_log
         code, names = function.__code__, {**function.__globals__, **known}
         made = FunctionType(code, names, None, function.__defaults__, function.__closure__)
         return partial(made, self)
@@ -135,7 +135,7 @@ class _Writer(EmbeddingStats):
         return lines
 
 
-def _tell_nobody(**event: Any) -> None:
+def _no_log(**event: Any) -> None:
     pass
 
 
@@ -143,7 +143,7 @@ _LOGGING = ("info", "_log", "findCaller", "isEnabledFor")
 _STOCK_LOGGING = [getattr(logging.Logger, name) for name in _LOGGING]
 
 
-def _is_plain(logger: Any) -> bool:
+def _is_standard_logger(logger: Any) -> bool:
     """Whether a logger is standard, and records the line of the caller."""
     return (
         type(logger) is logging.Logger
