@@ -23,8 +23,8 @@ class Job:
 
     Attributes:
         request: the tables and their options; None if Python has enumerated the options.
-        cluster: the ranks and their memory, less what is reserved.
-        search: proposers, partitioner and objective, as far as they are TorchRec's own.
+        cluster: the ranks and their memory after the reservation.
+        search: proposers, partitioner and objective, without custom parts.
         context: other parts of the cache key.
         custom: the fingerprints of custom parts. Raises NoFingerprint.
         uncacheable: why a cache can't store the plan; None if it can.

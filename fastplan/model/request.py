@@ -94,7 +94,7 @@ class CostModel:
     storage_inference: bool
     layout_world_size: int
     layout_group_size: int
-    layout_rank_memory: tuple[int, ...]  # empty unless row-wise shards are cut by memory
+    layout_rank_memory: tuple[int, ...]  # empty unless row-wise shards are sized by memory
 
 
 class CompiledFunction(Protocol):

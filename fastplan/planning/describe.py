@@ -205,6 +205,6 @@ def _forbidden(request: Request, table: int, tier: str) -> Iterator[str]:
     """Yields the options missing from a table's menu that need less of a tier on a rank."""
     menu = request.menus[request.tables[table].menu]
     if not _CUT_BY_ROWS & {item.sharding_type for item in menu}:
-        yield "sharding types that cut it"
+        yield "sharding types that split it"
     if tier == "hbm" and not _IN_HOST_MEMORY & {item.kernel for item in menu}:
         yield "kernels in host memory"

@@ -46,7 +46,7 @@ def by_key(plan: Plan) -> dict[Key, TableLayout]:
 def held_columns(
     tables: tuple[Table, ...], columns: Mapping[str, Any], before: Mapping[Key, TableLayout]
 ) -> Held:
-    """Returns the columns of what ranks hold of a request's tables.
+    """Returns the shards of a request's tables that ranks hold, as columns.
 
     Args:
         tables: the request's tables.

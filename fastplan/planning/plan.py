@@ -109,9 +109,7 @@ def _optimized(
     assert solution is not None
     rules = settings.objectives.rules
     if rules and not backend.estimates_natively:
-        raise ConstraintError(
-            "tables can't be named where the search space is enumerated in Python"
-        )
+        raise ConstraintError("tables can't be named if Python enumerates the search space")
     names = table_names(result.job) if rules else ()
     found = improve(problem, searched.search, settings, start=solution, names=names)
     result = replace(result, optimized=found)

@@ -65,7 +65,7 @@ class Replan:
             raise ValueError(f'`reference` must be "auto" or "scratch", not {self.reference!r}')
         if self.objective == "payback" and (self.remaining_steps or 0) <= 0:
             raise ValueError('`remaining_steps` must be positive for the objective "payback"')
-        self.settings  # noqa: B018  checks what is left
+        self.settings  # noqa: B018  checks the other fields
 
     @property
     def settings(self) -> ReplanSettings:

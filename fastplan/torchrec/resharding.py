@@ -78,7 +78,7 @@ def _why_restart(
     name: str,
 ) -> str:
     if name not in olds or name not in news:
-        return "it is new" if name in news else "it is gone"
+        return "the table was added" if name in news else "the table was removed"
     old, new = olds[name], news[name]
     if old.sharding_type != new.sharding_type:
         return f"{old.sharding_type} becomes {new.sharding_type}"

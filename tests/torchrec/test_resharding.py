@@ -59,8 +59,8 @@ def test_what_can_not_move_in_a_running_job_is_told(old, new, why):
 def test_new_tables_and_those_that_are_gone_need_a_restart():
     before, after = (plan_of({name: table_wise(9, 0)}) for name in ("old", "new"))
     assert reshard_arguments(before, after).needs_restart == {
-        "tables.old": "it is gone",
-        "tables.new": "it is new",
+        "tables.old": "the table was removed",
+        "tables.new": "the table was added",
     }
 
 
