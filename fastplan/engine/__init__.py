@@ -1,1 +1,1 @@
-"""The face of the native core: estimate, search, improve, follow, verify, bound."""
+"""The Python interface of the native core: estimate, search, optimize, re-plan, verify, bound."""

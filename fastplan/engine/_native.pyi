@@ -27,7 +27,7 @@ COST_DTYPE: np.dtype[np.void]
 RANK_DTYPE: np.dtype[np.void]
 
 class SpaceColumns(TypedDict):
-    """Options and their shards, as estimate() gives them and a Problem takes them."""
+    """Options and their shards: the result of estimate() and the input of a Problem."""
 
     table_option_begin: _Ints
     option_type: _Bytes
@@ -214,7 +214,7 @@ class Problem:
 
     def __init__(self, columns: ProblemColumns) -> None: ...
 
-# The request's columns have the names that fastplan.engine.solve.request_columns() gives them.
+# fastplan.engine.solve.request_columns() returns the columns of a request.
 def estimate(columns: Mapping[str, object]) -> SpaceColumns: ...
 def solve(problem: Problem, settings: SearchSettings) -> SearchResult: ...
 def count_plans(
@@ -235,7 +235,7 @@ def moved_bytes(problem: Problem, held: HeldColumns, plan: PlanColumns) -> int: 
 def replan(problem: Problem, held: HeldColumns, settings: ReplanSettings) -> ReplanResult: ...
 
 class Placer:
-    """Places and rates single proposals, with work space of its own. Keeps the GIL."""
+    """Places and rates single proposals, with its own buffers. Holds the GIL."""
 
     def __init__(
         self, problem: Problem, partitioner: PartitionerSettings, objective: int = 0

@@ -1,15 +1,15 @@
 """Lower bounds on the rating of every plan of a problem, and the proof that comes with them.
 
-Take any plan rated T, and call U what every rank carries of options that are on all ranks. Then no
-other shard costs more than T - U, ranks cost T at most on average, and the options together fit the
-memory M of all ranks. A slab is an interval [low, high) of U with multipliers of these conditions:
-`memory` (lambda >= 0) and `uniform` (mu). For plans of the slab that are rated below a threshold,
+Take any plan rated T. Let U be the cost on every rank of options that are on all ranks. Then no
+other shard costs more than T - U, the mean cost of ranks is at most T, and the options together fit
+the memory M of all ranks. A slab is an interval [low, high) of U with multipliers of these
+conditions: `memory` (lambda >= 0) and `uniform` (mu). For plans of the slab below a threshold,
 
     T >= sum over tables of min { average + lambda memory + mu uniform : allowed options }
          - lambda M - max { mu U : low <= U < min(high, threshold) }
 
 With `reward` (w), shards are worth w instead of their cost, and a rank is worth at most K, the
-value of a knapsack. There is no such plan where the right side, less ranks x K, is above 0.
+value of a knapsack. No such plan exists if the right side, less ranks x K, is above 0.
 cpp/bound/certificate.h derives both.
 """
 
@@ -25,18 +25,18 @@ from fastplan.engine import _native
 from fastplan.engine.problem import Floats, Problem
 from fastplan.model.vocabulary import KERNEL_INDEX, SHARDING_TYPE_INDEX, UNIFORM_TYPES
 
-# Ratings and prices are sums that are far more exact than this; a proof must be clear by as much.
+# Ratings and prices are sums that are far more exact than this margin of a proof.
 ROUNDING = 1e-11
-# Products near the smallest numbers there are lose all digits; a proof must be clear of that, too.
+# Products near the smallest floats lose all digits; a proof must also exceed this margin.
 _UNDERFLOW = 1e-290
-# Steps per rank that shards are rounded down to, when the question is what fits on it together.
+# Steps per rank that shards are rounded down to in the knapsack.
 _GRID = 8192
 MOST_ON_RANK = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slab:
-    """Multipliers that speak of plans with U in [low, high)."""
+    """Multipliers for plans with U in [low, high)."""
 
     low: float
     high: float
@@ -47,7 +47,7 @@ class Slab:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """No plan is rated below `value`: the slabs rule out plans rated below `threshold`."""
+    """A proof that no plan is rated below `value`. The slabs rule out ratings below `threshold`."""
 
     value: float
     threshold: float
@@ -68,11 +68,22 @@ def lower_bound(
     evaluations: int = 20_000,
     knapsacks: int = 2_000,
 ) -> Certificate | NoBound:
-    """The highest bound found with so much effort.
+    """Returns the highest bound found within the given effort.
 
-    `upper` is the rating of some plan. With one, effort goes to where the bound is below it, and
-    small problems are also bounded by what fits on a rank together. Holds for uneven ranks, towers
-    and grids. NoBound when it turns out that there is no plan. Raises OutOfRange like solve().
+    The bound is valid for uneven ranks, towers and grids.
+
+    Args:
+        problem: the problem.
+        upper: the rating of some plan. The effort then goes to slabs whose bound is below it, and
+            small problems also get a knapsack bound.
+        evaluations: the maximum number of evaluations.
+        knapsacks: the maximum number of knapsacks.
+
+    Returns:
+        The certificate; NoBound if the problem has no plan.
+
+    Raises:
+        OutOfRange: exact arithmetic would need larger numbers than the core has.
     """
     found = _native.lower_bound(
         problem.handle, {"upper": upper, "evaluations": evaluations, "knapsacks": knapsacks}
@@ -83,7 +94,7 @@ def lower_bound(
 
 
 def read_certificate(found: _native.CertificateColumns) -> Certificate:
-    """A certificate as the native core writes it."""
+    """Converts the native core's certificate."""
     columns = zip(
         found["low"],
         found["high"],
@@ -103,15 +114,17 @@ def read_certificate(found: _native.CertificateColumns) -> Certificate:
 
 
 def check_bound(problem: Problem, certificate: Certificate) -> float:
-    """What the certificate proves: its value, or less when it was made up.
+    """Verifies a certificate and returns the bound that it proves, at most its value.
 
-    One pass over slabs and options, with no search and nothing taken on trust. Raises ValueError
-    for multipliers that are no multipliers.
+    This takes one pass over slabs and options, without a search, and trusts no number.
+
+    Raises:
+        ValueError: a multiplier is invalid.
     """
     threshold = certificate.threshold
     if math.isnan(certificate.value) or not 0 < threshold < math.inf:
         return 0.0
-    rows = _Rows(problem)
+    rows = _OptionRows(problem)
     proven = min(certificate.value, threshold)
     covered = 0.0
     for slab in sorted(certificate.slabs, key=lambda slab: slab.low):
@@ -135,8 +148,8 @@ def _check_numbers(slab: Slab, options: int) -> None:
         raise ValueError(f"`reward` of the slab at {slab.low} must not be negative")
 
 
-class _Rows:
-    """A problem's options as the conditions see them."""
+class _OptionRows:
+    """A problem's options in the terms of the conditions."""
 
     def __init__(self, problem: Problem) -> None:
         space, cluster = problem.space, problem.cluster
@@ -159,7 +172,7 @@ class _Rows:
         self._place(problem, np.minimum.reduceat(total, first), np.maximum.reduceat(total, first))
 
     def _place(self, problem: Problem, smallest: Floats, largest: Floats) -> None:
-        """What is on every rank, and what is on some."""
+        """Separates options on every rank from options on some ranks."""
         kind, group = problem.space.option_type, problem.cluster.group_size
         uniform = np.isin(kind, [SHARDING_TYPE_INDEX[name] for name in UNIFORM_TYPES])
         blocks = np.isin(kind, [SHARDING_TYPE_INDEX[n] for n in ("table_row_wise", "grid_shard")])
@@ -175,14 +188,14 @@ class _Rows:
         self.most = np.where(blocks, np.maximum(columns, 1), np.where(apart, 1, self.shards))
         self.most[everywhere] = 0
 
-    # Multipliers may be any numbers: sums beyond the largest there is are seen by their result.
+    # Multipliers may be any numbers; an overflow shows in the result.
     @np.errstate(over="ignore", invalid="ignore")
     def least_rating(self, slab: Slab, threshold: float) -> float:
-        """A bound on the rating of plans below the threshold with U in the slab; never NaN."""
+        """Bounds the rating of plans below the threshold with U in the slab; never NaN."""
         ceiling = threshold * (1 + ROUNDING)
         allowed = self.possible & (self.largest <= ceiling - slab.low)
         if not np.logical_or.reduceat(allowed, self.table_begin[:-1]).all():
-            return math.inf  # some table has no option: there are no such plans
+            return math.inf  # a table has no option, so no such plan exists
         prices = self.memory @ np.array(slab.memory)
         if slab.reward is None:
             prices += self.average
@@ -205,20 +218,20 @@ class _Rows:
         return threshold if left > 0 else 0.0
 
     def _most_reward(self, reward: Floats, allowed: NDArray[np.bool_], room: float) -> float:
-        """The most that shards on one rank can be worth, with one option per table."""
+        """Returns the most that shards on one rank can be worth, with one option per table."""
         best = np.zeros(_GRID + 1)
         for begin, end in zip(self.table_begin[:-1], self.table_begin[1:], strict=True):
             before = best.copy()
             for option in range(begin, end):
                 if not allowed[option] or not self.most[option] or not reward[option]:
                     continue
-                # What costs nothing is allowed where there is no room, too.
+                # A shard without cost fits even if no space is left.
                 part = self.smallest[option] / room if self.smallest[option] else 0.0
                 for count in range(1, min(self.most[option], MOST_ON_RANK) + 1):
                     steps = int(part * count * (1 - ROUNDING) * _GRID)
                     if steps > _GRID:
                         break
-                    # Whoever can have that many may have all.
+                    # If that many fit, all fit.
                     worth = self.most[option] if count == MOST_ON_RANK else count
                     gain = before[: _GRID + 1 - steps] + worth * reward[option]
                     np.maximum(best[steps:], gain, out=best[steps:])

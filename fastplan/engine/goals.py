@@ -1,4 +1,4 @@
-"""Measures of a plan beside its rating, as the native core adds them up."""
+"""Measures of a plan in addition to its rating, as the native core adds them up."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BITS = 58
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """Amounts by channel of every run, and of every option. See cpp/improve/goal.h."""
+    """A measure: amounts by channel of every run and every option. See cpp/improve/goal.h."""
 
     channels: int
     run_part_begin: Ints
@@ -30,7 +30,7 @@ class Goal:
     scale: float = 1.0  # amounts per unit of the measure
 
     def columns(self) -> _native.GoalColumns:
-        """What the native core reads."""
+        """Returns the columns that the native core reads."""
         return {
             "channels": self.channels,
             "run_part_begin": self.run_part_begin,
@@ -41,7 +41,7 @@ class Goal:
 
 
 def goal_of(space: SearchSpace, minimize: str) -> Goal:
-    """The measure that `Objectives.minimize` names, other than the rating."""
+    """Returns the measure that `Objectives.minimize` names, other than the rating."""
     runs = len(space.run_count)
     none = np.zeros(space.options, np.int64)
     if minimize == "shards":
@@ -64,7 +64,7 @@ def goal_of(space: SearchSpace, minimize: str) -> Goal:
 
 
 def _critical_path(space: SearchSpace) -> Goal:
-    """Compute forward and backward; communication so for each module and sharding type."""
+    """Forward and backward compute, and both communications by module and sharding type."""
     tables = np.repeat(np.arange(space.tables), np.diff(space.table_option_begin))
     module = space.table_module[tables].astype(np.int64)
     kinds, groups = np.unique(module * 256 + space.option_type, return_inverse=True)

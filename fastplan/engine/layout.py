@@ -1,7 +1,7 @@
-"""Shards: how options cut tables, where each shard starts, and on which rank it lies.
+"""Shards: how options split tables, where each shard starts, and on which rank it is.
 
-Most tables are cut into blocks, rows by columns, and shards go down the rows first. Blocks are
-kept as runs, count x size, since most are alike.
+Most tables are split into blocks, rows by columns, and shards go down the rows first. Blocks are
+stored as runs, count x size, because most have the same size.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from fastplan.model.vocabulary import (
     UNIFORM_TYPES,
 )
 
-# More shards than any plan has, and few enough to hold in memory.
+# More shards than any plan has, and few enough for memory.
 MOST_SHARDS = 2**24
-# No table is wider; the core cuts none that is.
+# No table is wider; the core splits none that is.
 MOST_COLUMNS = 2**20
 
 Runs = tuple[tuple[int, int], ...]  # (count, size)
@@ -41,7 +41,7 @@ _GRID = SHARDING_TYPE_INDEX["grid_shard"]
 
 
 class Cut(NamedTuple):
-    """A table cut into blocks."""
+    """A table that is split into blocks."""
 
     rows: Runs
     columns: Runs
@@ -57,16 +57,17 @@ class Cut(NamedTuple):
 
 
 def blocks_in(runs: Runs) -> int:
+    """Returns the number of blocks in runs."""
     return sum(count for count, _ in runs)
 
 
 def runs_of(sizes: Iterable[int]) -> Runs:
-    """The runs of block sizes."""
+    """Returns the runs of block sizes."""
     return tuple((len([*group]), size) for size, group in groupby(sizes))
 
 
 def merged(runs: Iterable[tuple[int, int]]) -> Runs:
-    """Runs with neighbours of one size made one, as `runs_of` makes them."""
+    """Returns the runs with neighbours of one size merged, as `runs_of` returns them."""
     merged: list[tuple[int, int]] = []
     for count, size in runs:
         if merged and merged[-1][1] == size:
@@ -77,7 +78,7 @@ def merged(runs: Iterable[tuple[int, int]]) -> Runs:
 
 
 def block_shards(cut: Cut, ranks: Any) -> Shards:
-    """The blocks of a cut on ranks, one of them for each block."""
+    """Returns the blocks of a cut as shards; `ranks` has a rank for each block."""
     heights, widths = (_expanded(runs) for runs in cut)
     shards = np.empty((len(heights) * len(widths), 5), np.int64)
     by_column = shards.reshape(len(widths), len(heights), 5)
@@ -90,7 +91,7 @@ def block_shards(cut: Cut, ranks: Any) -> Shards:
 
 
 def copy_shards(shape: tuple[int, int] | None, ranks: Any) -> Shards:
-    """A copy of the whole table on each rank; of a table of unknown shape just the ranks."""
+    """Returns a copy of the whole table on each rank; only the ranks if the shape is unknown."""
     shards = np.zeros((len(ranks), 5), np.int64)
     shards[:, ROWS], shards[:, COLUMNS] = shape or (0, 0)
     shards[:, RANK] = ranks
@@ -98,7 +99,7 @@ def copy_shards(shape: tuple[int, int] | None, ranks: Any) -> Shards:
 
 
 def cut_of(shards: Shards) -> Cut | None:
-    """The cut whose blocks the shards are; None if they are no blocks of a table."""
+    """Returns the cut whose blocks the shards are; None if they are not the blocks of a table."""
     if not len(shards) or shards.min() < 0:
         return None
     further = np.flatnonzero(shards[:, COLUMN])
@@ -125,11 +126,18 @@ def layout_of(
     device: str | None = None,
     most_shards: int | None = None,
 ) -> Layout:
-    """Where a record's shards lie, tables in the record's order.
+    """Returns the layout of a record's shards, with tables in the record's order.
 
-    `device` is the kind of the ranks' devices; None is the usual one for the request. Raises
-    BadRecord when the record does not belong to the request or has more than `most_shards`
-    (MOST_SHARDS), and OutOfRange as the core does.
+    Args:
+        request: the request of the record.
+        cluster: its cluster.
+        record: the plan.
+        device: the kind of the ranks' devices; None for the usual one of the request.
+        most_shards: the maximum number of shards; MOST_SHARDS by default.
+
+    Raises:
+        BadRecord: the record does not belong to the request, or has too many shards.
+        OutOfRange: exact arithmetic would need larger numbers than the core has.
     """
     chosen, space = chosen_space(request, record, most_shards)
     shards = _shards(chosen.tables, space, record, len(cluster.rank_hbm))
@@ -162,15 +170,17 @@ def layout_of(
 def chosen_space(
     request: Request, record: PlanRecord, most_shards: int | None = None
 ) -> tuple[Request, SearchSpace]:
-    """A record's options alone, in its order; their shards are right, whatever cache sizes are.
+    """Returns the space of a record's options, in its order. Shards don't depend on cache sizes.
 
-    Raises BadRecord when the record does not belong to the request or has more than `most_shards`
-    (MOST_SHARDS), and OutOfRange as the core does.
+    Raises:
+        BadRecord: the record does not belong to the request, or has more than `most_shards`
+            (MOST_SHARDS).
+        OutOfRange: exact arithmetic would need larger numbers than the core has.
     """
     for table in request.tables:
         if table.dim > MOST_COLUMNS:
             raise BadRecord(f"table {table.name} has {table.dim} columns, over {MOST_COLUMNS}")
-    # The scale-up proposer takes tables that outgrow their cache to the device.
+    # The scale-up proposer moves tables that outgrow their cache to the device.
     resized = ~np.isnan(record.load_factor)
     promoted = resized & (record.kernel == KERNEL_INDEX["fused"])
     as_asked = replace(
@@ -187,7 +197,7 @@ def chosen_space(
 
 
 def cuts_of(tables: tuple[Table, ...], space: SearchSpace) -> list[Cut | None]:
-    """How each table of a chosen space is cut; None for copies."""
+    """Returns how each table of a chosen space is split; None for copies."""
     begin = space.option_run_begin.tolist()
     counts, rows, cols = (
         column.tolist() for column in (space.run_count, space.run_rows, space.run_cols)
@@ -209,7 +219,7 @@ def cuts_of(tables: tuple[Table, ...], space: SearchSpace) -> list[Cut | None]:
 
 
 def _first(runs: Iterable[tuple[int, int]], blocks: int) -> Runs:
-    """As much of the runs as makes so many blocks."""
+    """Returns the first `blocks` blocks of the runs."""
     taken = []
     for count, size in runs:
         taken.append((min(count, blocks), size))
@@ -218,7 +228,7 @@ def _first(runs: Iterable[tuple[int, int]], blocks: int) -> Runs:
 
 
 def table_shards(space: SearchSpace) -> NDArray[np.int64]:
-    """The number of shards of each table of a chosen space."""
+    """Returns the number of shards of each table of a chosen space."""
     found: NDArray[np.int64] = np.add.reduceat(space.run_count, space.option_run_begin[:-1])
     return found
 
@@ -226,7 +236,7 @@ def table_shards(space: SearchSpace) -> NDArray[np.int64]:
 def _shards(
     tables: tuple[Table, ...], space: SearchSpace, record: PlanRecord, ranks: int
 ) -> Shards:
-    """The shards of all tables in one array, each column in one piece."""
+    """Returns the shards of all tables in one array with contiguous columns."""
     per_table = table_shards(space)
     # Shards of a table before the next column of blocks begins.
     per_column = per_table.copy()
@@ -261,14 +271,15 @@ _UNIFORM = np.array([name in UNIFORM_TYPES for name in SHARDING_TYPES])
 
 
 def narrowed(request: Request, record: PlanRecord) -> Request:
-    """The request with just a record's options, one per table, in the record's order.
+    """Returns the request with only a record's options, one per table, in the record's order.
 
-    Raises BadRecord when the record does not belong to the request.
+    Raises:
+        BadRecord: the record does not belong to the request.
     """
     if len(record.table) != len(request.tables):
         raise BadRecord(f"it has {len(record.table)} tables, the model {len(request.tables)}")
     if not np.isnan(record.load_factor).all():
-        # Their bandwidths and miss rates followed from objects that a request does not hold.
+        # Their bandwidths and miss rates came from objects that a request does not contain.
         raise BadRecord("the search resized caches, and their costs are not part of the request")
     asked = [{(item.sharding_type, item.kernel): item for item in menu} for menu in request.menus]
     menus: dict[MenuItem, int] = {}
@@ -280,7 +291,7 @@ def narrowed(request: Request, record: PlanRecord) -> Request:
         choice = SHARDING_TYPES[kind], KERNELS[kernel]
         item = asked[table.menu].get(choice)
         if item is None:
-            raise BadRecord(f"table {table.name} may not be ({choice[0]}, {choice[1]})")
+            raise BadRecord(f"table {table.name} does not allow ({choice[0]}, {choice[1]})")
         tables.append(table._replace(menu=menus.setdefault(item, len(menus))))
     return Request(
         tables=tuple(tables),
@@ -292,9 +303,15 @@ def narrowed(request: Request, record: PlanRecord) -> Request:
 
 
 def shard_ranks(record: PlanRecord, table_shards: Ints, ranks: int) -> Ints:
-    """The rank of every shard in plan order: uniform ones in turn, the others as recorded.
+    """Returns the rank of every shard in plan order: uniform ones in turn, others as recorded.
 
-    `table_shards` has the number of shards by plan position. Raises BadRecord.
+    Args:
+        record: the plan.
+        table_shards: the number of shards by plan position.
+        ranks: the number of ranks.
+
+    Raises:
+        BadRecord: ranks are missing, left over or unknown.
     """
     shard_uniform = np.repeat(_UNIFORM[record.sharding_type], table_shards)
     begin = np.cumsum(table_shards) - table_shards

@@ -1,4 +1,4 @@
-"""Plans better than TorchRec's under its own cost model, and how good they are."""
+"""Optimizes plans under TorchRec's cost model, with a proven bound."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ StoppedBy = Literal["optimal", "time", "moves", "interrupted"]
 STOPS: tuple[StoppedBy, ...] = ("optimal", "time", "moves", "interrupted")
 _NO_LIMIT = 2**62
 _MOST_THREADS = 256
-# Of a budget, when something else is to be minimised after it.
+# The share of a budget for the rating, if another measure is minimised after it.
 _RATING_SHARE = 0.5
 
 
 class UnsupportedObjective(ValueError):
-    """A search that rates plans by something else than their largest rank."""
+    """The search does not rate plans by their largest rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimize:
-    """How long to search. With a budget of moves alone, the same settings give the same plan."""
+    """Search limits. With only a move budget, the same settings give the same plan."""
 
-    time_budget: float | None = 1.0  # seconds, all in all
+    time_budget: float | None = 1.0  # seconds in total
     move_budget: int | None = None  # over all threads
     seed: int = 0
     threads: int = 1
@@ -81,29 +81,29 @@ class Optimize:
             raise ValueError(f"`threads` must be between 1 and {_MOST_THREADS}, not {self.threads}")
 
     def describe(self) -> dict[str, Any]:
-        """As a cache key has them, in JSON."""
+        """Returns the settings as JSON for cache keys."""
         own = {f.name: getattr(self, f.name) for f in fields(self)}
         return {**own, "objectives": self.objectives.describe()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizeResult:
-    """The best plan found, and what is known about better ones."""
+    """The best plan found, with a bound on all plans."""
 
     found: bool
-    rating: float  # infinite when there is none
+    rating: float  # infinite without a plan
     options: Options  # by plan position: numbers of the search space's options
     ranks: Options  # of the shards that are not uniform, in plan order
-    lower_bound: float  # no plan that keeps the rules is rated below
-    gap: float  # how far the rating is above the bound, as a part of the bound
-    stopped_by: StoppedBy  # "optimal" without a plan: there is none
+    lower_bound: float  # on the rating of every plan that satisfies the constraints
+    gap: float  # how far the rating is above the bound, as a share of the bound
+    stopped_by: StoppedBy  # "optimal" without a plan: no plan exists
     moves: int
     restarts: int
     trace: tuple[tuple[float, float], ...]  # seconds since the call, rating
-    start_ratings: Mapping[str, float]  # of TorchRec's plans; infinite where there is none
-    certificate: Certificate  # of the bound; with pins or the like, of a problem that has them
-    best_rating: float  # of all plans found; the objective may have made do with a higher one
-    objective: float | None = None  # what was minimised in place of the rating, of this plan
+    start_ratings: Mapping[str, float]  # of TorchRec's plans; infinite without a plan
+    certificate: Certificate  # of the bound; with `pins` or `together`, for the constrained problem
+    best_rating: float  # of all plans found; the objective may allow a higher one
+    objective: float | None = None  # the minimised measure of this plan, if not the rating
     objective_before: float | None = None  # and of the plan with the best rating
 
 
@@ -115,16 +115,22 @@ def optimize(
     start: Solution | None = None,
     names: Sequence[tuple[str, str]] = (),
 ) -> OptimizeResult:
-    """Improves on the better of TorchRec's default plan and its plan with shards sorted by cost.
+    """Improves the better of TorchRec's default plan and its plan with shards sorted by cost.
 
-    `start` is TorchRec's default plan where that is known already; `names` are path and name of the
-    tables, for objectives that name some. Unless an objective is given, the result is never worse
-    than either; it keeps every rule of TorchRec's own plans and is rated as TorchRec rates it.
-    Ctrl-C ends the search with the best plan so far.
+    Without an objective, the result is never worse than either. It satisfies every rule of
+    TorchRec's own plans and is rated as TorchRec rates it. Ctrl-C ends the search with the best
+    plan so far.
+
+    Args:
+        problem: the problem.
+        search: TorchRec's search.
+        settings: the search limits and objectives.
+        start: TorchRec's default plan, if already known.
+        names: path and name of the tables, for objectives that name tables.
 
     Raises:
         OutOfRange: exact arithmetic would need larger numbers than the core has.
-        ConstraintError: no plan can keep the pins and the tables together.
+        ConstraintError: no plan can satisfy `pins` and `together`.
         UnsupportedObjective: the search does not rate plans by their largest rank.
     """
     if search.objective is not None:
@@ -133,13 +139,13 @@ def optimize(
             "otherwise: leave out the objective, or plan without optimize"
         )
     began = time.perf_counter()
-    starts = _Starts(problem, search, start)
+    starts = _StartPlans(problem, search, start)
     objectives = settings.objectives
     if not objectives.rules:
         found = _improve(problem, starts, settings, began)
         return _refine(problem, found, settings, began)
     ruled = ConstrainedProblem(problem, objectives, names)
-    found = _improve(ruled.problem, _Starts(ruled.problem, search, None), settings, began)
+    found = _improve(ruled.problem, _StartPlans(ruled.problem, search, None), settings, began)
     found = _refine(ruled.problem, found, settings, began, ruled)
     options, ranks = ruled.to_original_plan(found.options, found.ranks)
     rating = math.inf
@@ -155,8 +161,8 @@ def optimize(
     )
 
 
-class _Starts:
-    """TorchRec's plans: as it comes, and with shards sorted by cost."""
+class _StartPlans:
+    """TorchRec's plans: the default one, and one with shards sorted by cost."""
 
     def __init__(self, problem: Problem, search: Search, default: Solution | None) -> None:
         by_perf = replace(search.partitioner, sort_by_perf=True, memory_balanced=False)
@@ -173,8 +179,10 @@ class _Starts:
         self.best = plans[best] if math.isfinite(self.ratings[best]) else None
 
 
-def _improve(problem: Problem, starts: _Starts, settings: Optimize, began: float) -> OptimizeResult:
-    """The plan with the best rating found."""
+def _improve(
+    problem: Problem, starts: _StartPlans, settings: Optimize, began: float
+) -> OptimizeResult:
+    """Returns the plan with the best rating found."""
     spent = time.perf_counter() - began
     share = 1.0 if settings.objectives.minimize == "rating" else _RATING_SHARE
     result = _native.optimize(problem.handle, _limits(settings, spent, share), _plan(starts.best))
@@ -203,7 +211,7 @@ def _refine(
     began: float,
     ruled: ConstrainedProblem | None = None,
 ) -> OptimizeResult:
-    """A plan that is better by the objective, with a rating that it allows for that."""
+    """Returns a plan that is better by the objective, within the allowed rating."""
     objectives = settings.objectives
     if objectives.minimize == "rating" or not found.found or found.stopped_by == "interrupted":
         return found
@@ -254,17 +262,17 @@ def _plan(plan: Solution | OptimizeResult | None) -> _native.PlanColumns:
 
 
 def no_plan(found: OptimizeResult) -> str:
-    """What to tell of rules for which no plan was found."""
+    """Returns the message for constraints without a plan."""
     if found.stopped_by == "optimal":
-        return "there is no plan that keeps the pins and the tables together"
+        return "no plan satisfies `pins` and `together`"
     return (
-        "no plan that keeps the pins and the tables together was found within the budget; "
-        "a longer one may find one"
+        "no plan that satisfies `pins` and `together` was found within the budget; "
+        "a larger budget may find one"
     )
 
 
 def relative_gap(bound: float, rating: float) -> float:
-    """How far a rating is above the bound, as a part of the bound."""
+    """Returns how far a rating is above the bound, as a share of the bound."""
     if rating <= bound:
         return 0.0
     return (rating - bound) / bound if bound > 0 else math.inf

@@ -1,4 +1,4 @@
-"""A bound's proof as bytes, as a cache keeps it, and what such bytes prove here and now."""
+"""Packs the proof of a bound for a cache, and verifies packed proofs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NUMBERS = 6 * 8  # bytes of a slab: low, high, memory, uniform
 
 
 class BadCertificate(ValueError):
-    """Bytes that are not a packed certificate of this problem, or are too much to check."""
+    """Bytes are not a packed certificate of this problem, or take too long to check."""
 
 
 def pack_certificate(
@@ -36,17 +36,17 @@ def pack_certificate(
     objectives: Objectives,
     names: Sequence[tuple[str, str]],
 ) -> bytes:
-    """The certificate as bytes; none where nobody would check them, since they are too many.
+    """Returns the certificate as bytes; empty if it is too large to be checked later.
 
-    `given`, `objectives` and `names` are what the bound was found for, as optimize() takes them.
+    `given`, `objectives` and `names` are the arguments of optimize() that the bound is for.
     """
     slabs = certificate.slabs
     rows = [(slab.low, slab.high, *slab.memory, slab.uniform) for slab in slabs]
     rewards = [slab.reward for slab in slabs if slab.reward is not None]
     space = keeping(given, objectives, names).space
     packed = b""
-    if not _excess(len(slabs), np.array(rewards), space):
-        order = _order(space) if rewards else None
+    if not _why_too_large(len(slabs), np.array(rewards), space):
+        order = _canonical_order(space) if rewards else None
         body = b"".join(
             (
                 np.array(rows, "<f8").tobytes(),
@@ -61,12 +61,12 @@ def pack_certificate(
 
 
 def unpack_certificate(packed: bytes, space: SearchSpace) -> Certificate:
-    """The certificate that was packed for a space like this. Raises BadCertificate.
+    """Returns the certificate that was packed for this space. Raises BadCertificate.
 
-    What it says may be made up: check_bound() tells.
+    The content is not trusted; check_bound() verifies it.
     """
     if not _HEAD.size <= len(packed) <= MAX_PACKED:
-        raise BadCertificate(f"{len(packed)} bytes are no certificate")
+        raise BadCertificate(f"{len(packed)} bytes are not a certificate")
     version, count, options, value, threshold = _HEAD.unpack_from(packed)
     if version != _VERSION:
         raise BadCertificate(f"certificate version {version} is not {_VERSION}")
@@ -78,11 +78,11 @@ def unpack_certificate(packed: bytes, space: SearchSpace) -> Certificate:
     )
     rewarded = np.flatnonzero(flags)
     if len(flags) != count or len(rest) != len(rewarded) * options * 8:
-        raise BadCertificate("it has another size than it says")
+        raise BadCertificate("its size does not match its header")
     if (flags > 1).any() or bool(options) != bool(len(rewarded)):
-        raise BadCertificate("it has another form than it should")
+        raise BadCertificate("it is malformed")
     rewards = rest.view("<f8").reshape(len(rewarded), options).astype(np.float64)
-    if why := _excess(count, rewards, space):
+    if why := _why_too_large(count, rewards, space):
         raise BadCertificate(why)
     return Certificate(
         value=value,
@@ -96,7 +96,7 @@ def _slabs(
 ) -> tuple[Slab, ...]:
     own: dict[int, Floats] = {}
     if len(rewarded):
-        back = np.argsort(_order(space))
+        back = np.argsort(_canonical_order(space))
         own = {int(slab): reward[back] for slab, reward in zip(rewarded, rewards, strict=True)}
     return tuple(
         Slab(low=low, high=high, memory=(hbm, ddr, ssd), uniform=uniform, reward=own.get(i))
@@ -111,9 +111,10 @@ def proven_bound(
     objectives: Objectives,
     names: Sequence[tuple[str, str]],
 ) -> float | None:
-    """What a packed certificate proves of all plans, of which one has the rating; None for nothing.
+    """Returns the bound that a packed certificate proves; None without a proof.
 
-    Nothing is taken on trust, and bytes that were made up cost seconds at most.
+    No number is trusted, and checking forged bytes takes seconds at most. `rating` is the rating
+    of a plan, so no bound can be above it.
     """
     try:
         problem = keeping(given, objectives, names)
@@ -123,12 +124,12 @@ def proven_bound(
         return None
     if proven > rating * (1 + ROUNDING):
         return None
-    # 0 is true of all plans; told where that is all there is to say.
+    # 0 is valid for every problem, so it says nothing.
     return proven if proven > 0 or certificate.value == 0 else None
 
 
-def _excess(count: int, rewards: NDArray[Any], space: SearchSpace) -> str:
-    """Why this is more than anybody should check; empty when it is not."""
+def _why_too_large(count: int, rewards: NDArray[Any], space: SearchSpace) -> str:
+    """Why the certificate is too large to check; empty if it is not."""
     if count > _MOST_SLABS or len(rewards) > _MOST_REWARDS:
         return f"{count} slabs, {len(rewards)} of them with rewards, are too many"
     if not len(rewards):
@@ -138,10 +139,10 @@ def _excess(count: int, rewards: NDArray[Any], space: SearchSpace) -> str:
     return f"{fills} shards to fill ranks with are too many" if fills > _MOST_FILLS else ""
 
 
-def _order(space: SearchSpace) -> Ints:
-    """Options by table, then by what they are and cost: others may list them in another order.
+def _canonical_order(space: SearchSpace) -> Ints:
+    """Sorts options by table, kind and cost, because other writers may order them differently.
 
-    Those that are alike in all of this may change places in any proof.
+    Options that are equal in all of this are interchangeable in any proof.
     """
     first = space.option_run_begin[:-1]
     costs = ("fwd_compute", "fwd_comms", "bwd_compute", "bwd_comms", "prefetch_compute")
@@ -158,5 +159,5 @@ def _inflated(data: bytes) -> bytes:
     except zlib.error as error:
         raise BadCertificate(f"it can't be read: {error}") from error
     if not inflater.eof or inflater.unused_data:
-        raise BadCertificate("it has another size than it says")
+        raise BadCertificate("its size does not match its header")
     return body

@@ -57,7 +57,7 @@ SPACE_COLUMNS = tuple(f.name for f in fields(SearchSpace))
 
 @dataclass(frozen=True)
 class Problem:
-    """A search space and the cluster it is to be placed on. Neither may change afterwards."""
+    """A search space and its cluster. Both are immutable."""
 
     space: SearchSpace
     cluster: Cluster
@@ -66,23 +66,23 @@ class Problem:
     def handle(self) -> _native.Problem:
         """The native problem, which every native function takes.
 
-        It is built and checked when it is first asked for, and kept. It is a copy of the columns
-        that never changes: threads may share it.
+        It is built and checked on first access. It is an immutable copy of the columns, so
+        threads can share it.
 
         Raises:
-            OutOfRange: Exact arithmetic would need more than the core has.
+            OutOfRange: exact arithmetic would need larger numbers than the core has.
         """
-        # Plan files and reports read problems where no native core is needed.
+        # Plan files and reports read problems without the native core.
         from fastplan.engine import _native
 
         return _native.Problem(self.columns())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A handle is part of one process: a copy builds its own.
+        # A handle belongs to one process: a copy builds its own.
         return Problem, (self.space, self.cluster)
 
     def columns(self) -> _native.ProblemColumns:
-        """The named columns that the handle is built from."""
+        """Returns the named columns that the handle is built from."""
         columns: dict[str, Any] = {name: getattr(self.space, name) for name in SPACE_COLUMNS}
         columns["rank_hbm"] = np.array(self.cluster.rank_hbm, np.int64)
         columns["rank_ddr"] = np.array(self.cluster.rank_ddr, np.int64)

@@ -1,4 +1,4 @@
-"""A rating that TorchRec's own search is sure to reach, for plans from elsewhere to be held to."""
+"""Compares untrusted plans with a rating that TorchRec's own search reaches."""
 
 from __future__ import annotations
 
@@ -11,27 +11,30 @@ from fastplan.model.record import BadRecord, PlanRecord
 from fastplan.model.request import Search
 
 _ROUNDING = 1e-9
-# A plan that follows another moves little instead of being the best; none is twice as bad.
+# A plan that follows another trades rating for few moves; none is twice as bad.
 FOLLOWING_SLACK = 1.0
 
 
 def check_reachable(
     record: PlanRecord, problem: Problem, search: Search, *, slack: float = 0.0
 ) -> None:
-    """Raises BadRecord for a plan rated worse than proposals that the search itself would try.
+    """Checks that a plan is not rated worse than proposals that the search itself tries.
 
     TorchRec's plan is the best of its proposals, so a plan that is worse than one of them is not
-    TorchRec's. `slack` is how much worse, as a part, a plan may be that was made another way.
+    TorchRec's. `slack` is the share by which other plans may be worse.
+
+    Raises:
+        BadRecord: the plan is worse.
     """
     reached = reachable_rating(problem, search)
     if record.rating > reached * (1 + slack + _ROUNDING):
         raise BadRecord(
-            f"it is rated {record.rating:.6g}, and TorchRec's own proposals reach {reached:.6g}"
+            f"it is rated {record.rating:.6g}, but TorchRec's own proposals reach {reached:.6g}"
         )
 
 
 def reachable_rating(problem: Problem, search: Search) -> float:
-    """The rating of a proposal that the search would try; infinite where few tries find none."""
+    """Returns the rating of a proposal of the search; infinite if few tries find none."""
     if search.timeout_seconds > 0:
         return math.inf  # the search may have ended before
     with explained(search.objective):

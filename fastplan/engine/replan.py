@@ -1,4 +1,4 @@
-"""Plans that start from an older one: few bytes move, and the rating is as good as it must be."""
+"""Plans that start from a previous plan and move few bytes."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from fastplan.engine.problem import Floats, Ints, Problem
 from fastplan.engine.solve import Options
 from fastplan.model.arguments import check_numbers, check_whole_numbers
 
-NOT_HELD = 255  # as the sharding type and kernel of a table that the old plan does not have
+NOT_HELD = 255  # sharding type and kernel of a table that is not in the previous plan
 _NO_LIMIT = 2**62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What ranks hold of each table of a problem: the shards of the old plan.
+    """The shards of the previous plan that the ranks hold, by table.
 
-    Ranks have the numbers of the new problem; ranks that are lost have numbers beyond them.
+    Ranks have the numbers of the new problem; lost ranks have larger numbers.
     """
 
     table_held_begin: Ints
@@ -40,17 +40,17 @@ class Held:
     table_state: Floats  # optimizer state, relative to the weights
 
     def columns(self) -> _native.HeldColumns:
-        """The named columns that the native core reads."""
+        """Returns the named columns that the native core reads."""
         columns = {field.name: getattr(self, field.name) for field in fields(self)}
         return cast("_native.HeldColumns", columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplanSettings:
-    """How long to look for each plan. Without `time_budget` the same input gives the same plan."""
+    """Search limits for each plan. Without `time_budget`, the same input gives the same plan."""
 
     move_budget: int = 200_000
-    time_budget: float | None = None  # seconds, all in all
+    time_budget: float | None = None  # seconds in total
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -66,7 +66,7 @@ class ReplanSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """A plan, and the bytes that ranks must fetch for it; not found: nothing within the limits."""
+    """A plan and the bytes that ranks must fetch for it, or none found within the limits."""
 
     found: bool
     rating: float
@@ -80,10 +80,10 @@ class ReplanResult:
     """A plan for each byte budget."""
 
     points: tuple[Point, ...]
-    start: Point  # the old placement, with what was missing filled in; it may be over capacities
+    start: Point  # the old placement with missing shards added; it may exceed capacities
     mean: float  # of the ranks' costs in the last plan
     least: int  # no plan moves fewer bytes
-    held: int  # bytes of all tables that somebody holds
+    held: int  # bytes of all tables that any rank holds
     moves: int
     stopped_by: StoppedBy
 
@@ -97,11 +97,11 @@ def fewest_bytes(
     settings: ReplanSettings,
     reached: tuple[Options, Options] | None = None,
 ) -> ReplanResult:
-    """The plan rated at most `rating` that moves least.
+    """Finds the plan rated at most `rating` that moves the fewest bytes.
 
-    `budget` is what it may move over the least that any plan moves, as a part of all bytes.
-    `reached` are options and ranks of a plan with such a rating, whatever it moves: the search
-    starts from there, too.
+    `budget` is the share of all bytes that it may move above the minimum of any plan.
+    `reached` has options and ranks of a plan with such a rating, which may move any number of
+    bytes: it is a second start of the search.
 
     Raises OutOfRange like solve().
     """
@@ -118,9 +118,10 @@ def best_ratings(
     settings: ReplanSettings,
     start: tuple[Options, Options] | None = None,
 ) -> ReplanResult:
-    """The best plan for each of the ascending budgets, which are like that of `fewest_bytes`.
+    """Finds the best plan for each of the ascending budgets, defined as in `fewest_bytes`.
 
-    `start` are options and ranks of a plan that fits, to be improved on in place of the old one.
+    `start` has options and ranks of a plan that fits; the search starts there instead of at the
+    old placement.
 
     Raises OutOfRange like solve().
     """
@@ -128,14 +129,14 @@ def best_ratings(
 
 
 def moved_bytes(problem: Problem, held: Held, options: Options, ranks: Options) -> int:
-    """The bytes that ranks must fetch for a plan of the problem."""
+    """Returns the bytes that ranks must fetch for a plan of the problem."""
     return _native.moved_bytes(problem.handle, held.columns(), {"options": options, "ranks": ranks})
 
 
 def _asked(
     settings: ReplanSettings, start: tuple[Options, Options] | None
 ) -> _native.ReplanSettings:
-    """What the native core is asked for: the best ratings, unless it is changed."""
+    """Returns the arguments of the native core for the best ratings."""
     options, ranks = start or (np.empty(0, np.int32), np.empty(0, np.int32))
     return {
         "lower_bytes": False,

@@ -1,7 +1,7 @@
-"""Pins and tables that stay together, as a problem of which every plan keeps them.
+"""Builds a problem whose plans all satisfy `pins` and `together`.
 
-Tables that stay together become one table, whose shards are theirs added up. A table that is pinned
-becomes one that is on every rank, with shards of nothing but where it is pinned. So the search, its
+Tables of one group become one table, whose shards are the sums of theirs. A table that is pinned
+becomes one that is on every rank, with empty shards except on the pinned ranks. So the search, its
 bounds and TorchRec's partitioner work as on any other problem.
 """
 
@@ -28,7 +28,7 @@ from fastplan.model.vocabulary import (
 )
 
 _MOST_COMBINATIONS = 4096
-_EXAMPLES = 5  # of tables, in an error
+_EXAMPLES = 5  # number of tables that an error names
 _UNIFORM = [SHARDING_TYPE_INDEX[name] for name in UNIFORM_TYPES]
 _ADDED = (
     *("run_fwd_compute", "run_fwd_comms", "run_bwd_compute", "run_bwd_comms"),
@@ -52,13 +52,13 @@ class _Option(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class _Group:
     tables: tuple[int, ...]
-    ranks: tuple[int, ...] | None  # where they are pinned
+    ranks: tuple[int, ...] | None  # the ranks that they are pinned to
 
 
 class ConstrainedProblem:
-    """A problem that keeps an objective's rules, and the way back from its plans.
+    """A problem whose plans satisfy `pins` and `together`, and the conversion of its plans.
 
-    `names` are (path, name) of the tables. Raises ConstraintError for rules that no plan can keep.
+    `names` are (path, name) of the tables. Raises ConstraintError if no plan can satisfy them.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class ConstrainedProblem:
         self.problem = Problem(space, given.cluster)
 
     def to_original_plan(self, options: Any, ranks: Any) -> tuple[Any, Any]:
-        """Options and ranks of the given problem."""
+        """Returns the options and ranks of a plan in the original problem."""
         own: list[int] = []
         placed: list[int] = []
         begin, waiting = 0, np.asarray(ranks).tolist()
@@ -96,7 +96,7 @@ class ConstrainedProblem:
         return np.array(own, np.int32), np.array(placed, np.int32)
 
     def goal(self, given: Goal) -> Goal:
-        """The same measure of the problem with rules."""
+        """Returns the same measure for the constrained problem."""
         runs = [run for option in self._options for run in option.runs]
         channels, amounts = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
         sizes = []
@@ -137,7 +137,7 @@ class ConstrainedProblem:
             self._check_ranks(name, ranks)
             table = root(find(name))
             if pins.setdefault(table, ranks) != ranks:
-                raise ConstraintError(f"{name} is to stay with tables that are pinned elsewhere")
+                raise ConstraintError(f"{name} must be with tables that are pinned to other ranks")
         members: dict[int, list[int]] = {}
         for table in range(space.tables):
             members.setdefault(root(table), []).append(table)
@@ -162,12 +162,12 @@ class ConstrainedProblem:
 
     def _options_of(self, group: _Group) -> Iterator[_Option]:
         if len(group.tables) == 1 and group.ranks is None:
-            yield from (self._together((number,)) for number in self._numbers(group.tables[0]))
+            yield from (self._merged_shards((number,)) for number in self._numbers(group.tables[0]))
             return
         found = False
         complaint = why = ""
         for members in self._combinations(group.tables):
-            option = self._together(members)
+            option = self._merged_shards(members)
             if group.ranks is not None:
                 complaint = self._why_illegal(members, group.ranks)
                 option = self._pinned(option, group.ranks)
@@ -182,9 +182,9 @@ class ConstrainedProblem:
     def _no_option(self, group: _Group, why: str) -> str:
         who = " and ".join(self._names[table] for table in group.tables)
         if group.ranks is None:
-            return f"{who} have no sharding type in which they are cut alike"
+            return f"{who} have no common sharding type that splits them alike"
         where = ", ".join(map(str, group.ranks))
-        return f"{who} can't lie on rank {where} in any of the ways that are allowed: {why}"
+        return f"{who} can't be placed on rank {where} with any allowed option: {why}"
 
     def _numbers(self, table: int) -> range:
         begin = self.given.space.table_option_begin
@@ -195,7 +195,7 @@ class ConstrainedProblem:
         return int(self.given.space.run_count[begin[option] : begin[option + 1]].sum())
 
     def _combinations(self, tables: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-        """An option for each table, all of one sharding type and number of shards."""
+        """Yields an option for each table, all of one sharding type and number of shards."""
         kinds = self.given.space.option_type
         by_cut: dict[tuple[int, int], list[list[int]]] = {}
         for place, table in enumerate(tables):
@@ -211,8 +211,8 @@ class ConstrainedProblem:
         for lists in by_cut.values():
             yield from itertools.product(*lists)
 
-    def _together(self, members: tuple[int, ...]) -> _Option:
-        """Shard i of all of them as one shard."""
+    def _merged_shards(self, members: tuple[int, ...]) -> _Option:
+        """Merges shard i of all members into one shard."""
         space = self.given.space
         kernels = [int(space.option_kernel[member]) for member in members]
         apart = KERNEL_INDEX["key_value"]
@@ -226,14 +226,14 @@ class ConstrainedProblem:
         return _Option(members, int(space.option_type[members[0]]), kernel, runs, None)
 
     def _ends(self, option: int) -> dict[int, int]:
-        """By the number of shards up to its end: a run."""
+        """Returns the runs by the number of shards up to their end."""
         begin = self.given.space.option_run_begin[option : option + 2]
         numbers = range(int(begin[0]), int(begin[1]))
         counts = itertools.accumulate(int(self.given.space.run_count[r]) for r in numbers)
         return dict(zip(counts, numbers, strict=True))
 
     def _pinned(self, option: _Option, ranks: tuple[int, ...]) -> _Option:
-        """The option as one that is on all ranks."""
+        """Returns the option as one that is on all ranks."""
         shards = [run.sources for run in option.runs for _ in range(run.shards)]
         at: dict[int, dict[int, int]] = {}
         for i, sources in enumerate(shards):
@@ -246,7 +246,7 @@ class ConstrainedProblem:
         return _Option(option.members, kind, option.kernel, runs, ranks)
 
     def _why_illegal(self, members: tuple[int, ...], ranks: tuple[int, ...]) -> str:
-        """Why the options can't lie on those ranks; empty when they can."""
+        """Why the options can't be placed on those ranks; empty if they can."""
         for member in members:
             kind = self.given.space.option_type[member]
             shards = self._shards(member)
@@ -257,7 +257,7 @@ class ConstrainedProblem:
                     return f"{SHARDING_TYPES[kind]} is on all ranks"
                 continue
             placed = ranks if len(ranks) == shards else ranks * shards
-            alone = Problem(_alone(self.given.space, member), self.given.cluster)
+            alone = Problem(_single_option_space(self.given.space, member), self.given.cluster)
             plan = np.zeros(1, np.int32), np.array(placed, np.int32)
             if complaint := verify_plan(alone, *plan, math.nan):
                 return complaint
@@ -294,12 +294,12 @@ class ConstrainedProblem:
 
 
 def keeping(given: Problem, objectives: Objectives, names: Sequence[tuple[str, str]]) -> Problem:
-    """The problem of which every plan keeps an objective's rules. Raises ConstraintError."""
+    """Returns a problem whose plans all satisfy the constraints. Raises ConstraintError."""
     return ConstrainedProblem(given, objectives, names).problem if objectives.rules else given
 
 
 class _TableLookup:
-    """Finds tables by what users call them."""
+    """Finds tables by the names that users write."""
 
     def __init__(self, names: Sequence[tuple[str, str]]) -> None:
         self._numbers: dict[str, list[int]] = {}
@@ -314,7 +314,7 @@ class _TableLookup:
         if len(found) == 1:
             return found[0]
         if found:
-            raise ConstraintError(f"{name} stands for {len(found)} tables; name its module, too")
+            raise ConstraintError(f"{name} matches {len(found)} tables; add the module path")
         near = get_close_matches(name, self._numbers, n=1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(self._examples)}"
         raise ConstraintError(f"there is no table {name}; {hint}")
@@ -325,13 +325,13 @@ def _is_single(option: _Option) -> bool:
 
 
 def _renumbered(groups: Any) -> Any:
-    """Numbers below the number of tables, as the native core wants them."""
+    """Returns group numbers below the number of tables, as the native core needs them."""
     known: dict[int, int] = {-1: -1}
     return np.array([known.setdefault(int(g), len(known) - 1) for g in groups], np.int32)
 
 
-def _alone(space: SearchSpace, option: int) -> SearchSpace:
-    """A space of one table with one option."""
+def _single_option_space(space: SearchSpace, option: int) -> SearchSpace:
+    """Returns a space of one table with one option."""
     runs = slice(int(space.option_run_begin[option]), int(space.option_run_begin[option + 1]))
     columns = {
         name: getattr(space, name)[runs] for name in ("run_count", "run_rows", "run_cols", *_ADDED)

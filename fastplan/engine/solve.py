@@ -1,4 +1,4 @@
-"""Estimating, searching and checking, over plain data."""
+"""Estimates, searches and verifies, on plain data."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Options = NDArray[np.int32]
 
 
 class ProposerReport(NamedTuple):
-    """What one proposer did. `plans` and `best_rating` are known after exhaustive searches only."""
+    """The report of one proposer. Only exhaustive searches set `plans` and `best_rating`."""
 
     proposals: int
     repeats: int
@@ -46,7 +46,7 @@ class ProposerReport(NamedTuple):
 
 
 class PlanCount(NamedTuple):
-    """Feasible proposals, and those of which nobody has found out."""
+    """Counts of feasible proposals and of unchecked proposals."""
 
     plans: int
     undecided: int = 0
@@ -54,7 +54,7 @@ class PlanCount(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solution:
-    """Outcome of a search. Infeasible is a state, not an error."""
+    """The result of a search. An infeasible problem is a result, not an error."""
 
     found: bool
     rating: float
@@ -64,7 +64,7 @@ class Solution:
     evaluated: int
     exhaustive: bool
     winner: int  # index of the proposer
-    lowest: Options  # when infeasible: the proposal that needs least storage, and the last one
+    lowest: Options  # if infeasible: the proposal that needs least storage, and the last one
     last: Options
 
     @property
@@ -73,7 +73,7 @@ class Solution:
 
     @property
     def plans(self) -> int | None:
-        """Feasible proposals; None when proposals that can't win were left out."""
+        """The number of feasible proposals; None if proposals that can't win were skipped."""
         if self.exhaustive:
             return sum(report.plans for report in self.reports)
         return None if self.found else 0
@@ -114,13 +114,17 @@ _TABLE_DTYPES: dict[str, Any] = {
 
 
 def estimate(request: Request) -> SearchSpace:
-    """The request's search space. Raises OutOfRange where exact arithmetic would need more, and
-    CostError where a custom cost fails."""
+    """Returns the request's search space, with the costs of all options.
+
+    Raises:
+        OutOfRange: exact arithmetic would need larger numbers than the core has.
+        CostError: a custom cost fails.
+    """
     return estimate_columns(request, request_columns(request))
 
 
 def request_columns(request: Request) -> dict[str, Any]:
-    """The named columns that the native core estimates from. Raises OutOfRange."""
+    """Returns the named columns that the native core estimates from. Raises OutOfRange."""
     columns = {f.name: getattr(request.cost, f.name) for f in fields(CostModel)}
     columns["device_kind"] = DEVICE_KIND_INDEX[request.cost.device_kind]
     columns["pipeline"] = PIPELINE_INDEX[request.cost.pipeline]
@@ -135,7 +139,7 @@ def request_columns(request: Request) -> dict[str, Any]:
 
 
 def estimate_columns(request: Request, columns: dict[str, Any]) -> SearchSpace:
-    """The search space of a request's columns, which may have other menus than the request.
+    """Returns the search space of a request's columns, whose menus may differ from the request.
 
     Raises OutOfRange and CostError like estimate().
     """
@@ -170,8 +174,8 @@ def _table_columns(request: Request) -> dict[str, Any]:
 
 
 def _column(values: tuple[Any, ...], dtype: Any) -> NDArray[Any]:
-    """The values as an array. Most settings are alike for all tables, which is told much faster
-    than numpy converts values one by one; 0.0 is left out, since it equals -0.0."""
+    """Returns the values as an array. Most settings are equal for all tables, and this check is
+    faster than numpy's conversion of each value. It excludes 0.0, which equals -0.0."""
     first = values[0]
     if (first or dtype is not np.float64) and values.count(first) == len(values):
         return np.full(len(values), first, dtype)
@@ -179,7 +183,7 @@ def _column(values: tuple[Any, ...], dtype: Any) -> NDArray[Any]:
 
 
 def menu_columns(menus: tuple[tuple[MenuItem, ...], ...]) -> dict[str, Any]:
-    """The columns of what tables may choose from."""
+    """Returns the columns of the tables' menus."""
     items = [item for menu in menus for item in menu]
     ends = np.cumsum([0, *map(len, menus)], dtype=np.int64)
     types = [SHARDING_TYPE_INDEX[item.sharding_type] for item in items]
@@ -193,16 +197,16 @@ def menu_columns(menus: tuple[tuple[MenuItem, ...], ...]) -> dict[str, Any]:
 
 
 def _numbered(names: list[str | None]) -> Any:
-    """Equal names get equal numbers, None gets -1."""
+    """Numbers the names: equal names get equal numbers, None gets -1."""
     numbers: dict[str | None, int] = {None: -1}
     return np.array([numbers.setdefault(name, len(numbers) - 1) for name in names], np.int32)
 
 
 def solve(problem: Problem, search: Search, *, exhaustive: bool = False) -> Solution:
-    """The plan TorchRec's planner would choose.
+    """Returns the plan that TorchRec's planner would choose.
 
-    An exhaustive search places every proposal, so that the number of plans is known; otherwise
-    proposals that can't win are left out. Both give the same plan.
+    An exhaustive search places every proposal, so that the number of plans is known. Otherwise,
+    proposals that can't win are skipped. Both give the same plan.
     """
     exhaustive = exhaustive or search.must_be_exhaustive
     with explained(search.objective):
@@ -222,23 +226,23 @@ def solve(problem: Problem, search: Search, *, exhaustive: bool = False) -> Solu
 
 
 def count_plans(problem: Problem, search: Search) -> tuple[int, ...]:
-    """Feasible proposals by proposer, each distinct proposal counted once.
+    """Counts feasible proposals by proposer, each distinct proposal once.
 
-    Most are settled by their sums and largest shards; only the others are placed. Not for
-    searches that must be exhaustive: those stop where ratings or the clock tell them to.
+    The sums and largest shards decide most of them; only the others are placed. Not for searches
+    that must be exhaustive, because ratings or the clock end those.
     """
     plans, _ = _native.count_plans(problem.handle, search_settings(search), _ALL_PLACEMENTS)
     return tuple(plans)
 
 
 def count_some_plans(problem: Problem, search: Search, placements: int) -> PlanCount:
-    """The same in bounded time: places proposals if so many are enough, and none otherwise."""
+    """Like count_plans(), but places no proposal if it would have to place over `placements`."""
     plans, undecided = _native.count_plans(problem.handle, search_settings(search), placements)
     return PlanCount(sum(plans), undecided)
 
 
 def search_settings(search: Search, exhaustive: bool = False) -> _native.SearchSettings:
-    """The search as the native core takes it."""
+    """Returns the search as arguments of the native core."""
     return {
         "partitioner": _partitioner(search.partitioner),
         "proposers": [_proposer(proposer) for proposer in search.proposers],
@@ -254,7 +258,7 @@ def _address(objective: ObjectiveFunction | None) -> int:
 
 @contextmanager
 def explained(objective: ObjectiveFunction | None) -> Iterator[None]:
-    """Says what an objective did that the core can't go on with."""
+    """Raises an error that names what the objective returned."""
     try:
         yield
     except _native.CustomFailed as failed:
@@ -272,19 +276,19 @@ def _proposer(proposer: Proposer) -> _native.ProposerSettings:
 
 
 def propose(problem: Problem, proposer: Proposer, begin: int, end: int) -> _native.Proposals:
-    """Rows [begin, end) of a proposer's proposals, their number, and the tables' plan order."""
+    """Returns rows [begin, end) of a proposer's proposals, their number, and the plan order."""
     return _native.propose(problem.handle, _proposer(proposer), begin, end)
 
 
 def placer(
     problem: Problem, partitioner: Partitioner, objective: ObjectiveFunction | None = None
 ) -> Placer:
-    """Places and rates single proposals, for a search that is driven from Python."""
+    """Returns a Placer, for a search that is driven from Python."""
     return Placer(problem, partitioner, objective)
 
 
 class Placer:
-    """What placer() returns."""
+    """Places and rates single proposals."""
 
     def __init__(
         self, problem: Problem, partitioner: Partitioner, objective: ObjectiveFunction | None
@@ -294,13 +298,13 @@ class Placer:
         self._placer = _native.Placer(problem.handle, settings, _address(objective))
 
     def place(self, options: list[int]) -> tuple[list[int], float] | None:
-        """Ranks and rating; None when some shard fits nowhere."""
+        """Returns ranks and rating of a proposal; None if a shard fits on no rank."""
         with explained(self._objective):
             return self._placer.place(options)
 
 
 def verify(problem: Problem, solution: Solution, objective: ObjectiveFunction | None = None) -> str:
-    """What is wrong with a solution: coverage, ranks, capacities or rating. Empty when nothing."""
+    """Returns the error of a solution in coverage, ranks, capacities or rating; empty if valid."""
     return verify_plan(problem, solution.options, solution.ranks, solution.rating, objective)
 
 
@@ -311,6 +315,6 @@ def verify_plan(
     rating: float,
     objective: ObjectiveFunction | None = None,
 ) -> str:
-    """The same of a plan from elsewhere. A rating of NaN is not checked."""
+    """Like verify(), for a plan from another source. A rating of NaN is not checked."""
     with explained(objective):
         return _native.verify(problem.handle, options, ranks, rating, _address(objective))

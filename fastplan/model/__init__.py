@@ -1,1 +1,1 @@
-"""The words of planning as frozen data: requests, clusters, jobs, plans."""
+"""Frozen data types of planning: requests, clusters, jobs and plans."""

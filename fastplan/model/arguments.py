@@ -1,4 +1,4 @@
-"""Arguments of the wrong type, told by name before anything is done with them."""
+"""Checks the types of arguments; errors name the argument."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def check_numbers(owner: Any, *names: str) -> None:
-    """Raises TypeError for a field that is neither a number nor None."""
+    """Raises TypeError if a field is neither a number nor None."""
     for name in names:
         value = getattr(owner, name)
         if value is not None and not isinstance(value, Real):
@@ -15,7 +15,7 @@ def check_numbers(owner: Any, *names: str) -> None:
 
 
 def check_whole_numbers(owner: Any, *names: str) -> None:
-    """Raises TypeError for a field that is neither a whole number nor None."""
+    """Raises TypeError if a field is neither a whole number nor None."""
     for name in names:
         value = getattr(owner, name)
         if value is not None and not isinstance(value, Integral):

@@ -1,4 +1,4 @@
-"""A job: everything that one plan is made from."""
+"""A planning job: request, cluster and search."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from fastplan.model.request import Cluster, Request, Search
 
 
 class CannotPlan(ValueError):
-    """A spec that can't be planned; the text names the table or field and the way out."""
+    """A spec can't be planned. The message names the table or field and what to do."""
 
 
 class DoesNotFit(CannotPlan):
-    """What is to be reserved leaves no memory for tables."""
+    """The reservation leaves no memory for tables."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A request, the cluster that it is planned for, and how it is searched.
+    """A request, its cluster and its search settings.
 
     Attributes:
-        request: the tables and their options; None where Python has enumerated the options.
-        cluster: the ranks and their memory, less what is reserved.
-        search: proposers, partitioner and objective, as far as they are TorchRec's own.
-        context: what else belongs to the cache key.
-        custom: the fingerprints of parts that users wrote. Raises NoFingerprint.
-        uncacheable: why no cache can keep the plan; None where one can.
-        name: the model's name; empty where the job has none.
+        request: the tables and their options; None if Python has enumerated the options.
+        cluster: the ranks and their memory after the reservation.
+        search: proposers, partitioner and objective, without custom parts.
+        context: other parts of the cache key.
+        custom: the fingerprints of custom parts. Raises NoFingerprint.
+        uncacheable: why a cache can't store the plan; None if it can.
+        name: the model's name; empty if it has none.
     """
 
     request: Request | None
@@ -46,7 +46,7 @@ class SpecJob(Job):
 
     Attributes:
         device: the kind of the ranks' devices, such as cuda.
-        settings: by table, what a plan file says of it beside its shards.
+        settings: by table, the settings in plan files in addition to the shards.
     """
 
     request: Request

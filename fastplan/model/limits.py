@@ -1,14 +1,14 @@
-"""Sizes that are still meant: beyond them a number is a mistake, in a file as on a command line."""
+"""Upper limits for numbers in files and on the command line."""
 
 from __future__ import annotations
 
 MOST_RANKS = 1 << 20
 MOST_BATCH = 1 << 40  # of one rank
 MOST_TEXT = 4096  # characters of a name, or of any other text
-MOST_NUMBER = 1e18  # of either sign, where MOST says nothing
+MOST_NUMBER = 1e18  # of either sign, for fields that are not in MOST
 SLOWEST, FASTEST = 1e-6, 1e18  # bandwidths, in bytes per millisecond
 
-# By the name of a field, whose least value is its reader's to say.
+# By the name of a field. The reader of a field checks the minimum.
 MOST: dict[str, int | float] = {
     "batch_size": MOST_BATCH,
     "batch_sizes": MOST_BATCH,

@@ -1,4 +1,4 @@
-"""What a plan is to be good at beside its rating, and what it has to keep to."""
+"""Measures in addition to the rating, and placement constraints."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ _WITHIN = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objectives:
-    """What to minimise within so much of the best rating found, and where tables must lie.
+    """A measure to minimise within a share of the best rating, and constraints on placement.
 
     Args:
         minimize: "rating", TorchRec's own measure; "memory", the HBM that the fullest rank uses;
-            "shards", how many there are; "critical_path", the largest compute and communication
-            over ranks added up as TorchRec's statistics do.
-        within: how far, as a part, the rating may be above the best one for that; may be infinite.
+            "shards", the number of shards; "critical_path", the sum of the largest compute and
+            communication over ranks, as in TorchRec's statistics.
+        within: the share by which the rating may be above the best one; may be infinite.
         pins: by table, the rank that holds all of it, or one rank for each of its shards.
-        together: tables that are cut alike and lie shard by shard on the same ranks.
-    Tables are named as TorchRec names them, with the path of their module before a dot where one
-    name stands for several.
+        together: groups of tables that are split alike, with each shard on the same rank.
+
+    Tables have TorchRec's names. If several tables have one name, put the module path and a dot
+    before it.
     """
 
     minimize: Minimize = "rating"
@@ -44,7 +45,7 @@ class Objectives:
         if not self.within >= 0:
             raise ValueError(f"`within` must be 0 or more, not {self.within}")
         if self.minimize == "rating" and self.within != _WITHIN:
-            raise ValueError("`within` is what something else may cost in rating: say `minimize`")
+            raise ValueError("`within` only applies with `minimize`: set `minimize`")
         pins = {name: _ranks(name, place) for name, place in dict(self.pins).items()}
         if not all(pins.values()):
             table = next(name for name, ranks in pins.items() if not ranks)
@@ -57,18 +58,18 @@ class Objectives:
 
     @property
     def rules(self) -> bool:
-        """Whether some plans are not allowed."""
+        """Whether there are constraints."""
         return bool(self.pins or self.together)
 
     @property
     def slack(self) -> float:
-        """How far, as a part, a plan's rating may be above TorchRec's; infinite with rules."""
+        """The share by which a rating may be above TorchRec's; infinite with constraints."""
         if self.rules:
             return math.inf
         return 0.0 if self.minimize == "rating" else self.within
 
     def describe(self) -> dict[str, Any]:
-        """As a cache key has them, in JSON."""
+        """Returns the objectives as JSON for cache keys."""
         return {
             "minimize": self.minimize,
             "within": self.within if math.isfinite(self.within) else "inf",
@@ -78,14 +79,14 @@ class Objectives:
 
 
 def _ranks(table: str, place: Any) -> tuple[int, ...]:
-    told = f"`pins` must have a rank, or a list of ranks, for the table {table!r}, not {place!r}"
+    error = f"`pins` must have a rank, or a list of ranks, for the table {table!r}, not {place!r}"
     if isinstance(place, str):
-        raise TypeError(told)
+        raise TypeError(error)
     try:
         ranks = (place,) if isinstance(place, Integral) else tuple(place)
         return tuple(map(index, ranks))
     except TypeError:
-        raise TypeError(told) from None
+        raise TypeError(error) from None
 
 
 def _tables(group: Any) -> tuple[str, ...]:
@@ -98,7 +99,7 @@ NO_OBJECTIVES = Objectives()
 
 
 class ConstraintError(ValueError):
-    """Pins or tables to keep together that can't be kept, or were not within the budget."""
+    """`pins` or `together` can't be satisfied, or no such plan was found within the budget."""
 
 
 RulesBroken = ConstraintError  # its former name

@@ -1,4 +1,4 @@
-"""A plan and what is known about it, with no torch in it."""
+"""Plans and their layouts, without torch."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ ROW, COLUMN, ROWS, COLUMNS, RANK = range(5)
 
 
 class TableLayout(NamedTuple):
-    """Where the shards of one table lie."""
+    """The shards of one table and their ranks."""
 
     path: str  # module that holds it
     name: str
     sharding_type: str
     kernel: str
-    # None where the source does not tell, as of data-parallel tables; rows and columns are then 0
+    # None if the source has no shape, as for data-parallel tables; rows and columns are then 0
     shape: tuple[int, int] | None
     shards: Shards  # one line each: row, column, rows, columns, rank; in TorchRec's order
-    settings: dict[str, Any]  # what else a plan file says of it, as JSON
+    settings: dict[str, Any]  # other settings in the plan file, as JSON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Where everything lies, tables in the plan's order."""
+    """The layouts of all tables, in the plan's order."""
 
     tables: tuple[TableLayout, ...]
     device: str | None = None  # kind of device, such as cuda
@@ -40,28 +40,28 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Basis:
-    """What a plan was made from: enough to estimate, verify and rate it again."""
+    """The input of a plan: enough to estimate, verify and rate it again."""
 
-    canonical: bytes  # the canonical request that the fingerprint is made of
+    canonical: bytes  # the canonical request, whose hash is the fingerprint
     request: Request
     cluster: Cluster
     record: PlanRecord
-    certificate: bytes = b""  # packed; what a bound on all plans is proven by
+    certificate: bytes = b""  # packed proof of a bound on all plans
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A layout, and where it comes from as far as that is known."""
+    """A layout, with its origin if known."""
 
     name: str  # of the model, or of the file
     layout: Layout
     fingerprint: str | None = None
     notes: dict[str, str] = field(default_factory=dict)  # provenance: model, sku, engine, created
-    basis: Basis | None = None  # None for plans of which only the layout is known
+    basis: Basis | None = None  # None if only the layout is known
 
     @property
     def ranks(self) -> int:
-        """Ranks of the cluster; for a bare layout one more than the largest that is used."""
+        """The number of ranks; without a basis, one more than the largest rank in use."""
         if self.basis is not None:
             return len(self.basis.cluster.rank_hbm)
         used = [
@@ -71,7 +71,7 @@ class Plan:
 
     @property
     def lower_bound(self) -> float | None:
-        """What no plan is rated below, where its maker proved that and noted it."""
+        """The proven lower bound noted in the file, if any."""
         try:
             bound = float(self.notes["lower_bound"])
         except (KeyError, ValueError):

@@ -1,4 +1,4 @@
-"""A plan as a few kB of plain data: what a cache keeps and what a collective start sends."""
+"""A plan as a few kB of plain data, for caches and for sending it to other ranks."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _VERSION = 1
 _HEAD = struct.Struct("<BIId")
 # Per table: request table, sharding type, kernel, load factor.
 _ROW_BYTES = 4 + 1 + 1 + 8
-# More than any plan has. They bound what a few bytes can make of memory.
+# More than any plan has. They bound the memory that a few bytes can claim.
 _MOST_TABLES = 1 << 20
 _MOST_SHARDS = 1 << 22
 
-AS_REQUESTED = math.nan  # the table's cache load factor is the request's
-NO_LOAD_FACTOR = -1.0  # it has none, though the request has
+AS_REQUESTED = math.nan  # the table has the request's cache load factor
+NO_LOAD_FACTOR = -1.0  # it has none, but the request has one
 
 
 class BadRecord(ValueError):
-    """Bytes that are not a packed plan."""
+    """Bytes are not a packed plan, or a plan is not legal here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class PlanRecord:
 
     @staticmethod
     def of(space: SearchSpace, options: Any, ranks: Any, rating: float) -> PlanRecord:
-        """The record of a solution, given by its options' numbers."""
+        """Returns the record of a solution, given by the numbers of its options."""
         numbers = np.asarray(options, np.int64)
         tables = np.repeat(np.arange(space.tables), np.diff(space.table_option_begin))
         return PlanRecord(
@@ -58,7 +58,7 @@ class PlanRecord:
         )
 
     def pack(self) -> bytes:
-        """The record as bytes. Equal records give equal bytes."""
+        """Returns the record as bytes. Equal records give equal bytes."""
         body = b"".join(
             (
                 self.table.astype("<i4").tobytes(),
@@ -73,7 +73,7 @@ class PlanRecord:
 
     @staticmethod
     def unpack(data: bytes) -> PlanRecord:
-        """The record that was packed; raises BadRecord for anything else."""
+        """Returns the packed record. Raises BadRecord for any other bytes."""
         if len(data) < _HEAD.size:
             raise BadRecord("too short for a plan")
         version, tables, shards, rating = _HEAD.unpack_from(data)
@@ -116,12 +116,12 @@ class PlanRecord:
 
 
 def _inflate(data: bytes, size: int) -> bytes:
-    """Exactly `size` bytes, whatever the compressed data claims to be."""
+    """Decompresses exactly `size` bytes; raises BadRecord for any other size."""
     inflater = zlib.decompressobj()
     try:
         body = inflater.decompress(data, size + 1)
     except zlib.error as error:
         raise BadRecord(f"the plan can't be read: {error}") from error
     if len(body) != size or not inflater.eof or inflater.unused_data:
-        raise BadRecord("the plan has another size than it says")
+        raise BadRecord("the plan's size does not match its header")
     return body

@@ -17,11 +17,11 @@ _OWN = re.compile(r"fastplan\.costs\.[a-z]+:[a-z_]+")
 
 
 class BadReference(ValueError):
-    """A name that leads to nothing; says how far it leads."""
+    """A name can't be imported. The message says which part is missing."""
 
 
 class CodeNotTrusted(CannotPlan):
-    """A file names code, and nobody has said that it may run."""
+    """A file names code, and the caller has not allowed it to run."""
 
     def __init__(self, name: str, file: str = "", field: str = "") -> None:
         super().__init__(name, file, field)
@@ -33,39 +33,42 @@ class CodeNotTrusted(CannotPlan):
         where = f"{self.file}: " if self.file else ""
         names = f"`{self.field}` names {self.name}: that" if self.field else self.name
         return (
-            f"{where}{names} is code, and to import it is to run it. If you trust the "
-            "file, give `--trust-code` on a command line, `trust=True` in Python"
+            f"{where}{names} is code, and importing it runs it. If you trust the "
+            "file, pass `--trust-code` on a command line, `trust=True` in Python"
         )
 
 
 def check_trust(trust: bool) -> None:
-    """Raises TypeError for anything but True and False: a text such as "no" is no trust."""
+    """Raises TypeError for values other than True and False, such as the string "no"."""
     if type(trust) is not bool:
         raise TypeError(f"`trust` must be True or False, not {trust!r}")
 
 
 def is_reference(text: str) -> bool:
-    """Whether a text has the form of a name."""
+    """Whether a string has the form `package.module:function`."""
     return _REFERENCE.fullmatch(text) is not None
 
 
 def is_own(name: str) -> bool:
-    """Whether it is the name of a cost that comes with fastplan."""
+    """Whether this names a cost that comes with fastplan."""
     return _OWN.fullmatch(name) is not None
 
 
 @contextmanager
 def others_code() -> Iterator[None]:
-    """Around code of a user's: what it prints goes to stderr, since stdout may be JSON or YAML."""
+    """Redirects the output of user code to stderr, because stdout may be JSON or YAML."""
     with redirect_stdout(sys.stderr):
         yield
 
 
 def find(target: str) -> Any:
-    """The object of that name, whose module is run. Callers ask for trust first where a file gave
-    the name.
+    """Imports the object of that name. This runs its module: callers check for trust first if the
+    name comes from a file.
 
-    Modules are looked for in the current directory too, and what they print goes to stderr.
+    Modules may be in the current directory. Their output goes to stderr.
+
+    Raises:
+        BadReference: the name can't be imported.
     """
     home, _, name = target.partition(":")
     if not is_own(target) and os.getcwd() not in sys.path:

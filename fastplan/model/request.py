@@ -1,4 +1,4 @@
-"""The request: everything that decides a plan, as plain frozen data with no torch in it."""
+"""The request: all inputs that determine a plan, as frozen data without torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Table(NamedTuple):
     bytes: int
     menu: int  # index into Request.menus
     perf_inputs: float  # values looked up per local batch, as the cost model counts them
-    perf_outputs: float  # and vectors put out after pooling
+    perf_outputs: float  # and vectors returned after pooling
     storage_inputs: float  # the same as the storage model counts them
     storage_outputs: float
     pooled: bool
@@ -94,35 +94,40 @@ class CostModel:
     storage_inference: bool
     layout_world_size: int
     layout_group_size: int
-    layout_rank_memory: tuple[int, ...]  # empty unless row-wise shards are cut by memory
+    layout_rank_memory: tuple[int, ...]  # empty unless row-wise shards are sized by memory
 
 
 class CompiledFunction(Protocol):
-    """A function of the user's that the core calls by address."""
+    """A user function that the core calls by address."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name in messages."""
 
-    def address(self) -> int: ...
+    def address(self) -> int:
+        """Returns the address of the compiled function."""
 
-    def fingerprint(self) -> str: ...
+    def fingerprint(self) -> str:
+        """Returns a hash of the code and of its inputs. Raises NoFingerprint."""
 
 
 class CostFunction(CompiledFunction, Protocol):
-    """Prices shards in place of TorchRec."""
+    """A custom cost of shards, which replaces TorchRec's."""
 
-    def failure(self, facts: dict[str, Any], table: str) -> Exception: ...
+    def failure(self, facts: dict[str, Any], table: str) -> Exception:
+        """Returns the error for a failed call: `facts` from the core, and the table's name."""
 
 
 class ObjectiveFunction(CompiledFunction, Protocol):
-    """Rates plans in place of their largest rank."""
+    """A custom rating of plans, which replaces the cost of the largest rank."""
 
-    def failure(self, facts: dict[str, Any]) -> Exception: ...
+    def failure(self, facts: dict[str, Any]) -> Exception:
+        """Returns the error for a failed call, from the core's `facts`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pricing:
-    """A cost function, and what it reads beside the request."""
+    """A cost function and its inputs in addition to the request."""
 
     function: CostFunction
     batch_size: int
@@ -130,7 +135,7 @@ class Pricing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """The ranks as the search sees them: capacities after reservation, and who shares a host."""
+    """The ranks of the search: capacities after reservation, and ranks per host."""
 
     rank_hbm: tuple[int, ...]
     rank_ddr: tuple[int, ...]
@@ -147,7 +152,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposer:
-    """A stock proposer and the state it brings along."""
+    """A stock proposer and its state."""
 
     kind: str  # one of vocabulary.PROPOSERS
     use_depth: bool = True
@@ -172,7 +177,7 @@ class Partitioner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """How the search space is searched."""
+    """The settings of a search."""
 
     proposers: tuple[Proposer, ...]
     partitioner: Partitioner
@@ -181,15 +186,15 @@ class Search:
 
     @property
     def must_be_exhaustive(self) -> bool:
-        """Thresholds and time-outs depend on proposals that can't win, and what can't win by an
-        objective nobody knows before it has rated it."""
+        """Whether the search must place every proposal. Thresholds and time-outs depend on
+        proposals that can't win, and an objective must rate a proposal before it is excluded."""
         listens = self.timeout_seconds > 0 or any(p.threshold for p in self.proposers)
         return listens or self.objective is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """Tables in order with what is allowed for each, and the model of their cost."""
+    """Tables in order, their allowed options, and the cost model."""
 
     tables: tuple[Table, ...]
     menus: tuple[tuple[MenuItem, ...], ...]

@@ -1,6 +1,6 @@
-"""Sizes, counts, bandwidths and other scalars as people write them, and as errors quote them.
+"""Parses and formats sizes, counts, bandwidths and other scalars.
 
-Reading is exact: decimal digits are scaled as whole numbers, never through a float.
+Parsing is exact: decimal digits are scaled as whole numbers, never through a float.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Scalar = str | int | float | bool | None
 
 LARGEST = 2**63 - 1
 YAML_TAG = "tag:yaml.org,2002:"
-NO_TAGS = "a spec holds only mappings, lists, texts, numbers and flags"
+NO_TAGS = "a spec has only mappings, lists, strings, numbers and booleans"
 
 _BINARY = {"PiB": 2**50, "TiB": 2**40, "GiB": 2**30, "MiB": 2**20, "KiB": 2**10}
 _DECIMAL = {"PB": 10**15, "TB": 10**12, "GB": 10**9, "MB": 10**6, "kB": 10**3}
@@ -23,7 +23,7 @@ _COUNTS = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9}
 _BITS = {"Tbit": 10**12 // 8, "Gbit": 10**9 // 8, "Mbit": 10**6 // 8, "kbit": 10**3 // 8}
 _RATES = {f"{unit}/s": size for unit, size in (_SIZES | _BITS).items() if unit}
 
-# Long enough for any number that fits 64 bits, and short enough to be read at once.
+# Long enough for any number that fits 64 bits, and short enough to parse fast.
 _AMOUNT = re.compile(
     r"([+-]?)(\d{0,40})(?:\.(\d{0,40}))?(?:[eE]([+-]?\d{1,3}))?\s*([A-Za-z/]*)", re.ASCII
 )
@@ -32,9 +32,10 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 def parse_size(value: str | int | float) -> int:
-    """Bytes of a size such as `80GiB` (2^30), `80GB` (10^9), `1.5 MiB` or a plain number.
+    """Returns the bytes of a size such as `80GiB` (2^30), `80GB` (10^9), `1.5 MiB` or `1024`.
 
-    Raises ValueError unless it is a whole number of bytes from 0 to 2^63-1.
+    Raises:
+        ValueError: it is not a whole number of bytes from 0 to 2^63-1.
     """
     size = _whole(value, _SIZES)
     if size is None or not 0 <= size <= LARGEST:
@@ -43,7 +44,7 @@ def parse_size(value: str | int | float) -> int:
 
 
 def parse_count(value: str | int | float) -> int:
-    """A whole number, plain or such as `40M`, `1.5k`, `2B` or `1e6`. Raises ValueError."""
+    """Returns a whole number, written as `40M`, `1.5k`, `2B`, `1e6` or plain. Raises ValueError."""
     count = _whole(value, _COUNTS)
     if count is None:
         raise ValueError(f"must be a whole number such as 40000000 or 40M, not {shown(value)}")
@@ -51,10 +52,13 @@ def parse_count(value: str | int | float) -> int:
 
 
 def parse_bandwidth(value: str | int | float) -> float:
-    """Bytes per millisecond, TorchRec's unit, of `900GB/s`, `600GiB/s` or `50Gbit/s`.
+    """Returns bytes per millisecond, TorchRec's unit, of `900GB/s`, `600GiB/s` or `50Gbit/s`.
 
-    A plain number is bytes per millisecond already. To the bit what `600 * 1024**3 / 1000` is in
-    Python, since plans depend on it. Raises ValueError unless it is finite and above zero.
+    A plain number is bytes per millisecond. The result equals `600 * 1024**3 / 1000` in Python to
+    the bit, because plans depend on it.
+
+    Raises:
+        ValueError: it is not finite or not above zero.
     """
     bandwidth = math.nan
     if isinstance(value, str):
@@ -73,10 +77,10 @@ def parse_bandwidth(value: str | int | float) -> float:
 
 
 def format_size(size: int) -> str:
-    """A size for people: `80 GiB` where that is exact, else with a decimal, `74.5 GiB`."""
+    """Formats a size: `80 GiB` if that is exact, else with a decimal, `74.5 GiB`."""
     sign, size = "-" * (size < 0), abs(size)
     for unit, scale in _BINARY.items():
-        # Also where it would be rounded to 1024.0 of the unit below.
+        # Also if it would be rounded to 1024.0 of the smaller unit.
         if 20 * size + (scale >> 10) >= 20 * scale:
             whole, tenths = divmod((20 * size + scale) // (2 * scale), 10)
             exact = size == whole * scale
@@ -90,7 +94,7 @@ def format_count(count: int, one: str, many: str | None = None) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as errors quote it: a few words on one line."""
+    """Quotes a value for errors: short and on one line."""
     if isinstance(value, Mapping):
         return "a mapping"
     if isinstance(value, (list, tuple)):
@@ -102,7 +106,7 @@ def shown(value: object) -> str:
 
 
 def _whole(value: object, units: Mapping[str, int]) -> int | None:
-    """The whole number that is meant, or None."""
+    """Parses a whole number; None if the value is not one."""
     if isinstance(value, float):
         return int(value) if value.is_integer() else None
     if isinstance(value, int):
@@ -122,13 +126,13 @@ def _whole(value: object, units: Mapping[str, int]) -> int | None:
 
 
 def read_whole(text: str) -> int | float:
-    """The whole number of a text of digits, as a float when it is far beyond 64 bits."""
-    # Python takes quadratic time for long ones, and refuses some.
+    """Parses a string of digits; the result is a float if it is far beyond 64 bits."""
+    # Python takes quadratic time for long strings, and refuses some.
     return int(text) if len(text) <= 20 else float(text)
 
 
 def fitted(number: int) -> int | float:
-    """Whole numbers beyond 64 bits as floats: no field takes them, and printing one can fail."""
+    """Converts whole numbers beyond 64 bits to floats, because printing them can fail."""
     if -(2**63) <= number < 2**64:
         return number
     try:
@@ -138,21 +142,22 @@ def fitted(number: int) -> int | float:
 
 
 def is_broken(text: str) -> bool:
-    """Whether it holds half a surrogate pair, as escapes can make: no file could be written."""
+    """Whether a string has a lone surrogate, from an escape; it could not be written to a file."""
     return not text.isascii() and _SURROGATE.search(text) is not None
 
 
 def yaml_scalar(text: str, tag: str) -> Scalar:
-    """The value of a scalar, as PyYAML reads it but for dates and base 60, which stay texts.
+    """Returns the value of a scalar as PyYAML reads it; dates and base 60 stay strings.
 
-    Raises ValueError for a tag that is not plain data, and for a number that is none.
+    Raises:
+        ValueError: the tag is not plain data, or a number is invalid.
     """
     kind = tag.removeprefix(YAML_TAG) if tag.startswith(YAML_TAG) else ""
     if kind in ("int", "float") and ":" not in text:
         return _yaml_number(text, kind)
     if kind in ("str", "int", "float", "timestamp", "merge", "value"):
         if is_broken(text):
-            raise ValueError(f"must be a text without lone surrogates, not {shown(text)}")
+            raise ValueError(f"must be a string without lone surrogates, not {shown(text)}")
         return text
     if kind == "null":
         return None
@@ -165,7 +170,7 @@ def _yaml_number(text: str, kind: str) -> int | float:
     plain = text.replace("_", "").lower()
     digits = plain.lstrip("+-")
     if kind == "int" and digits.isdecimal() and digits.startswith("0") and digits.strip("0"):
-        raise ValueError(f"must not begin with 0, which some take for octal: {shown(text)}")
+        raise ValueError(f"must not begin with 0, which some parsers read as octal: {shown(text)}")
     try:
         if kind == "float":
             number = float(plain.replace(".", "") if digits in (".inf", ".nan") else plain)

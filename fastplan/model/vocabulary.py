@@ -1,6 +1,6 @@
-"""Names of sharding types, kernels and the like, in the order the native core numbers them.
+"""Names of sharding types, kernels and other values, in the order of the native core's numbers.
 
-Stored plans hold these numbers: new names go to the end, none is ever removed.
+Stored plans contain these numbers: add new names at the end, and never remove one.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ DEVICE_KINDS = ("hbm", "cpu", "other")
 PIPELINES = ("none", "train_sparse_dist", "train_prefetch_sparse_dist")
 STORAGE_USAGES = ("base_quant", "base", "plain")
 
-# What a request's fields of that name may hold.
+# The allowed values of a request's fields with these names.
 FIELD_CHOICES = {
     "usage": STORAGE_USAGES,
     "device_kind": DEVICE_KINDS,
     "pipeline": PIPELINES,
     "kind": PROPOSERS,
 }
-# How those fields of a cost model end that count ranks.
+# The endings of a cost model's fields that count ranks.
 SIZE_FIELDS = ("_world_size", "_group_size")
 
 SHARDING_TYPE_INDEX = {name: i for i, name in enumerate(SHARDING_TYPES)}

@@ -1,1 +1,1 @@
-"""Plans a job: the recipe, re-planning and what moves."""
+"""Plans a job: search, cache, re-planning and data movement."""

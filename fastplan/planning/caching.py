@@ -1,4 +1,4 @@
-"""Plans from a cache: looked up, verified, kept."""
+"""Looks plans up in a cache, verifies them and stores new ones."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ logger = logging.getLogger(__name__)
 
 
 class CacheSession:
-    """One job's use of a cache, under one key.
+    """The use of a cache by one job, under one key.
 
     Args:
         backend: the job's search.
-        cache: where plans are kept; None for no cache.
-        optimize: how TorchRec's plan is improved, if it is.
-        policy: how the plan follows an older one, if it does.
-        deadline: of the lookup that this one is a part of.
+        cache: where plans are stored; None for no cache.
+        optimize: the settings of the optimizer; None for TorchRec's plan.
+        policy: the re-planning policy; None for a plan from scratch.
+        deadline: the deadline of an enclosing lookup.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class CacheSession:
         return key_of(self.job, self._optimize, self._policy)
 
     def expect(self) -> bool:
-        """Whether a plan can be kept: there is a cache, and a key that decides the plan."""
+        """Returns whether a plan can be stored: it needs a cache and a usable key."""
         if self.cache is None:
             self.report = CacheReport(status="off", reason="no cache is configured")
             return False
@@ -71,16 +71,16 @@ class CacheSession:
             return False
         self.report = CacheReport(
             status="miss",
-            reason="it was not looked up",
+            reason="the cache was not searched",
             fingerprint=self.key.fingerprint,
             request=self.key.request,
         )
         return True
 
     def find(self) -> Result | None:
-        """The stored plan, verified against the devices at hand; None where there is none.
+        """Returns the stored plan, verified for the current devices; None if there is none.
 
-        `report` says what came of the lookup.
+        `report` has the result of the lookup.
         """
         if not self.expect():
             return None
@@ -97,7 +97,7 @@ class CacheSession:
         return None if found is None else replace(found, cache=self.report)
 
     def keep(self, result: Result) -> None:
-        """Stores a plan that was searched for after a miss."""
+        """Stores a plan that was found after a cache miss."""
         if self.cache is None or self.report.status != "miss":
             return
         record = result.record
@@ -119,10 +119,10 @@ class CacheSession:
 
     def _failed(self, problem: StoreError) -> None:
         self.report = replace(self.report, status="failed", reason=str(problem))
-        logger.warning("fastplan: the plan cache failed, planning goes on: %s", problem)
+        logger.warning("fastplan: the plan cache failed, planning continues: %s", problem)
 
     def _result(self, candidate: Candidate) -> Result:
-        """The stored plan. Raises BadRecord and others where it is no legal plan here and now."""
+        """Rebuilds a stored plan. Raises BadRecord and others if it is not legal here."""
         record, cluster = candidate.record, self.job.cluster
         space = self._backend.chosen(record)
         numbers = np.arange(len(record.table), dtype=np.int32)
@@ -135,7 +135,7 @@ class CacheSession:
         if native:
             self._check_reachable(candidate)
         elif self._backend.python_rating(placement) != record.rating:
-            raise BadRecord("its rating is another one now")
+            raise BadRecord("its rating has changed")
         return Result(
             job=self.job,
             make_key=lambda: self.key,
@@ -146,7 +146,7 @@ class CacheSession:
         )
 
     def _check_reachable(self, candidate: Candidate) -> None:
-        """Raises BadRecord for a legal plan that is worse than the search would ever find."""
+        """Raises BadRecord for a legal plan that is worse than a proposal of the search."""
         slack = 0.0 if self._optimize is None else self._optimize.objectives.slack
         if self._policy is not None:
             slack = max(slack, FOLLOWING_SLACK)
@@ -158,9 +158,9 @@ class CacheSession:
         check_reachable(candidate.record, problem, search, slack=slack)
 
     def _bound(self, candidate: Candidate) -> Any:
-        """How to prove a bound on all plans; None where nothing can be proven.
+        """Returns a function that proves a bound on all plans; None without a proof.
 
-        That takes an estimate of every option, which a plan from a cache does not need.
+        The proof needs an estimate of every option, which a cached plan does not need.
         """
         optimize, backend = self._optimize, self._backend
         if optimize is None or not candidate.certificate or not backend.bounds_are_native:

@@ -1,4 +1,4 @@
-"""A result as a plan that files hold and reports show."""
+"""Converts a result to a plan for files and reports."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from fastplan.planning.result import Result
 
 
 def described(result: Result, notes: dict[str, str] | None = None) -> Plan:
-    """The plan of a spec's job, with all that is known about it.
+    """Returns the plan of a spec's job, with its notes and its basis.
 
     Args:
-        result: what planning the job returned.
+        result: the result of planning the job.
         notes: more notes for the plan.
 
     Raises:
@@ -53,7 +53,7 @@ def described(result: Result, notes: dict[str, str] | None = None) -> Plan:
 
 
 def basis_of(result: Result) -> Basis | str:
-    """What a plan was made from; or why that is not known."""
+    """Returns the basis of a plan, or the reason why it has none."""
     job, record = result.job, result.record
     if job.request is None or record is None:
         return result.reason or job.uncacheable or "the plan can't be written as a record"
@@ -102,7 +102,7 @@ def _proven(result: Result) -> dict[str, str]:
 
 
 def _functions(job: Job) -> dict[str, str]:
-    """The names of custom functions that took part."""
+    """Returns the names of the custom functions of a job."""
     assert job.request is not None
     pricing, objective = job.request.pricing, job.search.objective
     named = {} if pricing is None else {"cost": pricing.function.name}
@@ -115,20 +115,20 @@ _IN_HOST_MEMORY = frozenset({"fused_uvm", "fused_uvm_caching", "quant_uvm", "qua
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortage:
-    """Why nothing fits: the proposal that needs least, against what there is, in bytes."""
+    """The missing memory, in bytes: the smallest proposal against the cluster's capacity."""
 
     needed: dict[str, int]  # by tier, over all ranks
     available: dict[str, int]
     largest_table: str  # the table with the largest shard of that proposal
     largest_shard: int
-    largest_rank: int  # what the rank with most memory has of the tier that is short
+    largest_rank: int  # capacity of the largest rank, in the tier that is short
     tier: str
-    # what that table is not allowed and what would make its shards smaller there, in words
+    # options that the table does not allow and that would make its shards smaller there
     forbidden: tuple[str, ...] = ()
 
     @property
     def largest(self) -> str:
-        """The table that is hardest to place, and what to do if no rank can hold a shard of it."""
+        """Names the hardest table to place, and what to do if its shard fits on no rank."""
         from fastplan.model.units import format_size
 
         text = (
@@ -163,10 +163,10 @@ class Shortage:
 
 
 def shortage_of(result: Result) -> Shortage:
-    """What the proposal that needs least storage lacks, for a job of which nothing fits.
+    """Returns the memory that the smallest proposal lacks, for a job that does not fit.
 
     Args:
-        result: of a native search that has found no plan.
+        result: the result of a native search without a plan.
     """
     searched, request = result.searched, result.job.request
     assert searched is not None
@@ -202,9 +202,9 @@ def shortage_of(result: Result) -> Shortage:
 
 
 def _forbidden(request: Request, table: int, tier: str) -> Iterator[str]:
-    """What the menu of a table lacks that would need less of a tier on a rank."""
+    """Yields the options missing from a table's menu that need less of a tier on a rank."""
     menu = request.menus[request.tables[table].menu]
     if not _CUT_BY_ROWS & {item.sharding_type for item in menu}:
-        yield "sharding types that cut it"
+        yield "sharding types that split it"
     if tier == "hbm" and not _IN_HOST_MEMORY & {item.kernel for item in menu}:
         yield "kernels in host memory"

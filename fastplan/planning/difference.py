@@ -1,4 +1,4 @@
-"""What differs between the request of an older plan and a new one, by table and by rank."""
+"""The differences between a previous plan's request and a new one, by table and by rank."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _APART = ("name", "path", "menu", "bytes", *_SHAPE, *_CONSTRAINTS)
 _COST = tuple(name for name in Table._fields if name not in _APART)
 
 _facts_of = itemgetter(*map(Table._fields.index, _SHAPE + _COST + _CONSTRAINTS))
-_NOT_SHOWN = 5
+_MAX_NAMES = 5
 _CAPACITY_NOISE = 0.01
 
 
@@ -28,11 +28,11 @@ Options = frozenset[str]
 
 
 class PlanModelMismatch(ValueError):
-    """A previous plan that has no table of the model."""
+    """The previous plan has no table in common with the model."""
 
 
 class FieldChange(NamedTuple):
-    """A field of a table that has another value now."""
+    """A changed field of a table."""
 
     table: str
     field: str
@@ -45,26 +45,26 @@ class FieldChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """What has changed; tables are named `path.name`."""
+    """The changes since the previous plan. Tables are named `path.name`."""
 
     added: tuple[str, ...]
     removed: tuple[str, ...]
     kept: int  # tables in both plans
     resized: tuple[FieldChange, ...]  # rows, columns, element size
-    drifted: tuple[FieldChange, ...]  # what costs depend on, such as pooling and batch size
-    constrained: tuple[FieldChange, ...]  # what is allowed
-    changed: frozenset[int]  # numbers of the request's tables that are new or not as they were
+    drifted: tuple[FieldChange, ...]  # inputs of the costs, such as pooling and batch size
+    constrained: tuple[FieldChange, ...]  # the allowed options
+    changed: frozenset[int]  # numbers of the request's tables that are new or changed
     lost_ranks: tuple[int, ...]  # old numbers
-    new_ranks: tuple[int, ...]  # new numbers of ranks that were not there
-    renumbered: tuple[tuple[int, int], ...]  # old and new number of ranks that have another one
-    resized_ranks: tuple[int, ...]  # new numbers of ranks whose memory is another one
-    ranks_per_host: tuple[int, int] | None  # before and after, where that differs
+    new_ranks: tuple[int, ...]  # new numbers of added ranks
+    renumbered: tuple[tuple[int, int], ...]  # old and new numbers, where they differ
+    resized_ranks: tuple[int, ...]  # new numbers of ranks whose memory changed
+    ranks_per_host: tuple[int, int] | None  # before and after, if they differ
     cost_model: bool  # bandwidths or other constants of the cost model differ
-    compared: bool  # False where the previous plan does not tell costs and constraints
+    compared: bool  # False if the previous plan has no costs and constraints
 
     @property
     def same_ranks(self) -> bool:
-        """Whether the same ranks are where they were."""
+        """Whether the plan has the same ranks under the same numbers."""
         return not (self.lost_ranks or self.new_ranks or self.renumbered or self.ranks_per_host)
 
     def __str__(self) -> str:
@@ -74,7 +74,7 @@ class Difference:
         named = (("added", self.added), ("removed", self.removed))
         for word, names in named:
             if names:
-                yield f"{format_count(len(names), 'table')} {word} ({_some(names)})"
+                yield f"{format_count(len(names), 'table')} {word} ({_listed(names)})"
         groups = (
             ("resized", self.resized),
             ("with other costs", self.drifted),
@@ -83,7 +83,7 @@ class Difference:
         for word, changes in groups:
             if changes:
                 names = tuple(dict.fromkeys(change.table for change in changes))
-                yield f"{format_count(len(names), 'table')} {word} ({_some(names)})"
+                yield f"{format_count(len(names), 'table')} {word} ({_listed(names)})"
         ranks = (
             ("lost", self.lost_ranks),
             ("new", self.new_ranks),
@@ -91,7 +91,7 @@ class Difference:
         )
         for word, numbers in ranks:
             if numbers:
-                yield f"{format_count(len(numbers), 'rank')} {word} ({_some(numbers)})"
+                yield f"{format_count(len(numbers), 'rank')} {word} ({_listed(numbers)})"
         if self.renumbered:
             yield f"{format_count(len(self.renumbered), 'rank')} renumbered"
         if self.ranks_per_host:
@@ -101,9 +101,16 @@ class Difference:
 
 
 def difference(previous: Plan, request: Request, cluster: Cluster, ranks: RankMap) -> Difference:
-    """What has changed since the previous plan, whose rank r is rank `ranks[r]` of the cluster.
+    """Returns what has changed since the previous plan.
 
-    Raises PlanModelMismatch, with names, when no table is the same.
+    Args:
+        previous: the previous plan.
+        request: the new request.
+        cluster: the new cluster.
+        ranks: for each rank of the previous plan, its rank in the cluster.
+
+    Raises:
+        PlanModelMismatch: no table is the same. The message names tables of both.
     """
     new = dict(zip(map(key_of, request.tables), range(len(request.tables)), strict=True))
     basis = previous.basis
@@ -114,8 +121,8 @@ def difference(previous: Plan, request: Request, cluster: Cluster, ranks: RankMa
     removed = [] if len(old) == len(new) - len(added) else [key for key in old if key not in new]
     if len(removed) == len(old):
         raise PlanModelMismatch(
-            f"no table of the previous plan `{previous.name}` ({_some(_names(removed))}) is a "
-            f"table of the model ({_some(_names(added))}); give the plan of this model, or none"
+            f"no table of the previous plan `{previous.name}` ({_listed(_names(removed))}) is a "
+            f"table of the model ({_listed(_names(added))}); pass a plan of this model, or none"
         )
     if basis is None:
         changes = _shape_changes(old, request, new)
@@ -141,7 +148,7 @@ def difference(previous: Plan, request: Request, cluster: Cluster, ranks: RankMa
 
 
 def table_name(path: str, name: str) -> str:
-    """What a table is called in reports."""
+    """Returns the name of a table in reports."""
     return f"{path}.{name}" if path else name
 
 
@@ -149,13 +156,13 @@ def _names(keys: Iterable[Key]) -> tuple[str, ...]:
     return tuple(table_name(*key) for key in keys)
 
 
-def _some(names: tuple[Any, ...]) -> str:
-    shown = ", ".join(map(str, names[:_NOT_SHOWN]))
-    return shown if len(names) <= _NOT_SHOWN else f"{shown} and {len(names) - _NOT_SHOWN} more"
+def _listed(names: tuple[Any, ...]) -> str:
+    shown = ", ".join(map(str, names[:_MAX_NAMES]))
+    return shown if len(names) <= _MAX_NAMES else f"{shown} and {len(names) - _MAX_NAMES} more"
 
 
 class _Changes:
-    """What differs between tables of one name."""
+    """The differences between tables of one name."""
 
     def __init__(self) -> None:
         self.resized: list[FieldChange] = []
@@ -165,7 +172,7 @@ class _Changes:
 
 
 def _changes(matched: Sequence[Table | None], before: Request, request: Request) -> _Changes:
-    """Between the request's tables and what each was before."""
+    """Returns the changes of the request's tables since the previous plan."""
     found = _Changes()
     groups = (
         (found.resized, _SHAPE),
@@ -195,14 +202,14 @@ def _changes(matched: Sequence[Table | None], before: Request, request: Request)
 def _candidates(
     matched: Sequence[Table | None], tables: tuple[Table, ...], options: list[list[Options]]
 ) -> Iterable[int]:
-    """Numbers of tables that may have changed: most are as they were altogether."""
+    """Returns the numbers of tables that may have changed; most are unchanged."""
     if options[0] != options[1]:
         return range(len(tables))
     return [number for number, same in enumerate(map(eq, matched, tables)) if not same]
 
 
 def _alike(old: Table, new: Table) -> bool:
-    """Whether nobody has to look at fields one by one."""
+    """Whether two tables are equal, so that their fields need no comparison."""
     return bool(_facts_of(old) == _facts_of(new))
 
 
@@ -211,7 +218,7 @@ def _field_changes(
 ) -> Iterator[FieldChange]:
     for field in fields:
         was, now = getattr(old, field), getattr(new, field)
-        # NaN is the same as NaN: it stands for a number that is not given.
+        # NaN equals NaN here: it means that the number is not given.
         if was != now and (was == was or now == now):
             yield FieldChange(name, field, was, now)
 
@@ -219,7 +226,7 @@ def _field_changes(
 def _shape_changes(
     old: Mapping[Key, TableLayout], request: Request, new: Mapping[Key, int]
 ) -> _Changes:
-    """What the layout alone tells."""
+    """Returns the changes of a table's shape, which the layout alone has."""
     found = _Changes()
     numbers = []
     for key, layout in old.items():
@@ -241,7 +248,7 @@ def _options(menu: Any) -> Options:
 
 
 def _costs_differ(before: Request, request: Request) -> bool:
-    """Whether constants of the cost model do, or what comes with the same option nowhere agrees."""
+    """Whether constants of the cost model differ, or all constants of each common option."""
     if _constants(before) != _constants(request):
         return True
     old, new = _option_constants(before), _option_constants(request)
@@ -249,7 +256,7 @@ def _costs_differ(before: Request, request: Request) -> bool:
 
 
 def _option_constants(request: Request) -> dict[tuple[str, str], set[Any]]:
-    """Bandwidths and coefficients by option, but for kernels where a table's own cache decides."""
+    """Returns bandwidths and coefficients by option, except for kernels with a cache per table."""
     found: dict[tuple[str, str], set[Any]] = {}
     for menu in request.menus:
         for item in menu:
@@ -260,14 +267,13 @@ def _option_constants(request: Request) -> dict[tuple[str, str], set[Any]]:
 
 
 def _constants(request: Request) -> Any:
-    """The cost model but for the sizes that follow from the ranks."""
+    """Returns the cost model without the sizes that follow from the ranks."""
     cost = request.cost
     return [getattr(cost, name) for name in cost.__slots__ if not name.endswith("_size")]
 
 
 def _resized_ranks(old: Cluster, new: Cluster, ranks: RankMap) -> tuple[int, ...]:
-    """Ranks whose memory differs by more than what is reserved for inputs differs from one model
-    to the next."""
+    """Returns the ranks whose memory changed by more than another input reservation explains."""
     before = np.array([old.rank_hbm, old.rank_ddr, old.rank_ssd], np.float64)
     after = np.array([new.rank_hbm, new.rank_ddr, new.rank_ssd], np.float64)
     kept = np.flatnonzero(np.array(ranks) != LOST)

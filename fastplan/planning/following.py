@@ -1,4 +1,4 @@
-"""Plans that follow an older one: which one, and what is made of it."""
+"""Finds the previous plan of a job, and the plan that follows it."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from fastplan.planning.search import Placement, SearchBackend, Searched
 
 
 class Following:
-    """A plan that is to follow an older one: the one given, or the nearest in the cache.
+    """The attempt to follow a previous plan: the given one, or the nearest in the cache.
 
     Args:
         backend: the job's search.
-        use: of the cache, for plans that follow none.
-        previous: the older plan; None for the nearest one in the cache.
+        use: the cache session for plans from scratch.
+        previous: the previous plan; None for the nearest one in the cache.
         policy: what may move; None for the default policy.
-        optimize: how TorchRec's plan is improved, if it is.
-        run: where phases are noted.
+        optimize: the settings of the optimizer; None for TorchRec's plan.
+        run: records the phases.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Following:
         self._not_followed: str | None = None
 
     def begin(self) -> Result | None:
-        """A plan that needs no search: a stored one that follows another, or one quickly found."""
+        """Returns a plan without a search: a stored one, or one from the quick check."""
         if self._job.request is None:
             return None  # follow() says why
         with self._run.phase("replan"):
@@ -67,8 +67,8 @@ class Following:
             return self._begun(previous)
 
     def follow(self, result: Result, searched: Searched) -> Result:
-        """The plan that follows the older one in place of the one from scratch, if there is one."""
-        if why := self._unable(result, searched):
+        """Returns the plan that follows the previous one, or else the plan from scratch."""
+        if why := self._why_unsupported(result, searched):
             return replace(result, not_followed=why)
         if self._attempt is None:
             return replace(result, not_followed=self._not_followed)
@@ -83,12 +83,12 @@ class Following:
         point, report = found
         if not report.followed:
             return replace(result, replan=report, not_followed=report.reason)
-        # A bound that optimizing has proven also holds for this plan's rating.
+        # A bound that the optimizer has proven is also valid for this plan.
         placement = Placement(searched.space, point.options, point.ranks, point.rating)
         return replace(result, replan=report, placement=placement)
 
     def use_for(self, result: Result) -> CacheSession:
-        """The use of the cache that keeps a plan: plans that follow others have their own key."""
+        """Returns the cache session of a plan: plans that follow others have their own key."""
         followed = result.replan is not None and result.replan.followed
         use = self._use if followed else self._scratch_use
         if use.report.status == "off":
@@ -103,13 +103,13 @@ class Following:
         try:
             return nearest_plan(use.cache, use.key.request, use.deadline)
         except (StoreError, ValueError):
-            return None  # the lookup has reported it; and tables without names are near to none
+            return None  # the lookup has reported it; tables without names match no stored plan
 
     def _nothing_near(self) -> str:
         report = self._scratch_use.report
         if report.status == "miss":
-            return "the cache has no plan of most of these tables"
-        return f"no older plan could be looked for: {report.reason}"
+            return "the cache has no plan with half of these tables"
+        return f"the cache could not be searched for a previous plan: {report.reason}"
 
     def _begun(self, previous: Plan) -> Result | None:
         assert self._job.request is not None
@@ -121,13 +121,13 @@ class Following:
         except Exception as why:
             if self._given is not None:
                 raise
-            # Anyone may have written the plan that the cache has.
+            # A cached plan may come from another user.
             self._attempt = None
-            self._not_followed = f"{previous.name} of the cache can't be followed: {why}"
+            self._not_followed = f"{previous.name} from the cache can't be followed: {why}"
             return None
 
     def _quick(self) -> Result | None:
-        """A plan that needs no plan from scratch to be judged; None where there is none."""
+        """Returns a plan that needs no comparison with one from scratch; None if there is none."""
         assert self._attempt is not None
         backend = self._backend
         if not (backend.estimates_natively and backend.rates_natively):
@@ -138,7 +138,7 @@ class Following:
         if found is None:
             return None
         problem, point, report = found
-        if not self._good_enough(point.rating):
+        if not self._may_skip_reference(point.rating):
             return None
         space = backend.space_of(problem.space)
         return Result(
@@ -151,10 +151,10 @@ class Following:
             replan=report,
         )
 
-    def _good_enough(self, rating: float) -> bool:
-        """Whether a plan may be used that was compared with none from scratch.
+    def _may_skip_reference(self, rating: float) -> bool:
+        """Whether a plan may be used without a comparison with a plan from scratch.
 
-        One that follows the user's own plan may; the one in the cache may be anyone's bad plan.
+        A plan that follows the user's own plan may; a cached plan could be a bad one.
         """
         if self._given is not None:
             return True
@@ -164,14 +164,14 @@ class Following:
         reached = reachable_rating(self._backend.problem, search)
         return rating <= reached * (1 + FOLLOWING_SLACK)
 
-    def _unable(self, result: Result, searched: Searched) -> str:
-        """Why older plans can't be followed in this search; empty where they can."""
+    def _why_unsupported(self, result: Result, searched: Searched) -> str:
+        """Why this search can't follow a previous plan; empty if it can."""
         if searched.fixed:
             return searched.fixed
         if self._job.request is None:
             return f"a part of the search is Python: {result.reason}"
         if searched.search.objective is not None:
-            return "an objective of your own rates plans"
+            return "a custom objective rates plans"
         if self._optimize is not None and self._optimize.objectives != NO_OBJECTIVES:
-            return "plans have other objectives and rules to keep"
+            return "`objectives` are set"
         return ""

@@ -1,4 +1,4 @@
-"""What ranks hold, as columns for the native core."""
+"""The shards that ranks hold, as columns for the native core."""
 
 from __future__ import annotations
 
@@ -39,15 +39,20 @@ _NO_KIND = ("", "")
 
 
 def by_key(plan: Plan) -> dict[Key, TableLayout]:
-    """The plan's tables by path and name."""
+    """Returns the plan's tables by path and name."""
     return dict(zip(map(key_of, plan.layout.tables), plan.layout.tables, strict=True))
 
 
 def held_columns(
     tables: tuple[Table, ...], columns: Mapping[str, Any], before: Mapping[Key, TableLayout]
 ) -> Held:
-    """What the old plan's ranks, under their new numbers, hold of a request's tables, which are
-    columns too."""
+    """Returns the shards of a request's tables that ranks hold, as columns.
+
+    Args:
+        tables: the request's tables.
+        columns: their columns.
+        before: the previous plan, with the new numbers of its ranks.
+    """
     old = [*map(before.get, map(key_of, tables))]
     shards = [
         _NOTHING if each is None else each.shards if each.shape else _copies(table, each)
@@ -58,8 +63,8 @@ def held_columns(
     types, kernels = zip(*kinds, strict=True)
     return Held(
         table_held_begin=np.cumsum([0, *map(len, shards)], dtype=np.int64),
-        table_held_type=_numbers(SHARDING_TYPE_INDEX, types),
-        table_held_kernel=_numbers(KERNEL_INDEX, kernels),
+        table_held_type=_table_indices(SHARDING_TYPE_INDEX, types),
+        table_held_kernel=_table_indices(KERNEL_INDEX, kernels),
         held_row=every[ROW],
         held_column=every[COLUMN],
         held_rows=every[ROWS],
@@ -72,12 +77,12 @@ def held_columns(
     )
 
 
-def _numbers(index: Mapping[str, int], names: tuple[str, ...]) -> NDArray[np.uint8]:
+def _table_indices(index: Mapping[str, int], names: tuple[str, ...]) -> NDArray[np.uint8]:
     return np.frombuffer(bytes([index.get(name, NOT_HELD) for name in names]), np.uint8)
 
 
 def _copies(table: Table, old: TableLayout) -> Shards:
-    """A plan does not tell the shape of copies: they are taken for the table as it is."""
+    """Gives copies the shape of the request's table, because a plan has no shape for them."""
     return copy_shards((table.rows, table.dim), old.shards[:, RANK])
 
 
@@ -87,8 +92,9 @@ _PARTS = ("fwd_compute", "bwd_compute", "fwd_comms", "bwd_comms", "prefetch_comp
 def kept_space(
     request: Request, columns: dict[str, Any], held: Held, changed: Collection[int]
 ) -> SearchSpace:
-    """The search space of a request's columns with the options that tables have, and every option
-    of `changed` tables and of those whose option is allowed no more.
+    """Returns the search space with only the options that tables have now.
+
+    Tables that are `changed`, or whose option is no longer allowed, keep every option.
 
     Raises OutOfRange and CostError like estimate().
     """
@@ -112,20 +118,20 @@ def kept_space(
 
 
 def mean_rank_cost(basis: Basis) -> float:
-    """What ranks cost on average in the plan of a basis."""
+    """Returns the mean cost of ranks in the plan of a basis."""
     _, space = chosen_space(basis.request, basis.record)
     return float(_option_costs(space).sum()) / len(basis.cluster.rank_hbm)
 
 
 def balanced_rank_cost(problem: Problem) -> float:
-    """What ranks would cost if every table took its cheapest option and all were spread evenly."""
+    """Returns the cost of a rank if all tables have their cheapest option and perfect balance."""
     space = problem.space
     cheapest = np.minimum.reduceat(_option_costs(space), space.table_option_begin[:-1])
     return float(cheapest.sum()) / len(problem.cluster.rank_hbm)
 
 
 def _option_costs(space: SearchSpace) -> Floats:
-    """The sum over each option's shards."""
+    """Returns the cost of each option: the sum over its shards."""
     each = sum((getattr(space, f"run_{part}") for part in _PARTS), np.zeros(len(space.run_count)))
     costs: Floats = np.add.reduceat(each * space.run_count, space.option_run_begin[:-1])
     return costs
@@ -137,10 +143,16 @@ RankMap = tuple[int, ...]  # old rank -> new rank, or LOST
 
 
 def rank_map(given: Sequence[int | None] | None, old: int, new: int) -> RankMap:
-    """Where each of `old` ranks is among `new` ones.
+    """Returns the new rank of each of `old` ranks, or LOST.
 
-    Without a mapping, ranks keep their number as far as there are as many. A mapping has the new
-    rank of each old one, None or -1 for a rank that is lost. Raises ValueError that names the rank.
+    Args:
+        given: the new rank of each old one, None or -1 for a lost rank. Without it, ranks keep
+            their numbers, and those beyond `new` are lost.
+        old: the number of ranks of the previous plan.
+        new: the number of ranks now.
+
+    Raises:
+        ValueError: the mapping is invalid. The message names the rank.
     """
     if given is None:
         return tuple(rank if rank < new else LOST for rank in range(old))
@@ -162,9 +174,9 @@ def rank_map(given: Sequence[int | None] | None, old: int, new: int) -> RankMap:
 
 
 def renumbered(plan: Plan, ranks: RankMap, new: int) -> Plan:
-    """The plan's shards under the new numbers. Lost ranks get numbers beyond the `new` ranks.
+    """Returns the plan with new rank numbers. Lost ranks get numbers beyond the `new` ranks.
 
-    What the plan was made from is left out, since it speaks of other ranks.
+    The result has no basis, because a basis refers to the old ranks.
     """
     numbers = np.array(ranks, np.int64)
     lost = np.flatnonzero(numbers == LOST)
@@ -183,10 +195,10 @@ def renumbered(plan: Plan, ranks: RankMap, new: int) -> Plan:
 
 
 def best_renumbering(plan: Plan, previous: Plan) -> RankMap:
-    """New numbers for a plan's ranks under which it moves least from the previous plan.
+    """Returns new numbers for a plan's ranks that minimise the moves from the previous plan.
 
-    Ranks of one host stay on one host: hosts are matched by what their ranks could keep, ranks
-    within them by what they hold. For a job that may choose which process gets which rank.
+    Ranks of one host stay on one host: hosts are matched first, then the ranks within them, by
+    the elements that they could keep. For jobs that can choose which process gets which rank.
     """
     size = plan.layout.ranks_per_host or plan.ranks
     hosts = -(-max(plan.ranks, previous.ranks) // size)
@@ -201,13 +213,13 @@ def best_renumbering(plan: Plan, previous: Plan) -> RankMap:
     numbers = []
     for new, old in enumerate(assign(whole)):
         numbers += [old * size + at for at in inner[new][old]]
-    # A number beyond the plan's own ranks would be a rank that is lost.
+    # A number beyond the plan's own ranks would mean a lost rank.
     found = tuple(numbers[: plan.ranks])
     return found if sorted(found) == list(range(plan.ranks)) else tuple(range(plan.ranks))
 
 
 def _kept(plan: Plan, previous: Plan, ranks: int) -> NDArray[np.float64]:
-    """Elements that a rank of the plan would keep if it were a rank of the previous one."""
+    """Returns, by rank of the plan and of the previous plan, the elements that could stay."""
     held = {(table.path, table.name): table for table in previous.layout.tables}
     kept = np.zeros((ranks, ranks))
     for table in plan.layout.tables:
@@ -226,9 +238,9 @@ def _kept(plan: Plan, previous: Plan, ranks: int) -> NDArray[np.float64]:
 
 
 def assign(gain: NDArray[np.float64]) -> list[int]:
-    """The column of each row of a square matrix, each column once, with the largest sum.
+    """Assigns each row of a square matrix to its own column, with the largest sum.
 
-    The Hungarian method: rows enter one by one, each along the cheapest way to a free column.
+    This is the Hungarian method: each row is added along the cheapest path to a free column.
     """
     size = len(gain)
     cost = gain.max(initial=0.0) - gain

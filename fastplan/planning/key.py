@@ -1,4 +1,4 @@
-"""What decides a plan, as a cache key."""
+"""Cache keys: the inputs that determine a plan."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from fastplan.planning.policy import Replan
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A cache key and the canonical request that it is the fingerprint of."""
+    """A cache key: the canonical request and its fingerprint."""
 
     request: bytes
     fingerprint: str
-    unusable: str | None = None  # why the request does not decide the plan
+    unusable: str | None = None  # why the request does not determine the plan
 
 
 def key_of(job: Job, optimize: Optimize | None = None, policy: Replan | None = None) -> Key:
-    """The key of a job's plan: TorchRec's, the improved one, or one that follows another.
+    """Returns the key of a job's plan: TorchRec's, optimized, or following a previous plan.
 
     Args:
         job: a job with a request.
-        optimize: how TorchRec's plan is improved, if it is.
-        policy: how the plan follows an older one, if it does.
+        optimize: the settings of the optimizer; None for TorchRec's plan.
+        policy: the re-planning policy; None for a plan from scratch.
 
     Returns:
-        The key; `unusable` where some part of the job has no fingerprint.
+        The key; it is `unusable` if a part of the job has no fingerprint.
     """
     assert job.request is not None
     custom, unusable = _custom(job)
@@ -44,7 +44,7 @@ def key_of(job: Job, optimize: Optimize | None = None, policy: Replan | None = N
 
 
 def _custom(job: Job) -> tuple[list[Any], str | None]:
-    """What custom parts add to the key; or that one has no fingerprint, and why."""
+    """Returns what custom parts add to the key, or why one of them has no fingerprint."""
     from fastplan.costs.errors import NoFingerprint
 
     assert job.request is not None

@@ -1,4 +1,4 @@
-"""What it takes to go from one plan to another: which tables change, and what ranks must fetch."""
+"""The movement from one plan to another: which tables change, and what ranks must fetch."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ ADDED = "added"
 REMOVED = "removed"
 CHANGES = (RESHARDED, MOVED, KERNEL, ADDED, REMOVED, UNCHANGED)
 
-ASSUMED_ELEMENT_SIZE = 4  # where no request tells
+ASSUMED_ELEMENT_SIZE = 4  # if no request gives it
 
 _NO_SHARDS = np.empty((0, 5), np.int64)
 
 
 class TableMovement(NamedTuple):
-    """What becomes of one table."""
+    """The change of one table."""
 
     path: str
     name: str
     change: str  # one of CHANGES
-    # that ranks need and do not hold before, over all ranks; None where no plan tells the shape
+    # that ranks need and do not hold yet, over all ranks; None if no plan has the shape
     bytes: int | None
     before: TableLayout | None
     after: TableLayout | None
@@ -40,22 +40,22 @@ class TableMovement(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Movement:
-    """What changes between two plans, weights and optimizer state counted in bytes.
+    """The changes between two plans, with weights and optimizer state in bytes.
 
-    What a rank needs and does not hold comes from another rank, or is created because no rank
-    holds it: added tables, and rows or columns that a table has gained.
+    Bytes that a rank needs and does not hold come from another rank, or are created because no
+    rank holds them: added tables, and added rows or columns of a table.
     """
 
     tables: tuple[TableMovement, ...]  # largest first
     rank_received: NDArray[np.int64]
     rank_sent: NDArray[np.int64]
     rank_created: NDArray[np.int64]
-    seconds: float | None  # of the slowest rank, to receive; None where no request tells
-    assumed: bool  # elements of 4 bytes and no optimizer state, since no request tells
+    seconds: float | None  # of the slowest rank, to receive; None without a request
+    assumed: bool  # elements of 4 bytes and no optimizer state: there is no request
 
     @property
     def bytes(self) -> int:
-        """All that is sent from rank to rank."""
+        """All bytes that are sent from rank to rank."""
         return sum(self.rank_received.tolist())
 
     @property
@@ -64,21 +64,21 @@ class Movement:
 
     @property
     def unknown(self) -> tuple[TableMovement, ...]:
-        """Tables whose bytes are not counted, since no plan tells their shape."""
+        """Tables whose bytes are not counted, because no plan has their shape."""
         return tuple(table for table in self.tables if table.bytes is None)
 
     def count(self, change: str) -> int:
-        """How many tables change so."""
+        """Returns the number of tables with this change."""
         return sum(table.change == change for table in self.tables)
 
 
 def movement(
     before: Plan, after: Plan, transfers: dict[tuple[str, str], Transfers] | None = None
 ) -> Movement:
-    """What changes from `before` to `after`, tables compared by module and name.
+    """Returns the changes from `before` to `after`. Tables are matched by module and name.
 
-    Rank for rank: rank 3 of one plan is rank 3 of the other. Of several copies, a rank takes one
-    on its own host if there is one. `transfers` gets, by table, what is sent from rank to rank.
+    Rank 3 of one plan is rank 3 of the other. If several ranks have a copy, a rank fetches from
+    its own host if possible. `transfers` receives, by table, what is sent from rank to rank.
     """
     basis = after.basis or before.basis
     cost = None if basis is None else basis.request.cost
@@ -160,7 +160,7 @@ def _is_copied(table: TableLayout) -> bool:
 
 
 def _filled(table: TableLayout, shape: tuple[int, int] | None) -> Shards | None:
-    """The table's shards, with a shape from elsewhere where it needs one; None without any."""
+    """Returns the table's shards, with `shape` if they have none; None without a shape."""
     if table.shape is not None:
         return table.shards
     if shape is None or not (_is_copied(table) or len(table.shards) == 1):
@@ -173,7 +173,7 @@ def _change(old: TableLayout, new: TableLayout, held: Shards | None, needed: Sha
         return RESHARDED
     if held is None or needed is None:
         held, needed = old.shards, new.shards
-        # Sizes that are not told are no other sizes.
+        # An unknown size does not count as a changed size.
         same_cut = _is_copied(old) or len(held) == len(needed)
     elif _is_copied(old):
         same_cut = np.array_equal(held[:1, :RANK], needed[:1, :RANK])
@@ -187,7 +187,7 @@ def _change(old: TableLayout, new: TableLayout, held: Shards | None, needed: Sha
 
 
 def _seconds(flows: Flows, cost: CostModel | None) -> float | None:
-    """The time of the rank that takes longest to receive."""
+    """Returns the time of the rank that takes longest to receive."""
     if cost is None:
         return None
     seconds = np.zeros(len(flows.near))
@@ -201,7 +201,7 @@ def _seconds(flows: Flows, cost: CostModel | None) -> float | None:
 
 
 def _near(cost: CostModel) -> Iterator[float]:
-    """Bandwidths between ranks of one host."""
+    """Returns the bandwidth between ranks of one host."""
     yield cost.bw_group_all_gather
     yield cost.bw_group_reduce_scatter
     if cost.perf_world_size <= cost.perf_local_world_size:
@@ -209,7 +209,7 @@ def _near(cost: CostModel) -> Iterator[float]:
 
 
 def _far(cost: CostModel) -> Iterator[float]:
-    """Bandwidths between hosts."""
+    """Returns the bandwidth between hosts."""
     yield cost.bw_across_all_to_all
     if cost.perf_world_size > cost.perf_local_world_size:
         yield cost.bw_world_all_to_all
@@ -221,7 +221,7 @@ _NOBODY = -1
 
 
 class Transfers(NamedTuple):
-    """What is sent for one table: number of the new shard, ranks from and to, bytes."""
+    """The transfers of one table: number of the new shard, ranks from and to, bytes."""
 
     shard: Ints
     source: Ints
@@ -232,7 +232,7 @@ class Transfers(NamedTuple):
 class Flows:
     """Sums over tables, by rank: received from its own host and from others, sent, created.
 
-    `transfers` gets what is sent of each table that is added, if it is a list.
+    If `transfers` is a list, each added table appends its transfers to it.
     """
 
     def __init__(
@@ -255,10 +255,10 @@ class Flows:
         element_size: int,
         state: float,
     ) -> int:
-        """Adds one table: what ranks hold of it, and what they need.
+        """Adds one table: the shards that ranks hold, and those that they need.
 
-        Either side may be copies of the whole table. `state` is the size of the optimizer's
-        state, relative to the weights. Returns the bytes that ranks need and do not hold.
+        Both sides may be copies of the whole table. `state` is the size of the optimizer state
+        relative to the weights. Returns the bytes that ranks need and do not hold.
         """
 
         def size(cells: Any) -> Ints:
@@ -277,7 +277,7 @@ class Flows:
         return self._from_shards(held, needed, size)
 
     def _from_shards(self, held: Shards, needed: Shards, size: Any) -> int:
-        """Cell by cell of the grid that all shard borders make."""
+        """Counts each cell of the grid of all shard borders."""
         rows, columns = (_edges(held, needed, at) for at in ((ROW, ROWS), (COLUMN, COLUMNS)))
         cells = np.outer(np.diff(rows), np.diff(columns)).ravel()
         holder, shard = _owners(held, rows, columns), _owners(needed, rows, columns)
@@ -287,7 +287,7 @@ class Flows:
         return self._receive(source[missing], target[missing], size(cells[missing]), shard[missing])
 
     def _from_copies(self, held: Shards, needed: Shards, size: Any) -> int:
-        """Every holder has all of the table, so a rank fetches what it needs from one of them."""
+        """Each holder has the whole table, so a rank fetches what it needs from one of them."""
         holders = np.unique(held[:, RANK])
         target = needed[:, RANK]
         cells = needed[:, ROWS] * needed[:, COLUMNS]
@@ -299,7 +299,7 @@ class Flows:
         return count + self._receive(source, target[lacking], size(there[lacking]), shard)
 
     def _to_copies(self, held: Shards, needed: Shards, size: Any) -> int:
-        """Every rank of `needed` fetches all of the table, but for what it has."""
+        """Each rank of `needed` fetches the whole table, except for what it has."""
         targets = needed[:, RANK]
         shape = needed[0, ROWS], needed[0, COLUMNS]
         cells = _inside(held, *shape)
@@ -341,7 +341,7 @@ class Flows:
         return int(amount.sum())
 
     def _nearest(self, holders: Ints, targets: Ints) -> Ints:
-        """A holder for each target, on its own host if there is one, taken in turn."""
+        """Returns a holder for each target, in turn, and on the target's host if possible."""
         hosts = self._host[holders]
         begin = np.searchsorted(hosts, self._host[targets], "left")
         count = np.searchsorted(hosts, self._host[targets], "right") - begin
@@ -352,7 +352,7 @@ class Flows:
 
 
 def _edges(held: Shards, needed: Shards, at: tuple[int, int]) -> Ints:
-    """Where shards begin and end, each place once."""
+    """Returns the distinct positions where shards begin and end."""
     start, length = at
     starts = [side[:, start] for side in (held, needed)]
     ends = [side[:, start] + side[:, length] for side in (held, needed)]
@@ -363,7 +363,7 @@ def _edges(held: Shards, needed: Shards, at: tuple[int, int]) -> Ints:
 
 
 def _owners(shards: Shards, rows: Ints, columns: Ints) -> Ints:
-    """The shard that has each cell of a grid, row by row."""
+    """Returns the shard of each cell of a grid, row by row."""
     top = np.searchsorted(rows, shards[:, ROW])
     left = np.searchsorted(columns, shards[:, COLUMN])
     height = np.searchsorted(rows, shards[:, ROW] + shards[:, ROWS]) - top
@@ -380,7 +380,7 @@ def _owners(shards: Shards, rows: Ints, columns: Ints) -> Ints:
 
 
 def _inside(shards: Shards, rows: int, columns: int) -> Ints:
-    """The cells of each shard that are in a table of this shape."""
+    """Returns the number of cells of each shard inside a table of this shape."""
     height = np.minimum(shards[:, ROW] + shards[:, ROWS], rows) - shards[:, ROW]
     width = np.minimum(shards[:, COLUMN] + shards[:, COLUMNS], columns) - shards[:, COLUMN]
     cells: Ints = np.maximum(height, 0) * np.maximum(width, 0)

@@ -1,4 +1,4 @@
-"""The moves that lead from one plan to the next, one by one."""
+"""The list of moves from one plan to the next."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fastplan.planning.movement import Movement, Transfers, movement
 
 
 class Move(NamedTuple):
-    """Bytes of a new shard that one rank holds; None: a rank that is lost did."""
+    """Bytes of a new shard and the rank that holds them; None if that rank is lost."""
 
     path: str
     table: str
@@ -30,10 +30,10 @@ class Moves:
     """All moves, largest first. Ranks have the new numbers."""
 
     moves: tuple[Move, ...]
-    movement: Movement  # what becomes of each table, and sums by rank
-    removed: tuple[str, ...]  # tables whose shards are gone
-    # steps after which the better rating has saved the time that moving takes, compared with
-    # moving only what must; None where the moves are not for the rating's sake
+    movement: Movement  # the change of each table, and sums by rank
+    removed: tuple[str, ...]  # removed tables
+    # steps after which the better rating has saved the time of the moves, compared with only
+    # the unavoidable moves; None if the moves do not improve the rating
     pays_back_after: float | None = None
 
     def __iter__(self) -> Iterator[Move]:
@@ -44,35 +44,35 @@ class Moves:
 
     @property
     def bytes(self) -> int:
-        """All that ranks must fetch."""
+        """All bytes that ranks must fetch."""
         return self.movement.bytes
 
     @property
     def from_storage(self) -> int:
-        """Those of the bytes that no rank holds any more."""
+        """The bytes that no rank holds any longer, so that they come from storage."""
         return sum(move.bytes for move in self.moves if move.source is None)
 
     @property
     def seconds(self) -> float | None:
-        """Estimated time of the slowest rank to receive; None where no request tells bandwidths."""
+        """Estimated time of the slowest rank to receive; None without known bandwidths."""
         return self.movement.seconds
 
 
 def list_moves(before: Plan, after: Plan, *, pays_back_after: float | None = None) -> Moves:
-    """What is to be sent, and what is gone. `before` has its ranks numbered as `after` has."""
+    """Lists the moves and the removed tables. `before` uses the rank numbers of `after`."""
     transfers: dict[Key, Transfers] = {}
     moved = movement(before, after, transfers)
     layouts = by_key(after)
     found: list[Move] = []
     for (path, name), sent in transfers.items():
         shards, ranks = layouts[path, name].shards, after.ranks
-        # The copies that take part were sorted by rank.
+        # The copies are sorted by rank.
         copies = layouts[path, name].sharding_type == "data_parallel"
         order = np.unique(shards[:, RANK], return_index=True)[1] if copies else None
         sums: dict[tuple[int, int | None, int], int] = {}
         for shard, source, target, size in zip(*(each.tolist() for each in sent), strict=True):
             number = shard if order is None else int(order[shard])
-            # What several lost ranks held is one piece of what was stored.
+            # Bytes of several lost ranks come from storage as one piece.
             key = number, source if source < ranks else None, target
             sums[key] = sums.get(key, 0) + size
         found += [

@@ -35,27 +35,27 @@ def plan(
     backend: SearchBackend | None = None,
     run: Run | None = None,
 ) -> Result:
-    """Plans a job as TorchRec's planner does. A job that does not fit is an answer, no error.
+    """Plans a job as TorchRec's planner does. A job that does not fit is a result, not an error.
 
     Args:
-        job: what to plan.
-        cache: where plans are looked up and kept.
-        optimize: how to improve TorchRec's plan; None for TorchRec's plan itself. Ctrl-C ends the
-            improvement with the best plan so far, which is not kept.
-        previous: a plan to follow. Such a plan is kept in the cache and never taken from it, since
-            it depends on the previous one.
-        replan: how to follow `previous`, or without one the nearest plan in the cache.
-        backend: runs the search; by default the native core does.
-        run: where the seconds of each phase are noted.
+        job: the job to plan.
+        cache: where plans are looked up and stored.
+        optimize: the settings of the optimizer; None for TorchRec's plan. Ctrl-C ends the
+            optimizer with the best plan so far, which is not stored.
+        previous: a plan to follow. The new plan is stored in the cache but never read from it,
+            because it depends on `previous`.
+        replan: the policy for following `previous`, or else the nearest plan in the cache.
+        backend: runs the search; by default the native core.
+        run: records the seconds of each phase.
 
     Returns:
-        The plan, and all that is known about it.
+        The plan, with its cache report, its bound and the reasons for any fallback.
 
     Raises:
         OutOfRange: exact arithmetic would need larger numbers than the core has.
         CostError: a custom cost or objective fails.
-        ConstraintError: no plan was found that keeps the pins and the tables together.
-        PlanModelMismatch: `previous` is the plan of another model.
+        ConstraintError: no plan was found that satisfies `pins` and `together`.
+        PlanModelMismatch: `previous` is a plan of another model.
     """
     run = run or Run()
     backend = backend or SearchBackend(job)
@@ -79,16 +79,16 @@ def plan(
         )
         if optimize is not None:
             with run.phase("optimize"):
-                result = _improved(result, searched, optimize, backend)
+                result = _optimized(result, searched, optimize, backend)
         if following is not None:
             result = following.follow(result, searched)
-    return _kept(use, following, result, run)
+    return _stored(use, following, result, run)
 
 
 def _known(
     use: CacheSession | None, following: Following | None, run: Run, *, given: bool
 ) -> Result | None:
-    """A plan that needs no search: a stored one, or one that follows another."""
+    """Returns a plan without a search: a stored one, or one that follows another."""
     if use is not None and not given:
         with run.phase("cache"):
             result = use.find()
@@ -98,20 +98,18 @@ def _known(
     return None if following is None else following.begin()
 
 
-def _improved(
+def _optimized(
     result: Result, searched: Searched, settings: Optimize, backend: SearchBackend
 ) -> Result:
-    """A better plan than TorchRec's; where there is none, the result says why."""
+    """Returns an optimized plan, or TorchRec's plan with the reason."""
     if reason := _why_not_improved(searched):
-        return _unimproved(result, reason, settings)
+        return _not_optimized(result, reason, settings)
     problem, solution = searched.problem, searched.solution
     assert problem is not None
     assert solution is not None
     rules = settings.objectives.rules
     if rules and not backend.estimates_natively:
-        raise ConstraintError(
-            "tables can't be named where the search space is enumerated in Python"
-        )
+        raise ConstraintError("tables can't be named if Python enumerates the search space")
     names = table_names(result.job) if rules else ()
     found = improve(problem, searched.search, settings, start=solution, names=names)
     result = replace(result, optimized=found)
@@ -121,14 +119,14 @@ def _improved(
         overfull = "TorchRec's plan overfills a rank, and no plan was found that fits"
         return replace(result, not_optimized=overfull) if solution.found else result
     if complaint := verify_plan(problem, found.options, found.ranks, found.rating):
-        unsound = f"the better plan is not sound, please report this: {complaint}"
-        return _unimproved(result, unsound, settings)
+        unsound = f"the optimized plan failed verification; please report this: {complaint}"
+        return _not_optimized(result, unsound, settings)
     assert searched.space is not None
     return replace(
         result,
         placement=Placement(searched.space, found.options, found.ranks, found.rating),
         bound=lambda: found.lower_bound,
-        # Costs that Python has estimated are not kept, so nobody could check the proof.
+        # Costs from Python are not stored, so the proof could not be checked later.
         proof=partial(_packed, result.job, problem, found, settings)
         if backend.estimates_natively
         else bytes,
@@ -139,13 +137,15 @@ def _why_not_improved(searched: Searched) -> str:
     if searched.fixed:
         return searched.fixed
     objective = searched.search.objective
-    return "" if objective is None else f"{objective.name} rates plans, and not their largest rank"
+    if objective is None:
+        return ""
+    return f"{objective.name} is a custom objective, which the optimizer does not support"
 
 
-def _unimproved(result: Result, reason: str, settings: Optimize) -> Result:
-    """TorchRec's plan, and why. Raises ConstraintError where that may not keep the rules."""
+def _not_optimized(result: Result, reason: str, settings: Optimize) -> Result:
+    """Returns TorchRec's plan and the reason. Raises ConstraintError if it may break a rule."""
     if settings.objectives.rules:
-        raise ConstraintError(f"pins and tables to keep together need the native search: {reason}")
+        raise ConstraintError(f"`pins` and `together` need the native search: {reason}")
     return replace(result, not_optimized=reason)
 
 
@@ -154,10 +154,10 @@ def _packed(job: Job, problem: Problem, found: OptimizeResult, settings: Optimiz
     return pack_certificate(found.certificate, problem, settings.objectives, names)
 
 
-def _kept(
+def _stored(
     use: CacheSession | None, following: Following | None, result: Result, run: Run
 ) -> Result:
-    """The result, stored under the key of how it was found."""
+    """Stores the result under the key of how it was found, and returns it."""
     if use is None or result.cache.status == "hit":
         run.cache = result.cache
         return result

@@ -1,4 +1,4 @@
-"""What a plan that follows another one may cost, and what it may move."""
+"""Limits for a plan that follows a previous plan."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ Reference = Literal["auto", "scratch"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replan:
-    """When to keep most of an older plan.
+    """The policy for following a previous plan.
 
     Args:
-        max_moved: part of all bytes that may move beyond those that must, such as what only a lost
-            host held.
-        slack: how far above the reference the rating may be.
+        max_moved: the share of all bytes that may move, in addition to unavoidable moves such as
+            the bytes of a lost host.
+        slack: how far the rating may be above the reference, as a share.
         objective: "bytes" moves as little as the rating allows; "rating" finds the best rating for
-            the bytes that may move; "payback" weighs the time that moving takes against the time
-            that the better rating saves over `remaining_steps`.
-        remaining_steps: training steps that are still to come.
-        reference: "scratch" compares with a plan from scratch, in any case. "auto" looks for none
-            where few tables have changed on the same ranks: there a plan that is as evenly spread
-            as the previous one is good enough.
-        rank_map: the new rank of each old one, None for a rank that is lost. Without it, ranks keep
-            their numbers, and those beyond the new number of ranks are lost.
-        max_changed: part of all bytes beyond which new and changed tables call for a plan from
-            scratch.
-        frontier: also tell the best rating for each of several amounts of moved bytes.
-        move_budget, time_budget, seed: of the search. Without `time_budget`, which is in seconds,
-            the same input gives the same plan.
+            the bytes that may move; "payback" compares the time of the moves with the time that
+            the better rating saves over `remaining_steps`.
+        remaining_steps: the number of remaining training steps.
+        reference: "scratch" always compares with a plan from scratch. "auto" skips that if few
+            tables have changed on the same ranks and the new plan is as balanced as the previous
+            one.
+        rank_map: the new rank of each old one, None for a lost rank. Without it, ranks keep their
+            numbers, and those beyond the new number of ranks are lost.
+        max_changed: if new and changed tables have a larger share of all bytes, the plan is made
+            from scratch.
+        frontier: also report the best rating for each of several amounts of moved bytes.
+        move_budget, time_budget, seed: limits and seed of the search. Without `time_budget`
+            (seconds), the same input gives the same plan.
     """
 
     max_moved: float = 0.05
@@ -65,17 +65,17 @@ class Replan:
             raise ValueError(f'`reference` must be "auto" or "scratch", not {self.reference!r}')
         if self.objective == "payback" and (self.remaining_steps or 0) <= 0:
             raise ValueError('`remaining_steps` must be positive for the objective "payback"')
-        self.settings  # noqa: B018  checks what is left
+        self.settings  # noqa: B018  checks the other fields
 
     @property
     def settings(self) -> ReplanSettings:
-        """How long the core searches."""
+        """The limits of the core's search."""
         return ReplanSettings(
             move_budget=self.move_budget, time_budget=self.time_budget, seed=self.seed
         )
 
     def describe(self) -> dict[str, Any]:
-        """As a cache key has it, in JSON; where ranks were before is no part of it."""
+        """Returns the policy as JSON for cache keys, without `rank_map`."""
         parts = asdict(self)
         del parts["rank_map"], parts["frontier"]
         return parts

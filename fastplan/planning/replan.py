@@ -1,4 +1,4 @@
-"""A plan that follows an older one, or the reason why it does not."""
+"""Plans that follow a previous plan, or the reason why not."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ from fastplan.planning.held import (
 from fastplan.planning.moves import Moves, list_moves
 from fastplan.planning.policy import Replan
 
-# Parts of all bytes, for the frontier.
+# Shares of all bytes, for the frontier.
 FRONTIER = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 # A quick check must not cost what it saves.
 _QUICK_MOVES = 2_000
-# The move budget is taken so often before a policy is said not to be met.
+# Multiples of the move budget to try before the policy counts as unmet.
 _MOVE_MULTIPLIERS = (1, 5)
-# More changed tables than this part of all are no case for a quick check.
+# The largest share of changed tables for a quick check.
 _MAX_CHANGED_FOR_QUICK = 0.1
 
 
 class Scratch(NamedTuple):
-    """The plan that is made where there is no older one."""
+    """The plan that is made without a previous plan."""
 
     options: Options
     ranks: Options
@@ -55,7 +55,7 @@ class Scratch(NamedTuple):
 
 
 class FrontierPoint(NamedTuple):
-    """The best rating found with so many bytes moved."""
+    """The best rating found for an amount of moved bytes."""
 
     moved: int
     rating: float
@@ -63,20 +63,20 @@ class FrontierPoint(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class ReplanReport:
-    """What came of a previous plan. `followed` tells whether the new one follows it.
+    """The report of a re-plan. `followed` says whether the plan follows the previous one.
 
     Moved bytes are those that ranks need and do not hold, optimizer state included.
     """
 
     followed: bool
-    previous: str  # the older plan's name: of a cached one "entry" and its key's first digits
-    reason: str | None  # why not, or why a plan from scratch was not looked for
+    previous: str  # the previous plan's name; for a cached plan, "entry" and its key's first digits
+    reason: str | None  # why not, or why there was no search from scratch
     difference: Difference
     rating: float
     moved: int
     least: int  # no plan moves fewer bytes
-    held: int  # bytes of all tables that somebody holds
-    scratch_rating: float | None  # of the plan from scratch, where there is one
+    held: int  # bytes of all tables that any rank holds
+    scratch_rating: float | None  # of the plan from scratch, if any
     scratch_moved: int | None
     frontier: tuple[FrontierPoint, ...] = ()
     _list: Callable[[], Moves] = field(repr=False)
@@ -84,12 +84,12 @@ class ReplanReport:
 
     @property
     def moved_part(self) -> float:
-        """Moved bytes as a part of all."""
+        """Moved bytes as a share of all."""
         return self.moved / self.held if self.held else 0.0
 
     @property
     def moves(self) -> Moves:
-        """What moves from where to where; listed when first asked for."""
+        """The moves, listed on first access."""
         if self._moves is None:
             self._moves = self._list()
         return self._moves
@@ -101,9 +101,9 @@ class ReplanReport:
 
 
 class ReplanAttempt:
-    """One request on a cluster, after a previous plan.
+    """One request on a cluster that follows a previous plan.
 
-    Raises PlanModelMismatch for the plan of another model, and ValueError for a wrong `rank_map`.
+    Raises PlanModelMismatch for a plan of another model, and ValueError for an invalid `rank_map`.
     """
 
     def __init__(self, request: Request, cluster: Cluster, previous: Plan, policy: Replan) -> None:
@@ -116,7 +116,7 @@ class ReplanAttempt:
 
     @cached_property
     def before(self) -> Plan:
-        """The previous plan with its ranks numbered as they are now."""
+        """The previous plan with the current rank numbers."""
         return renumbered(self._previous, self._ranks, len(self.cluster.rank_hbm))
 
     @cached_property
@@ -125,14 +125,14 @@ class ReplanAttempt:
 
     @cached_property
     def held(self) -> Held:
-        """What ranks hold of the request's tables."""
+        """The shards that ranks hold of the request's tables."""
         return held_columns(self.request.tables, self._columns, by_key(self.before))
 
     def quick_plan(self) -> tuple[Problem, Point, ReplanReport] | None:
-        """A plan that needs no plan from scratch to be judged, and the problem it is one of.
+        """Returns a plan that needs no comparison with one from scratch, and its problem.
 
-        None where there is none. For searches that rate plans by their largest rank, and that
-        nothing improves on. Raises OutOfRange and CostError like estimate().
+        None if there is none. Only for searches that rate plans by their largest rank, without
+        the optimizer. Raises OutOfRange and CostError like estimate().
         """
         columns = self.quick_space()
         if columns is None:
@@ -142,9 +142,9 @@ class ReplanAttempt:
         return None if found is None else (problem, *found)
 
     def quick_space(self) -> SearchSpace | None:
-        """The search space of the old options alone, but for tables that have changed.
+        """Returns the search space with only the old options, except for changed tables.
 
-        None where the change is too large to be judged without a plan from scratch. Raises
+        None if the change is so large that it needs a comparison with one from scratch. Raises
         OutOfRange and CostError like estimate().
         """
         policy, found = self.policy, self.difference
@@ -156,10 +156,10 @@ class ReplanAttempt:
         return kept_space(self.request, self._columns, self.held, found.changed)
 
     def quick(self, problem: Problem) -> tuple[Point, ReplanReport] | None:
-        """A plan of the quick space's problem that is as evenly spread as the previous one, or
-        but for the slack as evenly as can be.
+        """Returns a plan of the quick space's problem with a small load imbalance.
 
-        None where there is none that moves little.
+        It is as balanced as the previous plan, or perfectly balanced within the slack. None if
+        no such plan moves few bytes.
         """
         even = balanced_rank_cost(problem)
         found = self._evened(problem, even * (1 + self.policy.slack))
@@ -173,7 +173,7 @@ class ReplanAttempt:
         point = found.points[0]
         if not point.found or verify_plan(problem, point.options, point.ranks, point.rating):
             return None
-        reason = "few tables changed, and it is as evenly spread as the previous plan"
+        reason = "few tables changed, and the plan is as balanced as the previous one"
         return point, self._report(problem, point, found, None, reason)
 
     def _evened(self, problem: Problem, rating: float) -> ReplanResult:
@@ -187,10 +187,10 @@ class ReplanAttempt:
         )
 
     def after(self, problem: Problem, scratch: Scratch | None) -> tuple[Point, ReplanReport] | str:
-        """The plan that follows the previous one, compared with the one from scratch.
+        """Returns the plan that follows the previous one, compared with the one from scratch.
 
-        Where the policy can't be met, the point is the plan from scratch; without one, a text says
-        why there is nothing.
+        If the policy can't be met, the point is the plan from scratch; without one, a string with
+        the reason is returned.
         """
         limit = self._limit(scratch)
         changed = self._changed_part()
@@ -209,7 +209,7 @@ class ReplanAttempt:
                 break
         if scratch is None:
             if not point.found:
-                return "nothing fits that follows the previous plan"
+                return "no plan that follows the previous plan fits"
             return point, self._report(problem, point, found, None, None)
         moved = moved_bytes(problem, self.held, scratch.options, scratch.ranks)
         within = moved <= found.least + int(self.policy.max_moved * found.held)
@@ -245,7 +245,7 @@ class ReplanAttempt:
         return math.inf if scratch is None else scratch.rating * (1 + self.policy.slack)
 
     def _choose(self, problem: Problem, found: ReplanResult, limit: float) -> Point:
-        """The point that the objective prefers."""
+        """Returns the point that the objective prefers."""
         points = [point for point in found.points if point.found]
         if not points:
             return found.points[-1]
@@ -253,7 +253,7 @@ class ReplanAttempt:
             return min(points, key=lambda point: self._milliseconds(problem, point))
         point = points[-1]
         if self.policy.objective == "bytes" and math.isfinite(limit):
-            # As few bytes may allow a better rating still.
+            # The same number of bytes may allow a better rating.
             budget = (point.moved - found.least) / max(found.held, 1)
             same = best_ratings(
                 problem,
@@ -267,12 +267,12 @@ class ReplanAttempt:
         return point
 
     def _milliseconds(self, problem: Problem, point: Point) -> float:
-        """Of moving, and of all steps that are still to come."""
+        """Returns the time of the moves plus the time of all remaining steps."""
         seconds = list_moves(self.before, self._plan(problem, point)).seconds or 0.0
         return 1000 * seconds + (self.policy.remaining_steps or 0) * point.rating
 
     def _why_not(self, problem: Problem, found: ReplanResult, scratch: Scratch) -> str:
-        """What it would take to meet the policy."""
+        """Returns the reason why the policy is not met."""
         limit = self._limit(scratch)
         allowed = f"`max_moved` {self.policy.max_moved:.1%}"
         if self.policy.objective == "bytes":
@@ -289,7 +289,7 @@ class ReplanAttempt:
         return f"no plan rated at most {limit:.6g} was found within {allowed}"
 
     def _changed_part(self) -> float:
-        """The part of all bytes that is of new or resized tables."""
+        """Returns the share of new or resized tables in all bytes."""
         names = {*self.difference.added, *(change.table for change in self.difference.resized)}
         tables = self.request.tables
         changed = sum(
@@ -357,7 +357,7 @@ class ReplanAttempt:
         return tuple(points)
 
     def _plan(self, problem: Problem, point: Point) -> Plan:
-        """A point as a plan whose bytes can be counted."""
+        """Returns a point as a plan whose bytes can be counted."""
         record = PlanRecord.of(problem.space, point.options, point.ranks, point.rating)
         return Plan(
             name=self._previous.name,

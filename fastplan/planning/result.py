@@ -1,4 +1,4 @@
-"""What planning a job returns."""
+"""The result of planning a job."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What came of planning a job.
+    """The result of planning a job.
 
     Attributes:
-        job: what was planned.
+        job: the planned job.
         engine: native, mixed or torchrec; `reason` says why it is not native.
-        make_key: works out what a cache keeps the plan under.
-        cache: what the cache did.
-        placement: the plan; None where nothing fits.
-        searched: what the search found; None for a plan from a cache.
-        optimized: what improving TorchRec's plan found; `not_optimized` says why it was not tried.
-        replan: what came of a previous plan; `not_followed` says why the plan does not follow it.
-        bound: proves a lower bound on all ratings, or None where nothing is proven.
-        proof: what proves the bound, packed.
+        make_key: computes the cache key of the plan.
+        cache: the report of the cache lookup.
+        placement: the plan; None if nothing fits.
+        searched: the result of the search; None for a plan from a cache.
+        optimized: the result of the optimizer; `not_optimized` says why it did not run.
+        replan: the report of the re-plan; `not_followed` says why no previous plan is followed.
+        bound: proves a lower bound on all ratings; None without a proof.
+        proof: the packed certificate of the bound.
     """
 
     job: Job
@@ -53,37 +53,37 @@ class Result:
 
     @cached_property
     def key(self) -> Key:
-        """What a cache keeps the plan under, for a job with a request."""
+        """The cache key of the plan, for a job with a request."""
         return self.make_key()
 
     @property
     def record(self) -> PlanRecord | None:
-        """The plan as plain data; None where there is none, or a record can't hold it."""
+        """The plan as plain data; None without a plan, or if a record can't represent it."""
         return None if self.placement is None else self.placement.record
 
     @property
     def rating(self) -> float | None:
-        """The plan's cost in TorchRec's unit; None where nothing fits."""
+        """The plan's cost in TorchRec's unit; None if nothing fits."""
         return None if self.placement is None else self.placement.rating
 
     @cached_property
     def lower_bound(self) -> float | None:
-        """No plan is rated below; None where that is not proven.
+        """A proven lower bound on the rating of every plan; None without a proof.
 
-        The proof of a plan from a cache is checked when someone first asks.
+        The proof of a cached plan is checked on first access.
         """
         return None if self.bound is None or self.placement is None else self.bound()
 
     @property
     def gap(self) -> float | None:
-        """How far the rating is above the lower bound, as a part of the bound."""
+        """How far the rating is above the lower bound, as a share of the bound."""
         if self.rating is None or self.lower_bound is None:
             return None
         return relative_gap(self.lower_bound, self.rating)
 
     @cached_property
     def certificate(self) -> bytes:
-        """What proves the lower bound, packed; empty where nothing is proven."""
+        """The packed certificate of the lower bound; empty without a proof."""
         return self.proof()
 
     @property
@@ -93,13 +93,13 @@ class Result:
 
     @property
     def shortage(self) -> Shortage:
-        """What a job lacks of which nothing fits."""
+        """The missing memory of a job that does not fit."""
         from fastplan.planning.describe import shortage_of
 
         return shortage_of(self)
 
     def plan(self, notes: dict[str, str] | None = None) -> Plan:
-        """The plan of a spec's job as files hold it and reports show it.
+        """Returns the plan of a spec's job, for files and reports.
 
         Args:
             notes: more notes for the plan.
@@ -113,11 +113,11 @@ class Result:
 
     @property
     def interrupted(self) -> bool:
-        """Whether Ctrl-C ended the search for a better plan."""
+        """Whether Ctrl-C ended the optimizer."""
         return self.optimized is not None and self.optimized.stopped_by == "interrupted"
 
 
 def table_names(job: Job) -> list[tuple[str, str]]:
-    """Path and name of each table, as pins and the like name them."""
+    """Returns path and name of each table, for `pins` and `together`."""
     request: Any = job.request
     return [(table.path, table.name) for table in request.tables]

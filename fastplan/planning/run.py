@@ -1,4 +1,4 @@
-"""What the last plan() did, for people and scripts to read."""
+"""A report on the last plan() call."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from fastplan.planning.replan import ReplanReport
 if TYPE_CHECKING:
     from fastplan.planning.result import Result
 
-# Placing one proposal takes about 1/300 of planning: statistics may count that much further.
+# Placing one proposal takes about 1/300 of planning; statistics may place this many more.
 _FEW_PLACEMENTS = 64
 
 
 class CountLowerBound(int):
-    """A number that may be larger, and says so in a text."""
+    """A lower bound of a count; its text says "at least"."""
 
     def __str__(self) -> str:
         return f"at least {int(self)}"
 
 
 class Run:
-    """A planner's `last_run`: engine, reason, rating, seconds by phase, proposals and plans."""
+    """The report in `planner.last_run`: engine, reason, rating, seconds, proposals and plans."""
 
     def __init__(self) -> None:
         self.engine = "native"
         self.reason: str | None = None
         self.rating: float | None = None
-        self.stopped_by: str | None = None  # what ended the improvement of TorchRec's plan
-        self.start_ratings: dict[str, float] = {}  # of TorchRec's plans, where one was improved
-        self.objective: float | None = None  # what was minimised in place of the rating
+        self.stopped_by: str | None = None  # what ended the optimizer
+        self.start_ratings: dict[str, float] = {}  # of TorchRec's plans, if one was optimized
+        self.objective: float | None = None  # the measure that was minimised instead of the rating
         self.objective_before: float | None = None  # of the plan with the best rating
-        self.not_optimized: str | None = None  # why a plan that was to be improved was not
-        self.replan: ReplanReport | None = None  # what came of an older plan
-        self.not_followed: str | None = None  # why the plan does not follow it
+        self.not_optimized: str | None = None  # why the plan was not optimized
+        self.replan: ReplanReport | None = None  # the report of the re-plan
+        self.not_followed: str | None = None  # why the plan does not follow a previous plan
         self.proposals = 0
         self.evaluated = 0  # proposals actually placed; fewer than `proposals` when pruned
         self.seconds: dict[str, float] = {}
@@ -49,21 +49,21 @@ class Run:
         self._some_plans: Callable[[int], PlanCount] | None = None
         self._lower_bound: float | Callable[[], float | None] | None = None
         self._start = perf_counter()
-        self._inner_seconds = 0.0  # of phases inside the present one
+        self._inner_seconds = 0.0  # of phases inside the current one
 
     @property
     def plans(self) -> int:
-        """Feasible proposals. A pruned search counts them when first asked."""
+        """The number of feasible proposals. A pruned search counts them on first access."""
         if not isinstance(self._plans, int):
             self._plans = self._plans()
         return self._plans
 
     def logged_plans(self) -> int:
-        """The number of plans for a table that is logged at once.
+        """The number of plans for a statistics table that is logged at once.
 
-        Counting may take longer than planning, where many proposals just fit or just don't. If more
-        of them had to be placed than the search has placed, and a few more, none is: the number is
-        then CountLowerBound. `plans` is exact all the same.
+        If many proposals only just fit or do not fit, counting can take longer than planning. If
+        it had to place many more proposals than the search has placed, it places none and returns
+        a CountLowerBound. `plans` is always exact.
         """
         if isinstance(self._plans, int) or self._some_plans is None:
             return self.plans
@@ -75,9 +75,9 @@ class Run:
 
     @property
     def lower_bound(self) -> float | None:
-        """No plan is rated below; None where that is not proven.
+        """A proven lower bound on the rating of every plan; None without a proof.
 
-        Of a plan from a cache the proof is checked when first asked for.
+        The proof of a cached plan is checked on first access.
         """
         if callable(self._lower_bound):
             self._lower_bound = self._lower_bound()
@@ -85,14 +85,14 @@ class Run:
 
     @property
     def gap(self) -> float | None:
-        """How far the rating is above the lower bound, as a part of the bound."""
+        """How far the rating is above the lower bound, as a share of the bound."""
         if self.rating is None or self.lower_bound is None:
             return None
         return relative_gap(self.lower_bound, self.rating)
 
     @property
     def moves(self) -> Moves | None:
-        """What moves from the older plan to this one; None where there is no older one."""
+        """The moves from the previous plan to this one; None without a previous plan."""
         return None if self.replan is None else self.replan.moves
 
     def count_plans(
@@ -100,15 +100,15 @@ class Run:
         plans: int | Callable[[], int],
         some_plans: Callable[[int], PlanCount] | None = None,
     ) -> None:
-        """The number of plans, or how to find out; and how to if placing so many is enough."""
+        """Sets the number of plans, or a function that counts them, and one with a limit."""
         self._plans, self._some_plans = plans, some_plans
 
     def bound_plans(self, bound: float | Callable[[], float | None] | None) -> None:
-        """The lower bound, or how to prove it."""
+        """Sets the lower bound, or a function that proves it."""
         self._lower_bound = bound
 
     def take(self, result: Result) -> None:
-        """Takes over what a result says."""
+        """Copies the fields of a result."""
         self.cache, self.replan = result.cache, result.replan
         self.not_optimized, self.not_followed = result.not_optimized, result.not_followed
         searched, found = result.searched, result.optimized
@@ -124,18 +124,18 @@ class Run:
             self.rating = None if loaded else result.placement.rating
             self.evaluated = 0 if searched is None else searched.evaluated
             if result.bound is not None:
-                # The proof of a stored plan is checked when someone asks for the bound.
+                # The proof of a stored plan is checked when the bound is first read.
                 proven = searched is not None
                 self.bound_plans(result.lower_bound if proven else lambda: result.lower_bound)
 
     def take_counts(self, proposals: int, plans: int, rating: float | None) -> None:
-        """Takes over what TorchRec's own planner has counted."""
+        """Copies the counts of TorchRec's own planner."""
         self.proposals = self.evaluated = proposals
         self.count_plans(plans)
         self.rating = rating
 
     def add_reason(self, engine: str, reason: str) -> None:
-        """Notes why not everything is native."""
+        """Records a reason why not everything is native."""
         self.engine = engine
         self.reason = f"{self.reason}; {reason}" if self.reason else reason
 
@@ -147,7 +147,7 @@ class Run:
     def phase(self, name: str) -> Iterator[None]:
         """Adds the time of a block to the seconds of phase `name`.
 
-        The time of a phase inside the block is that phase's alone.
+        The time of a nested phase counts only for that phase.
         """
         start, outside = perf_counter(), self._inner_seconds
         self._inner_seconds = 0.0
@@ -159,12 +159,12 @@ class Run:
             self._inner_seconds = outside + spent
 
     def finish(self) -> None:
-        """Notes the time since the beginning as `total`, and what no phase has as `other`.
+        """Records the time since the beginning as `total`, and time outside phases as `other`.
 
         The phases add up to the total.
         """
         for name in ("other", "total"):
-            self.seconds.pop(name, None)  # so that they stay the last ones
+            self.seconds.pop(name, None)  # so that they stay last
         total = perf_counter() - self._start
         self.seconds["other"] = total - sum(self.seconds.values())
         self.seconds["total"] = total

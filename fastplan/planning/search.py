@@ -1,6 +1,6 @@
-"""How a job is searched, and what a search finds.
+"""The search of a job, and its result.
 
-Here the core does everything. TorchRec's planner brings a backend of its own.
+Here the native core does everything. TorchRec's planner has a separate backend.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fastplan.planning.run import Run
 
 
 class Space(Protocol):
-    """A search space. TorchRec's side also makes objects of its options."""
+    """A search space. The `torchrec` package also creates TorchRec objects for its options."""
 
     @property
     def columns(self) -> SearchSpace: ...
@@ -36,20 +36,20 @@ class Space(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """A search space that is nothing but its columns."""
+    """A search space that has only columns."""
 
     columns: SearchSpace
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A plan as the search has it: options of a space, and the ranks of their shards."""
+    """A plan as a search result: options of a space, and the ranks of their shards."""
 
     space: Space
     options: Options  # by plan position: numbers of the space's options
     ranks: Options  # of the shards that are not uniform, in plan order
     rating: float
-    stored: PlanRecord | None = None  # the record it was made from, where it was
+    stored: PlanRecord | None = None  # the record that it was made from, if any
 
     @property
     def chosen(self) -> tuple[Options, Options, float]:
@@ -57,7 +57,7 @@ class Placement:
 
     @property
     def record(self) -> PlanRecord | None:
-        """The plan as plain data; None where a record can't hold it."""
+        """The plan as plain data; None if a record can't represent it."""
         if self.stored is not None:
             return self.stored
         return PlanRecord.of(self.space.columns, self.options, self.ranks, self.rating)
@@ -65,17 +65,17 @@ class Placement:
 
 @dataclass(frozen=True, kw_only=True)
 class Searched:
-    """What a search found. Counting plans takes time, so it is done when someone asks.
+    """The result of a search. Plans are counted on demand, because counting takes time.
 
     Attributes:
-        space: what was searched, and on which ranks: `problem`. None where there was no search.
-        search: how it was searched.
-        solution: what the core found; None where Python searched.
-        placement: the best plan; None where nothing fits.
+        space: the search space; `problem` adds the cluster. None without a search.
+        search: the search settings.
+        solution: the core's solution; None if Python searched.
+        placement: the best plan; None if nothing fits.
         proposals: distinct proposals.
-        evaluated: proposals that were placed; fewer where the search could leave some out.
-        fixed: why the plan can be neither improved nor compared; empty where it can.
-        loaded: whether a plan loader brought the plan.
+        evaluated: proposals that were placed; fewer than `proposals` if the search skipped some.
+        fixed: why the plan can be neither optimized nor compared; empty if it can.
+        loaded: whether the plan comes from a plan loader.
     """
 
     space: Space | None
@@ -96,7 +96,7 @@ class Searched:
         return sum(count_plans(self.problem, self.search)) if known is None else known
 
     def some_plans(self, placements: int) -> PlanCount:
-        """The same, if placing so many proposals is enough to know."""
+        """The number of feasible proposals, if `placements` are enough to count them."""
         assert self.problem is not None
         assert self.solution is not None
         known = self.solution.plans
@@ -105,7 +105,7 @@ class Searched:
         return count_some_plans(self.problem, self.search, placements)
 
     def reports(self) -> tuple[ProposerReport, ...]:
-        """What each proposer did."""
+        """A report for each proposer."""
         assert self.problem is not None
         assert self.solution is not None
         if self.solution.exhaustive:
@@ -116,8 +116,8 @@ class Searched:
 class SearchBackend:
     """The search of a job whose parts are all native.
 
-    TorchRec's planner has a backend of its own, which can run proposers, partitioners, estimators
-    and perf models that are Python.
+    TorchRec's planner has a separate backend, which can run proposers, partitioners, estimators
+    and perf models in Python.
     """
 
     def __init__(self, job: Job) -> None:
@@ -141,30 +141,30 @@ class SearchBackend:
 
     @property
     def rates_natively(self) -> bool:
-        """Whether the core rates plans; `python_rating` does where it can't."""
+        """Whether the core rates plans; otherwise `python_rating` does."""
         return True
 
     @property
     def bounds_are_native(self) -> bool:
-        """Whether the search space holds every plan that the search may choose."""
+        """Whether the search space contains every plan that the search may choose."""
         return True
 
     @property
     def comparable(self) -> Search | None:
-        """The search, if the core can tell what its proposals are worth; else None."""
+        """The search, if the core can rate its proposals; else None."""
         return self.job.search
 
     def space_of(self, columns: SearchSpace) -> Space:
-        """The job's tables with other columns than the whole search space has."""
+        """Returns a space of the job's tables with other columns."""
         return Columns(columns)
 
     def chosen(self, record: PlanRecord) -> Space:
-        """The space of a record's options alone. Raises BadRecord where they are not allowed."""
+        """Returns the space of a record's options. Raises BadRecord if one is not allowed."""
         assert self.job.request is not None
         return Columns(estimate(narrowed(self.job.request, record)))
 
     def python_rating(self, placement: Placement) -> float:
-        """What the job's perf model rates a plan, where that is Python."""
+        """Returns the rating of a plan by a perf model in Python."""
         raise NotImplementedError
 
     def search(self, run: Run) -> Searched:

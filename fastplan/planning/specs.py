@@ -42,24 +42,24 @@ def plan_spec(
 
     Args:
         spec: the path of a spec file, or a spec.
-        sku: hardware in place of the spec's: a name of `fastplan skus`, or a file.
-        world_size: ranks in place of the spec's.
-        batch_size: the batch of one rank, in place of the spec's.
+        sku: hardware that replaces the spec's: a name of `fastplan skus`, or a file.
+        world_size: number of ranks; replaces the spec's.
+        batch_size: batch size of one rank; replaces the spec's.
         precision: fp32, fp16 or bf16, for all tables of floating point.
-        cache: where plans are looked up and kept, as the planner's `cache`.
-        mode: "optimize" improves TorchRec's plan, for a second by default.
-        optimize: how to improve it; implies `mode="optimize"`.
+        cache: where plans are looked up and stored, as the planner's `cache`.
+        mode: "optimize" improves TorchRec's plan, for one second by default.
+        optimize: the settings of the optimizer; implies `mode="optimize"`.
         previous: a plan to follow, or the path of its file.
-        replan: how to follow it.
+        replan: the policy for following it.
         trust: whether to import the functions that the spec names.
 
     Returns:
-        The plan, and all that is known about it. A job that does not fit is an answer, no error.
+        The plan, with its reports. A job that does not fit is a result, not an error.
 
     Raises:
         SpecError, PlanFileError: a file can't be read.
         CannotPlan: the spec can't be planned, or the arguments exclude each other.
-        ConstraintError: no plan was found that keeps the pins and the tables together.
+        ConstraintError: no plan was found that satisfies `pins` and `together`.
     """
     from fastplan.spec.lower import lower
     from fastplan.spec.read import read_spec
@@ -98,8 +98,8 @@ def plan_job(
 ) -> Result:
     """Plans a spec's job. Arguments are those of `plan()`.
 
-    Where TorchRec's planner would go on without an improvement or the older plan, and say why, this
-    raises CannotPlan: whoever plans ahead has the time to ask for something else.
+    TorchRec's planner reports a reason and continues if it can't optimize or can't follow the
+    previous plan. This function raises CannotPlan, so that the caller can change the arguments.
 
     Raises:
         CannotPlan: numbers are beyond exact arithmetic, or the arguments exclude each other.
@@ -111,9 +111,9 @@ def plan_job(
             "leave out the objective, or plan without optimize"
         )
     if objective is not None and previous is not None:
-        raise CannotPlan("an objective of your own rates plans, and no plan can follow another")
+        raise CannotPlan("a custom objective rates plans: re-planning does not support that")
     if previous is not None and optimize is not None and optimize.objectives != NO_OBJECTIVES:
-        raise CannotPlan("a plan can't follow another and keep other objectives, pins or groups")
+        raise CannotPlan("re-planning does not support objectives, pins or groups")
     try:
         return plan(job, optimize=optimize, previous=previous, **more)
     except OutOfRange as error:

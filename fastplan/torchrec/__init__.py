@@ -1,1 +1,1 @@
-"""Everything that knows TorchRec's planner."""
+"""The only package that knows TorchRec's planner. It reads and writes TorchRec's objects."""

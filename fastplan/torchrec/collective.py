@@ -1,9 +1,9 @@
 """A collective start: rank 0 plans, a few kB are sent, every rank rebuilds the plan.
 
-TorchRec sends the pickled plan, and when planning fails on rank 0 the other ranks wait for the
-collective to time out. Here an error on any rank is raised on every rank at once, and ranks whose
-models differ are named before anything is planned. Ranks that differ in settings without a cost get
-rank 0's plan as a whole, as with TorchRec.
+TorchRec sends the pickled plan, and if planning fails on rank 0, the other ranks wait for the
+collective to time out. Here an error on any rank is raised on every rank at once, and ranks with
+different models are named before planning. Ranks that differ in settings without a cost get the
+whole plan of rank 0, as with TorchRec.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from fastplan.torchrec.read.space import EstimatedSpace, recorded_space
 
 
 class ModelsDiffer(RuntimeError):
-    """Ranks were given models, sharders or constraints that lead to different plans."""
+    """Ranks have models, sharders or constraints that lead to different plans."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Own:
-    """A rank's tables and options; nothing where a custom part has to look at them."""
+class _RankTables:
+    """A rank's tables and options; empty if a custom part must read them."""
 
     space: EstimatedSpace | None = None
     canonical: bytes | None = None
@@ -52,7 +52,7 @@ class _Own:
 
 @dataclass(frozen=True, slots=True)
 class _Message:
-    """What rank 0 sends: a packed plan, a whole plan, or the error that planning ended with."""
+    """The message of rank 0: a packed plan, a whole plan, or the error."""
 
     record: bytes | None = None
     plan: ShardingPlan | None = None
@@ -62,12 +62,12 @@ class _Message:
 def start(
     planner: Any, module: Any, sharders: list[Any], pg: Any, *, overridden: bool
 ) -> ShardingPlan:
-    """The plan on every rank of the group. What any rank raises is raised on all of them.
+    """Returns the plan on every rank of the group. An error on any rank is raised on all ranks.
 
-    A planner whose `plan` is `overridden` may change what it plans for, and its plan afterwards.
+    If `plan` is `overridden`, the planner may change its input and its plan.
     """
     own = _describe(planner, module, sharders)
-    alike = _agree(own, pg)
+    alike = _check_ranks_agree(own, pg)
     space = own.space
     message = None
     if pg.rank() == 0:
@@ -76,15 +76,15 @@ def start(
     try:
         message = _broadcast(message, pg)
         plan = message.plan if pg.rank() == 0 else _rebuilt(planner, space, message)
-    except BaseException as problem:  # raised once the others know of it
+    except BaseException as problem:  # raised after the other ranks have received it
         failure = problem
-    _confirm(message, failure, pg)
+    _raise_remote_errors(message, failure, pg)
     assert plan is not None
     return plan
 
 
 def _rebuilt(planner: Any, space: EstimatedSpace | None, message: _Message) -> ShardingPlan | None:
-    """Rank 0's plan on another rank; None where there is an error instead."""
+    """Returns rank 0's plan on another rank; None after an error."""
     planner.last_run = run = Run()
     run.reason = "planned by rank 0 of the group"
     plan = message.plan
@@ -100,61 +100,63 @@ def _rebuilt(planner: Any, space: EstimatedSpace | None, message: _Message) -> S
     return plan
 
 
-def _confirm(message: _Message | None, failure: BaseException | None, pg: Any) -> None:
-    """Raises on every rank what rank 0 ended with, or what went wrong on another one."""
-    told: list[Any] = [None] * pg.size()
-    dist.all_gather_object(told, _text(failure), group=pg)
+def _raise_remote_errors(message: _Message | None, failure: BaseException | None, pg: Any) -> None:
+    """Raises the error of rank 0, or of another rank, on every rank."""
+    reports: list[Any] = [None] * pg.size()
+    dist.all_gather_object(reports, _text(failure), group=pg)
     if failure is not None:
         raise failure
     if message is not None and message.error is not None:
         raise message.error
-    _raise_first(told)
+    _raise_first(reports)
 
 
 def _text(error: BaseException | None) -> str | None:
     return None if error is None else f"{type(error).__name__}: {error}"
 
 
-def _raise_first(told: list[str | None]) -> None:
-    for rank, failure in enumerate(told):
+def _raise_first(reports: list[str | None]) -> None:
+    for rank, failure in enumerate(reports):
         if failure is not None:
             raise RuntimeError(f"rank {rank} of the group: {failure}")
 
 
-def _describe(planner: Any, module: Any, sharders: list[Any]) -> _Own:
-    """What this rank would plan; whatever goes wrong is raised once the others know of it."""
+def _describe(planner: Any, module: Any, sharders: list[Any]) -> _RankTables:
+    """Reads this rank's tables. Errors are raised after the other ranks have received them."""
     try:
         space = drafted(planner, module, sharders)
-        return _Own(space, _canonical(space), settings_digest(space.origins, planner._topology))
+        return _RankTables(
+            space, _canonical(space), settings_digest(space.origins, planner._topology)
+        )
     except (NotNative, OutOfRange):
-        return _Own()
+        return _RankTables()
     except Exception as error:
-        return _Own(error=error)
+        return _RankTables(error=error)
 
 
 def _plan(planner: Any, module: Any, sharders: list[Any], space: Any, alike: bool) -> _Message:
-    """Plans on rank 0; whatever happens there becomes a message.
+    """Plans on rank 0 and returns the plan or the error as a message.
 
-    A record is enough for ranks that are `alike`: they add the same settings to it.
+    A record is enough for ranks that are `alike`, because they add the same settings to it.
     """
     state_of(planner).draft = space  # plan() need not read the tables again
     try:
         plan = planner.plan(module, sharders)
-    except BaseException as error:  # an interrupt must not leave the others waiting either
+    except BaseException as error:  # an interrupt must not leave the other ranks waiting
         return _Message(error=error)
     record = sendable(planner) if space is not None and alike else None
     return _Message(plan=plan, record=record)
 
 
 def sendable(planner: Any) -> bytes | None:
-    """The planner's last plan as a few kB, where nothing but the search has shaped it."""
+    """Returns the planner's last plan as a few kB, if only the search has determined it."""
     result = state_of(planner).result
     record = None if result is None else result.record
     return None if record is None or planner._callbacks else record.pack()
 
 
 def _broadcast(message: _Message | None, pg: Any) -> _Message:
-    """Sends rank 0's message. The plan itself travels only where a record can't stand for it."""
+    """Sends rank 0's message. The plan itself is sent only if a record can't represent it."""
     sent: list[Any] = [None]
     if message is not None:
         plan = None if message.record is not None else message.plan
@@ -167,7 +169,7 @@ def _broadcast(message: _Message | None, pg: Any) -> _Message:
 
 
 def _sendable_error(error: BaseException | None) -> BaseException | None:
-    """The error itself, or its text where it can't travel or is not an error elsewhere."""
+    """The error, or its text if it can't be pickled."""
     if error is None:
         return None
     text = RuntimeError(f"rank 0 of the group: {type(error).__name__}: {error}")
@@ -180,23 +182,23 @@ def _sendable_error(error: BaseException | None) -> BaseException | None:
     return copy if type(copy) is type(error) else text
 
 
-def _agree(own: _Own, pg: Any) -> bool:
-    """Raises ModelsDiffer on every rank when some rank's tables or options are others.
+def _check_ranks_agree(own: _RankTables, pg: Any) -> bool:
+    """Raises ModelsDiffer on every rank if the tables or options of a rank differ.
 
-    Where a rank could not tell its own, that is what every rank raises. Returns whether the ranks
-    also agree in what a plan has beside its options, such as the dtype of outputs.
+    If a rank could not read its tables, every rank raises that error. Returns whether the ranks
+    also agree in settings of a plan other than its options, such as the dtype of outputs.
     """
     described = own.canonical or b""
     digest = hashlib.blake2b(described, digest_size=16).hexdigest()
-    told: list[Any] = [None] * pg.size()
-    dist.all_gather_object(told, (digest, own.settings, _text(own.error)), group=pg)
+    reports: list[Any] = [None] * pg.size()
+    dist.all_gather_object(reports, (digest, own.settings, _text(own.error)), group=pg)
     if own.error is not None:
         raise own.error
-    _raise_first([failure for _, _, failure in told])
-    others = [rank for rank, (theirs, _, _) in enumerate(told) if theirs != told[0][0]]
+    _raise_first([failure for _, _, failure in reports])
+    others = [rank for rank, (theirs, _, _) in enumerate(reports) if theirs != reports[0][0]]
     if not others:
-        return len({settings for _, settings, _ in told}) == 1
-    # Only now is the whole description sent, so that the ranks that differ can say how.
+        return len({settings for _, settings, _ in reports}) == 1
+    # The whole description is sent only now, to find the difference.
     sent = [zlib.compress(described)] if pg.rank() == 0 else [b""]
     dist.broadcast_object_list(sent, group_src=0, group=pg)
     details: list[Any] = [None] * pg.size()
@@ -205,7 +207,7 @@ def _agree(own: _Own, pg: Any) -> bool:
     named = "; ".join(f"rank {rank}: {details[rank]}" for rank in others[:4])
     more = f"; and {len(others) - 4} more ranks" if len(others) > 4 else ""
     raise ModelsDiffer(
-        f"{len(others)} of {pg.size()} ranks describe another model than rank 0. {named}{more}. "
+        f"{len(others)} of {pg.size()} ranks have a different model than rank 0. {named}{more}. "
         "Build the same model, sharders and constraints on every rank."
     )
 
@@ -219,7 +221,7 @@ def _canonical(space: EstimatedSpace) -> bytes:
     return canonical_request(space.request, nothing, ranks=0, context=context)
 
 
-# As bridge/plan copies them from a table's constraints.
+# Copied from a table's constraints by write/plan.py.
 _SETTINGS = (
     "cache_params",
     "key_value_params",
@@ -232,18 +234,20 @@ _DEEPEST = 8
 
 
 def settings_digest(origins: Iterable[TableSource], topology: Any) -> str:
-    """Equal for two ranks that make the same plan of the same options and ranks."""
+    """Returns a hash of the settings. Ranks with equal hashes make equal plans of a record."""
     digest = hashlib.blake2b(digest_size=16)
     digest.update(f"{topology.compute_device} {topology.local_world_size}".encode())
     for origin in origins:
         rule = origin.constraint
-        told = [] if rule is None else [_told(getattr(rule, name, None)) for name in _SETTINGS]
-        digest.update(repr((origin.path, origin.name, told)).encode())
+        values = (
+            [] if rule is None else [_stable_repr(getattr(rule, name, None)) for name in _SETTINGS]
+        )
+        digest.update(repr((origin.path, origin.name, values)).encode())
     return digest.hexdigest()
 
 
-def _told(value: Any, depth: int = 0) -> Any:
-    """A value by its content, the same in every process."""
+def _stable_repr(value: Any, depth: int = 0) -> Any:
+    """Returns a string for a value that is the same in every process."""
     kind = type(value)
     if value is None or kind in (bool, int, float, str, torch.dtype):
         return repr(value)
@@ -255,11 +259,11 @@ def _told(value: Any, depth: int = 0) -> Any:
     if depth == _DEEPEST:
         return name
     if isinstance(value, list | tuple):
-        return name, [_told(item, depth + 1) for item in value]
+        return name, [_stable_repr(item, depth + 1) for item in value]
     if isinstance(value, dict):
-        return name, sorted((repr(key), repr(_told(value[key], depth + 1))) for key in value)
+        return name, sorted((repr(key), repr(_stable_repr(value[key], depth + 1))) for key in value)
     names = [f.name for f in fields(value)] if is_dataclass(value) else sorted(_attributes(value))
-    return name, [(each, _told(getattr(value, each), depth + 1)) for each in names]
+    return name, [(each, _stable_repr(getattr(value, each), depth + 1)) for each in names]
 
 
 def _attributes(value: Any) -> Any:

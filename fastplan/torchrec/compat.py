@@ -1,4 +1,4 @@
-"""Why something can't be done natively."""
+"""Reasons for a fallback from the native core."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fastplan.spec.stock import VERSIONS
 
 
 class NotNative(Exception):
-    """Something that the readers of TorchRec's objects can't put into plain data."""
+    """A part is custom or not supported by the native core; TorchRec's own code must run."""
 
 
 class Custom(NamedTuple):
@@ -31,29 +31,29 @@ class Custom(NamedTuple):
 
 
 def describe(part: object) -> str:
-    """A component as a reason names it: module and class."""
+    """Returns module and class of a component, for reasons."""
     kind = type(part)
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def why_not_stock(part: object, stock: type, *methods: str) -> str:
-    """Why `part` is not exactly `stock`, or what of it was replaced; empty where nothing was."""
+    """Why `part` is not exactly `stock`, or which function was replaced; empty if stock."""
     if type(part) is not stock:
         return f"{describe(part)} is not TorchRec's {stock.__qualname__}"
     replaced = [name for name in methods if name in getattr(part, "__dict__", {})]
     if replaced:
         return f"{describe(part)} has its own `{replaced[0]}`"
     foreign = find_replaced_function(stock)
-    return f"{foreign} is no longer TorchRec's" if foreign else ""
+    return f"{foreign} was replaced by other code" if foreign else ""
 
 
 def require_stock(part: object, stock: type, *methods: str) -> None:
-    """Raises NotNative unless `part` is exactly `stock`, with nothing of it replaced."""
+    """Raises NotNative unless `part` is exactly `stock` and no function was replaced."""
     if reason := why_not_stock(part, stock, *methods):
         raise NotNative(reason)
 
 
-# Ours only watch: they call what they are put around.
+# fastplan's wrappers only observe: they call the wrapped function.
 _HOMES = tuple(f"{path}{os.sep}" for package in (torchrec, fastplan) for path in package.__path__)
 _ALSO = {EmbeddingPerfEstimator: (ShardPerfContext,)}
 
@@ -61,11 +61,11 @@ _ALSO = {EmbeddingPerfEstimator: (ShardPerfContext,)}
 class _Function(NamedTuple):
     holder: Any  # class or module
     name: str
-    stock: Any  # None where somebody was there before us
+    stock: Any  # None if other code replaced it before
 
 
 def is_stock(function: Any) -> bool:
-    """Whether a function, and whatever it is put around, is TorchRec's or fastplan's."""
+    """Whether a function, and every function that it wraps, is TorchRec's or fastplan's."""
     function = getattr(function, "__func__", function)  # of a class or static method
     while function is not None:
         code = getattr(function, "__code__", None)
@@ -76,7 +76,7 @@ def is_stock(function: Any) -> bool:
 
 
 def find_replaced_function(stock: type) -> str | None:
-    """The name of a function by which a class of TorchRec's is no longer what it was."""
+    """Returns the name of the first replaced function of a TorchRec class."""
     for holder, name, function in _functions(stock):
         present = vars(holder).get(name)
         if present is not function and not is_stock(present):
@@ -93,13 +93,13 @@ def _functions(stock: type) -> tuple[_Function, ...]:
         for holder in holders
         for name, value in vars(holder).items()
         if isinstance(value, FunctionType | classmethod | staticmethod)
-        and name not in ("__repr__", "__eq__")  # which decide no plan
+        and name not in ("__repr__", "__eq__")  # which don't affect plans
         and not _imported(value)
     )
 
 
 def _imported(value: Any) -> bool:
-    """Whether it is there by an import of TorchRec's, or was written by a decorator."""
+    """Whether TorchRec imports it, or a decorator created it."""
     function = getattr(value, "__func__", value)
     root = function.__module__.partition(".")[0]
     return (
@@ -110,11 +110,11 @@ def _imported(value: Any) -> bool:
 
 
 class UnsupportedTorchRec(ImportError):
-    """The installed TorchRec is not one whose plans fastplan reproduces."""
+    """The installed TorchRec version is not supported."""
 
 
 def installed() -> str:
-    """The version of the TorchRec that this process imports."""
+    """Returns the version of TorchRec that this process imports. Raises UnsupportedTorchRec."""
     try:
         import torchrec
     except ModuleNotFoundError as error:
@@ -131,7 +131,7 @@ def check(version: str) -> str:
     """Returns the version, or raises UnsupportedTorchRec naming the supported ones."""
     if version not in VERSIONS:
         raise UnsupportedTorchRec(
-            f"fastplan reproduces the planner of TorchRec {' and '.join(VERSIONS)}; "
+            f"fastplan supports TorchRec {' and '.join(VERSIONS)}; "
             f"TorchRec {version} is installed. Install one of these, or keep TorchRec's planner."
         )
     return version
@@ -140,7 +140,7 @@ def check(version: str) -> str:
 VERSION = check(installed())
 IS_1_9 = VERSION.startswith("1.9")
 
-# Devices whose rank has an index of its own in a placement.
+# Devices that have an index per rank in a placement.
 INDEXED_DEVICES = frozenset({"cuda", "mtia", "tpu"} if IS_1_9 else {"cuda", "mtia"})
 
 if IS_1_9:
@@ -152,33 +152,33 @@ else:
 
 
 def key_value_params(option_params: Any, constraint: Any) -> Any:
-    """The key-value parameters that storage is estimated with: 1.9 asks the option first."""
+    """Returns the key-value parameters of the storage estimate: 1.9 reads the option first."""
     if IS_1_9 and option_params is not None:
         return option_params
     return constraint.key_value_params if constraint is not None else None
 
 
 def extra_option_arguments(enumerator: Any, name: str, module: Any) -> dict[str, Any]:
-    """Arguments of ShardingOption that only the newer version has."""
+    """Returns the arguments of ShardingOption that only the newer version has."""
     if not IS_1_9:
         return {}
     return {"stash_weights": enumerator._get_stash_weights(name, module)}
 
 
-# A collection of the older generations is put off until it is due this many times over: a process
-# that only makes plans still gets rid of its garbage.
+# A collection of the older generations is delayed until it is due this many times over, so that a
+# process that only makes plans still frees its garbage.
 _PATIENCE = 2
 
 
 @contextmanager
 def paused(ending: AbstractContextManager[None] | None = None) -> Iterator[None]:
-    """No collection inside the block.
+    """Pauses garbage collection inside the block.
 
-    At its end the objects it made are collected, and not the process: after `import torch` a full
-    collection is often due, and would come with the first object made.
+    The end of the block collects only its new objects. After `import torch` a full collection is
+    often due, and would otherwise run with the next new object.
 
     Args:
-        ending: entered for that collection, to time it.
+        ending: a context manager around that collection, to time it.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -193,7 +193,7 @@ def paused(ending: AbstractContextManager[None] | None = None) -> Iterator[None]
 
 @contextmanager
 def resumed() -> Iterator[None]:
-    """Collection as usual again, for other people's code that runs inside a pause."""
+    """Resumes collection for user code that runs inside a pause."""
     enabled = gc.isenabled()
     if not enabled:
         _collect_youngest()
@@ -206,7 +206,7 @@ def resumed() -> Iterator[None]:
 
 
 def _collect_youngest() -> None:
-    """Does what is due for the youngest objects, so that nothing is due at once."""
+    """Collects the youngest objects, so that no collection is due immediately."""
     youngest, older, _ = gc.get_count()
     threshold, older_threshold, _ = gc.get_threshold()
     if 0 < threshold < youngest and older <= _PATIENCE * older_threshold:

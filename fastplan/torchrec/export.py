@@ -1,7 +1,7 @@
-"""Writes a real model down as a spec, so that it can be planned where TorchRec is not installed.
+"""Exports a real model to a spec that can be planned without TorchRec.
 
-The spec is checked before it is given out: its own request must be the one that the planner makes
-for the module, to the last bit.
+The spec is checked before it is returned: its request must equal the planner's request for the
+module, to the bit.
 """
 
 from __future__ import annotations
@@ -44,16 +44,19 @@ _POLICIES = {
 
 
 def export_spec(planner: Any, module: Any, sharders: list[Any], name: str = "model") -> ModelSpec:
-    """The spec of what `planner` would plan for `module`.
+    """Exports the planning job of `planner` and `module` as a spec.
 
-    Planned from the file it gives the same plan under the same fingerprint.
+    A plan from the spec has the same shards and the same fingerprint.
 
     Args:
         planner: a fastplan.EmbeddingShardingPlanner.
-        module, sharders: as its `plan` takes them; the module may be on the meta device.
-        name: of the model, in the spec.
 
-    Raises ExportError for custom parts that a spec can't describe.
+
+        module, sharders: the arguments of its `plan`; the module may be on the meta device.
+        name: the name of the model in the spec.
+
+    Raises:
+        ExportError: a custom part can't be described in a spec.
     """
     try:
         space = drafted(planner, module, sharders)
@@ -64,7 +67,7 @@ def export_spec(planner: Any, module: Any, sharders: list[Any], name: str = "mod
         search = _search(parts, job, deterministic=planner._fastplan.deterministic)
         expected = _key(job)
     except NotNative as why:
-        raise ExportError(f"{why}; a spec can't hold that") from why
+        raise ExportError(f"{why}; a spec can't describe this") from why
     draft = ModelSpec(
         name=name,
         batch_size=planner._batch_size,
@@ -80,17 +83,17 @@ def export_spec(planner: Any, module: Any, sharders: list[Any], name: str = "mod
         shard_cost=_name(space.request.pricing and space.request.pricing.function),
         objective=_name(job.search.objective),
     )
-    spec = _corrected(draft, space.request, planner._storage_reservation)
+    spec = _with_exact_numbers(draft, space.request, planner._storage_reservation)
     _check(spec, expected, cluster)
     return spec
 
 
 def _name(function: Any) -> str | None:
-    """A custom function as a spec names it."""
+    """Returns the name of a custom function in a spec."""
     if function is None:
         return None
     if not is_reference(function.name) or function.name.startswith("__main__:"):
-        raise ExportError(f"{function.name} is not at the top of a module that can be imported")
+        raise ExportError(f"{function.name} is not at the top level of an importable module")
     return str(function.name)
 
 
@@ -139,7 +142,7 @@ def _topology(planner: Any) -> TopologySpec:
 def _reservation(reservation: Any) -> ReservationSpec:
     policy = _POLICIES.get(type(reservation))
     if policy is None:
-        raise ExportError(f"{describe(reservation)} reserves memory; a spec can't hold that")
+        raise ExportError(f"{describe(reservation)} reserves memory; a spec can't describe this")
     dense = getattr(reservation, "_dense_storage", None)
     percentage = 0.0 if policy == "absolute" else getattr(reservation, "_percentage", 0.15)
     return ReservationSpec(
@@ -154,11 +157,11 @@ def _reservation(reservation: Any) -> ReservationSpec:
 
 
 def _search(parts: Parts, job: Job, *, deterministic: bool) -> SearchSpec:
-    """The search as a spec holds it. Raises NotNative where it can't."""
+    """Returns the search section of a spec. Raises NotNative if a spec can't describe it."""
     if parts.python:
         raise NotNative(parts.python)
     if parts.scaleup:
-        raise NotNative("the scale-up proposer proposes in Python")
+        raise NotNative("the scale-up proposer runs in Python")
     return SearchSpec(
         proposers=job.search.proposers,
         partitioner=job.search.partitioner,
@@ -168,7 +171,7 @@ def _search(parts: Parts, job: Job, *, deterministic: bool) -> SearchSpec:
 
 
 def _key(job: Job) -> bytes:
-    """The canonical request. Raises NotNative where that does not decide the plan."""
+    """Returns the canonical request. Raises NotNative if it does not determine the plan."""
     key = key_of(job)
     unusable = job.uncacheable or key.unusable
     if unusable is not None:
@@ -176,10 +179,10 @@ def _key(job: Job) -> bytes:
     return key.request
 
 
-def _corrected(draft: ModelSpec, request: Request, reservation: Any) -> ModelSpec:
-    """The draft, with the numbers that TorchRec's rules do not lead to given as they are."""
+def _with_exact_numbers(draft: ModelSpec, request: Request, reservation: Any) -> ModelSpec:
+    """Returns the draft with explicit numbers if TorchRec's rules would give other ones."""
     kjt = getattr(reservation, "_kjt_storage", None)
-    job = lower(draft, trust=True)  # its functions are the planner's own
+    job = lower(draft, trust=True)  # its functions come from the planner
     menus: dict[tuple[MenuEntry, ...], str] = {}
     tables = []
     for table, derived, actual in zip(
@@ -209,8 +212,8 @@ def _corrected(draft: ModelSpec, request: Request, reservation: Any) -> ModelSpe
         if getattr(request.cost, name) != getattr(job.request.cost, name)
     }
     inputs = None if kjt is None else kjt.hbm + kjt.ddr
-    told = job.context["reservation"].get("kjt_storage", {})
-    if inputs == sum(told.values()):
+    reserved = job.context["reservation"].get("kjt_storage", {})
+    if inputs == sum(reserved.values()):
         inputs = None
     return replace(
         draft,

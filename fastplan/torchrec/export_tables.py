@@ -1,4 +1,4 @@
-"""A real model's modules and tables in the words of a spec."""
+"""Converts a real model's modules and tables to spec fields."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ _OPTIMIZERS = {
 
 
 class ExportError(ValueError):
-    """A part of the model or planner that a spec has no words for."""
+    """A spec can't describe a part of the model or planner."""
 
 
 def module_specs(space: EstimatedSpace) -> dict[str, ModuleSpec]:
-    """The modules that hold tables, by path."""
+    """Returns the modules that contain tables, by path."""
     holders = {origin.path: origin.holder for origin in space.origins}
     tables: dict[str, list[Any]] = {path: [] for path in holders}
     for table in space.request.tables:
@@ -103,11 +103,11 @@ def _module(holder: Holder, tables: list[Any], device: str) -> ModuleSpec:
 
 
 def table_spec(tower: str | None, origin: TableSource) -> TableSpec:
-    """A table with what its constraints say of it. Raises ExportError for a dtype of no name."""
+    """Returns a table and its constraints. Raises ExportError for a dtype without a name."""
     rule, parameter = origin.constraint, origin.parameter
     rows, dim = parameter.shape
     if parameter.dtype not in _DTYPES:
-        raise ExportError(f"table {origin.name} holds {parameter.dtype}; a spec can't hold that")
+        raise ExportError(f"table {origin.name} has {parameter.dtype}; a spec can't describe this")
     classes = getattr(parameter, "_optimizer_classes", None)
     spec = TableSpec(
         name=origin.name,
@@ -149,7 +149,7 @@ def _constrained(spec: TableSpec, rule: Any) -> TableSpec:
 
 
 def _settings(rule: Any, table: str) -> dict[str, Any]:
-    """What TorchRec's plan carries along from the constraints, as plan files have it."""
+    """Returns the settings that TorchRec's plan copies from the constraints, as in plan files."""
     from fastplan.torchrec.plan_json import encode_settings
 
     sharding = ParameterSharding(
@@ -168,7 +168,7 @@ def _settings(rule: Any, table: str) -> dict[str, Any]:
 
 
 def _features(origin: TableSource) -> tuple[str, ...]:
-    """The table's features, where the module or the constraints tell."""
+    """Returns the table's features, if the module or the constraints have them."""
     for holder in (origin.module, *getattr(origin.module, "_modules", {}).values()):
         for name in ("embedding_bag_configs", "embedding_configs"):
             configs = getattr(holder, name, None)

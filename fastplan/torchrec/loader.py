@@ -1,4 +1,4 @@
-"""A stored plan for TorchRec's own planner: it is returned instead of searched for."""
+"""Loads stored plans into TorchRec's planner, in place of a search."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ from fastplan.torchrec.plan_files import (
 )
 from fastplan.torchrec.plan_json import table_shape
 
-# A note of this name in a plan file is the planner's context, which must then be the same.
+# The note with the planner's context. If a file has it, the planner's context must be equal.
 CONTEXT_NOTE = "planner_context_hash"
 
 _META = torch.device("meta")
 
 
 class StoredPlanLoader(PlanLoader):
-    """Hands a planner a plan that was made before: `plan_loader=StoredPlanLoader("plan.json")`.
+    """Returns a stored plan to a planner: `plan_loader=StoredPlanLoader("plan.json")`.
 
-    `source` is a plan file, read each time the planner asks, or a plan. The planner enumerates its
-    options as always, takes those of the plan and searches nothing: it returns the stored plan,
-    with tables in the order of its options. It takes the plan's shards and ranks, and settings from
-    its own constraints. An option that these do not allow, or with another cache load factor than
-    theirs, is a PlannerError of TorchRec's; tables that the plan lacks it leaves out silently. So
-    give the module, too: then its tables must be the plan's, or PlanMismatch says what differs.
+    `source` is a plan, or a plan file that is read on each request of the planner. The planner
+    enumerates its options, takes those of the plan and does not search: it returns the stored
+    plan, with tables in the order of its options. It uses the plan's shards and ranks, and the
+    settings of its own constraints. TorchRec raises PlannerError for an option that these do not
+    allow, or that has a different cache load factor. TorchRec silently skips tables that are not
+    in the plan. Pass the module to prevent this: PlanMismatch then says which tables differ.
 
     A file saved with `notes={"planner_context_hash": planner.hash_planner_context_inputs_str()}`
-    is taken only by a planner with the same context. A plan has no costs and no storage, so
+    is used only by a planner with the same context. A plan has no costs and no storage, so the
     statistics of a loaded plan show none.
     """
 
@@ -61,7 +61,7 @@ class StoredPlanLoader(PlanLoader):
         self._sharders = None if sharders is None else list(sharders)
 
     def load(self) -> dict[int, ShardingOption]:
-        """The plan's options by the hash that TorchRec finds them by."""
+        """Returns the plan's options by TorchRec's hash."""
         source, plan = self.get_plan_id(), self._read()[0]
         holders: dict[Any, tuple[nn.Module, Any]] = {}
         if self._module is not None:
@@ -75,11 +75,11 @@ class StoredPlanLoader(PlanLoader):
         return options
 
     def plan_context_hash(self) -> str | None:
-        """The context that the plan was made in, if its file has one."""
+        """Returns the planner context of the plan, if its file has one."""
         return self._read()[1].get(CONTEXT_NOTE)
 
     def get_plan_id(self) -> str:
-        """What messages call the plan: its file."""
+        """Returns the name of the plan in messages: its file."""
         if isinstance(self._source, ShardingPlan):
             return "a stored plan"
         return os.fspath(self._source)
@@ -94,7 +94,7 @@ class StoredPlanLoader(PlanLoader):
 def _option(
     path: str, name: str, sharding: ParameterSharding, holder: nn.Module | None, tensor: Any
 ) -> ShardingOption:
-    """An option with the plan's shards. Without a module it has empty stand-ins for its own."""
+    """Returns an option with the plan's shards. Without a module it has empty placeholders."""
     shape = table_shape(sharding.sharding_spec) or (0, 0)
     if tensor is None:
         tensor = torch.empty(shape, device=_META)
@@ -160,26 +160,26 @@ class PlanMetadata:
 class ProtocolPlanCache:
     """`get(fingerprint)` and `put(fingerprint, plan, metadata)`, as TorchRec 1.9 calls them.
 
-    A store that fails costs a warning: `get` finds nothing, `put` keeps nothing.
+    If the store fails, a warning is logged, `get` returns None and `put` stores nothing.
     """
 
     def __init__(self, where: str | os.PathLike[str] | Store, *, timeout: float = 5.0) -> None:
         self._store = GuardedStore(open_store(where), timeout)
 
     def get(self, request_fingerprint: str) -> tuple[ShardingPlan, PlanMetadata] | None:
-        """The plan and its metadata; None when there is none, or none that can be trusted."""
+        """Returns the plan and its metadata; None without a valid entry."""
         try:
             for _, data in self._store.read(_key(request_fingerprint)):
                 try:
                     return _read(decode(data), request_fingerprint)
-                except Exception as problem:  # anybody may have written it
+                except Exception as problem:  # the entry may come from another user
                     logger.warning("fastplan: a stored plan is not used: %s", problem)
         except StoreError as problem:
             logger.warning("fastplan: the plan cache failed: %s", problem)
         return None
 
     def put(self, request_fingerprint: str, plan: ShardingPlan, metadata: Any) -> None:
-        """Keeps a plan. Raises PlanFileError for a plan that a file can't hold."""
+        """Stores a plan. Raises PlanFileError for a plan that a file can't represent."""
         text = plan_text(plan, request_fingerprint, fingerprint=request_fingerprint)
         world_size = int(metadata.world_size)
         entry = Entry(
@@ -203,7 +203,7 @@ class ProtocolPlanCache:
 
 
 def _key(request_fingerprint: str) -> str:
-    """TorchRec's fingerprints may be any text; a store's keys are hexadecimal."""
+    """Returns the key in the store: TorchRec's fingerprints may be any string, keys are hex."""
     return hashlib.blake2b(request_fingerprint.encode(), digest_size=20).hexdigest()
 
 
@@ -220,7 +220,7 @@ def _read(entry: Entry, request_fingerprint: str) -> tuple[ShardingPlan, PlanMet
         raise BadEntry("its plan is too large")
     extra = json.loads(str(facts.get("extra", "{}")))
     if not isinstance(extra, dict):
-        raise BadEntry("its metadata are damaged")
+        raise BadEntry("its metadata is damaged")
     metadata = PlanMetadata(
         created_by=str(facts.get("created_by", "")),
         sku=str(facts.get("sku", "")),

@@ -20,22 +20,31 @@ from fastplan.torchrec.export import export_spec
 from fastplan.torchrec.planner import EmbeddingShardingPlanner
 
 _ROOMY = 1 << 50
-_WANTED = "must return the module, or (module, sharders), or (module, sharders, constraints)"
+_EXPECTED_RESULT = (
+    "must return the module, or (module, sharders), or (module, sharders, constraints)"
+)
 
 
 class ModelFunctionError(ValueError):
-    """A model function that can't be found, raises, or returns something else."""
+    """A model function can't be found, raises, or returns the wrong type."""
 
 
 def export_model(target: str, *, world_size: int = 8, batch_size: int | None = None) -> ModelSpec:
-    """The spec of the model that a function builds, for no cluster in particular.
+    """Exports the model that a function builds, without a cluster.
 
-    Raises ModelFunctionError and ExportError.
+    Args:
+        target: `package.module:function`.
+        world_size: the number of ranks of the export.
+        batch_size: the batch size of one rank.
+
+    Raises:
+        ModelFunctionError: the function can't be found, raises, or returns the wrong type.
+        ExportError: a spec can't describe the model.
     """
     module, sharders, constraints = build_model(target)
-    # Exported on devices that hold anything: what fits is for whoever plans it to find out.
+    # The export uses devices without a memory limit; planning the spec checks what fits.
     roomy = replace(find_hardware("torchrec"), hbm=_ROOMY, ddr=_ROOMY)
-    with _without_advice(), others_code():  # its sharders
+    with _suppress_planner_warnings(), others_code():  # its sharders
         planner = EmbeddingShardingPlanner(
             topology=Topology(**topology_arguments(roomy, world_size, world_size)),
             batch_size=batch_size,
@@ -47,8 +56,8 @@ def export_model(target: str, *, world_size: int = 8, batch_size: int | None = N
 
 
 @contextmanager
-def _without_advice() -> Iterator[None]:
-    """TorchRec's advice on topologies and reservations is for the job, and not for its export."""
+def _suppress_planner_warnings() -> Iterator[None]:
+    """Suppresses TorchRec's planner warnings, which don't apply to an export."""
     logger = logging.getLogger("torchrec.distributed.planner")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -61,9 +70,12 @@ def _without_advice() -> Iterator[None]:
 
 
 def build_model(target: str) -> tuple[nn.Module, list[Any], dict[str, Any] | None]:
-    """Module, sharders and constraints; TorchRec's default sharders where there are none.
+    """Returns module, sharders (by default TorchRec's) and constraints of a model function.
 
-    What the function prints goes to stderr.
+    The output of the function goes to stderr.
+
+    Raises:
+        ModelFunctionError: the function can't be found, raises, or returns the wrong type.
     """
     try:
         found = find(target)
@@ -71,7 +83,7 @@ def build_model(target: str) -> tuple[nn.Module, list[Any], dict[str, Any] | Non
         raise ModelFunctionError(str(error)) from error
     if not callable(found):
         raise ModelFunctionError(
-            f"{target} is a {type(found).__name__}, not a function; it {_WANTED}"
+            f"{target} is a {type(found).__name__}, not a function; it {_EXPECTED_RESULT}"
         )
     try:
         with others_code():
@@ -84,14 +96,18 @@ def build_model(target: str) -> tuple[nn.Module, list[Any], dict[str, Any] | Non
 def _parts(target: str, result: Any) -> tuple[nn.Module, list[Any], dict[str, Any] | None]:
     parts = result if isinstance(result, tuple) else (result,)
     if not 1 <= len(parts) <= 3 or not isinstance(parts[0], nn.Module):
-        raise ModelFunctionError(f"{target}() returned {type(result).__name__}; it {_WANTED}")
+        raise ModelFunctionError(
+            f"{target}() returned {type(result).__name__}; it {_EXPECTED_RESULT}"
+        )
     module, sharders, constraints = (*parts, None, None)[:3]
     if sharders is None:
         sharders = get_default_sharders()
     if not isinstance(sharders, list | tuple):
-        raise ModelFunctionError(f"{target}() returned sharders that are not a list; it {_WANTED}")
+        raise ModelFunctionError(
+            f"{target}() returned sharders that are not a list; it {_EXPECTED_RESULT}"
+        )
     if constraints is not None and not isinstance(constraints, dict):
         raise ModelFunctionError(
-            f"{target}() returned constraints that are not a dict; it {_WANTED}"
+            f"{target}() returned constraints that are not a dict; it {_EXPECTED_RESULT}"
         )
     return module, list(sharders), constraints

@@ -1,6 +1,6 @@
-"""Plan files of TorchRec's plans: saving a ShardingPlan, and making one from a file.
+"""Saves TorchRec's ShardingPlans to plan files and loads them.
 
-The file itself is read and written by `fastplan.plans`, without TorchRec.
+`fastplan.plans` reads and writes the files, without TorchRec.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ __all__ = [
 
 
 class PlanFile(NamedTuple):
-    """What a plan file holds."""
+    """The content of a plan file."""
 
     plan: ShardingPlan
     fingerprint: str | None
     notes: dict[str, str]
-    rule: PlacementRule | None  # None when no table needs one
-    basis: Basis | None  # what the plan was made from, where the file has it
+    rule: PlacementRule | None  # None if no table needs one
+    basis: Basis | None  # the input of the plan, if the file has it
 
 
 def save_plan(
@@ -82,16 +82,24 @@ def save_plan(
     drop_statistics: bool = False,
     planner: Any = None,
 ) -> None:
-    """Writes a plan file, all at once: readers see the old file or the whole new one.
+    """Writes a plan file atomically.
 
-    `fingerprint` names the request that the plan was made for; `notes` are texts of your own.
-    With the planner that has just made the plan, the file gets the request's fingerprint and the
-    request itself, so that the plan can be rated and verified from the file; where the planner
-    can't tell them, because a custom part decided, the note `no_basis` says why.
 
-    Raises PlanFileError, naming the table and the field, for what a file can't hold: specs other
-    than EnumerableShardingSpec, objects of classes of your own. Cache statistics of such a class
-    are the usual ones; `drop_statistics` leaves all statistics out.
+
+    Args:
+        plan: the plan.
+        path: the file.
+        fingerprint: the fingerprint of the plan's request.
+        notes: your own strings.
+        drop_statistics: omit cache statistics, which can't be written if their class is custom.
+        planner: the planner that has just made the plan. The file then gets the request and its
+            fingerprint, so that the plan can be rated and verified from the file. If a custom part
+            makes that impossible, the note `no_basis` says why.
+
+    Raises:
+        PlanFileError: a file can't represent the plan, for example because of a spec other than
+            EnumerableShardingSpec or an object of a custom class. The message names the table and
+            the field.
     """
     text = plan_text(
         plan,
@@ -105,7 +113,7 @@ def save_plan(
 
 
 def plan_text(plan: ShardingPlan, name: str, **arguments: Any) -> str:
-    """What `save_plan` writes, given its arguments. `name` stands for the file in errors."""
+    """Returns the text that `save_plan` writes. `name` is the name of the file in errors."""
     try:
         with paused():
             return document_text(_document(plan, **arguments))
@@ -114,9 +122,10 @@ def plan_text(plan: ShardingPlan, name: str, **arguments: Any) -> str:
 
 
 def describe_plan(plan: ShardingPlan, name: str = "plan", **arguments: Any) -> Plan:
-    """A TorchRec plan as plain data, to inspect and compare; takes the arguments of `save_plan`.
+    """Converts a TorchRec plan to plain data. Takes the arguments of `save_plan`.
 
-    Raises PlanFileError as `save_plan` does.
+    Raises:
+        PlanFileError: as `save_plan`.
     """
     try:
         with paused():
@@ -132,15 +141,20 @@ def load_plan(
     topology: Any = None,
     sharders: Iterable[Any] | None = None,
 ) -> ShardingPlan:
-    """The plan of a file, equal to the one that was saved.
+    """Loads the plan of a file; it equals the saved plan.
 
-    With a module, its tables must be the plan's: same paths, names and shapes, or PlanMismatch
-    says what differs. `sharders` tell which modules hold tables; TorchRec's default ones do when
-    there are none. A data-parallel table has no shape in a plan, so any will do; a table that was
-    not planned on purpose, such as one of another device group, counts as missing. With a
-    topology, every rank must be one of its own, on the device that the topology gives it. A file
-    that is malformed, does not suit the topology, or has a table on ranks that TorchRec can't run
-    it on, such as a row-wise one twice on a rank, raises PlanFileError.
+    Args:
+        path: the file.
+        module: if given, its tables must be the plan's: same paths, names and shapes. A
+            data-parallel table has no shape in a plan, so any shape matches. A table that was
+            deliberately not planned, such as one of another device group, counts as missing.
+        topology: if given, it must have every rank of the plan, on the same device.
+        sharders: find the modules with tables; by default TorchRec's sharders.
+
+    Raises:
+        PlanMismatch: the module's tables are not the plan's.
+        PlanFileError: the file is malformed, does not match the topology, or has a table on ranks
+            that TorchRec can't run it on, such as a row-wise table twice on one rank.
     """
     found = read_plan_file(path, topology=topology)
     if module is not None:
@@ -149,12 +163,12 @@ def load_plan(
 
 
 def read_plan_file(path: str | os.PathLike[str], *, topology: Any = None) -> PlanFile:
-    """Everything that a plan file holds; PlanFileError if it is malformed."""
+    """Reads a plan file. Raises PlanFileError if it is malformed."""
     return parse_plan_text(read_bytes(path), os.fspath(path), topology=topology)
 
 
 def parse_plan_text(data: bytes, name: str, *, topology: Any = None) -> PlanFile:
-    """What `read_plan_file` reads. `name` stands for the file in errors."""
+    """Parses the text of a plan file. `name` is the name of the file in errors."""
     try:
         with paused():
             ranks = None
@@ -208,13 +222,13 @@ def _document(
 
 
 def _proven(run: Run | None) -> dict[str, str]:
-    """The bound of an optimized plan, from which reports tell its gap."""
+    """Returns the bound of an optimized plan, from which reports compute its gap."""
     bound = None if run is None else run.lower_bound
     return {} if bound is None else {"lower_bound": repr(bound)}
 
 
 def _in_order(basis: Basis, entries: list[TableEntry]) -> list[TableEntry]:
-    """Tables in the order of the basis's plan, which modules may have lost."""
+    """Returns the tables in the order of the basis, which grouping by module may change."""
     numbers = {(table.path, table.name): i for i, table in enumerate(basis.request.tables)}
     position = {number: i for i, number in enumerate(basis.record.table.tolist())}
     last = len(entries)
@@ -243,10 +257,10 @@ _MOST_NAMED = 10
 
 
 class PlanMismatch(ValueError):
-    """A plan for other tables than the module has.
+    """The plan's tables are not those of the module.
 
-    `missing` are the module's tables without a plan, `unknown` the plan's tables that the module
-    does not have, `changed` those of another shape; each an entry of text per table.
+    `missing` are the module's tables that are not in the plan, `unknown` the plan's tables that
+    are not in the module, `changed` those with a different shape. Each has a string per table.
     """
 
     def __init__(
@@ -258,7 +272,7 @@ class PlanMismatch(ValueError):
             for what, tables in (
                 ("of the module's tables are not in the plan", missing),
                 ("of the plan's tables are not in the module", unknown),
-                ("have another shape", changed),
+                ("have a different shape", changed),
             )
             if tables
         ]
@@ -271,9 +285,10 @@ class PlanMismatch(ValueError):
 def check_module(
     plan: ShardingPlan, module: nn.Module, sharders: Iterable[Any] | None, source: str
 ) -> dict[tuple[str, str], tuple[nn.Module, Any]]:
-    """The holder and the parameter of each table of the plan, by module path and table name.
+    """Returns the module and the parameter of each planned table, by module path and table name.
 
-    Raises PlanMismatch, which starts with `source`, if the module's tables are not the plan's.
+    Raises:
+        PlanMismatch: the module's tables are not the plan's. The message starts with `source`.
     """
     found, missing = _tables(plan, module, sharders)
     unknown, changed = [], []
@@ -302,10 +317,10 @@ def _by(shape: tuple[int, ...]) -> str:
 def _tables(
     plan: ShardingPlan, module: nn.Module, sharders: Iterable[Any] | None
 ) -> tuple[dict[tuple[str, str], tuple[nn.Module, Any]], list[str]]:
-    """The tables of modules that the plan names, and the names of all others in the module.
+    """Returns the tables of modules that the plan names, and the names of all other tables.
 
-    Sharders other than the default ones are asked only where the plan has an entry: without one,
-    a module of theirs is as likely to be left alone on purpose.
+    Sharders other than the default ones are used only for modules in the plan: other modules of
+    theirs may deliberately be unplanned.
     """
     usual = _by_type(get_default_sharders() if sharders is None else sharders)
     every = _by_type(_further_sharders()) | usual if sharders is None else usual

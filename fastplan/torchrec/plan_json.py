@@ -1,4 +1,4 @@
-"""Tables of a plan file as TorchRec's ParameterShardings, and back."""
+"""Converts tables of a plan file to TorchRec's ParameterShardings and back."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def encode_table(
     *,
     drop_statistics: bool,
 ) -> TableEntry:
-    """The table as a file has it; BadValue for what a file can't hold."""
+    """Returns the table as JSON. Raises BadValue if a file can't represent it."""
     place = below(below("modules", path), name)
     if type(sharding) is not ParameterSharding:
         raise BadValue(place, f"a {type(sharding).__name__} can't be written")
@@ -71,7 +71,7 @@ def encode_table(
             raise BadValue(
                 below(place, "sharding_spec"), f"a {type(spec).__name__} can't be written"
             )
-        cut = _cut(spec.shards, ranks, placements)
+        cut = _as_blocks(spec.shards, ranks, placements)
         listed = None if cut else _listed(spec.shards, below(place, "shards"))
         entry = entry._replace(cut=cut, listed=listed)
     return entry._replace(
@@ -82,7 +82,7 @@ def encode_table(
 def encode_settings(
     sharding: ParameterSharding, place: str, *, drop_statistics: bool
 ) -> dict[str, Any]:
-    """What a table carries beside its layout, as JSON; BadValue for what a file can't hold."""
+    """Returns a table's settings as JSON. Raises BadValue if a file can't represent them."""
     settings = {}
     for name, declared in _SETTINGS.items():
         value = getattr(sharding, name)
@@ -94,16 +94,16 @@ def encode_settings(
 
 
 def _checked_ranks(ranks: Any, place: str) -> list[int]:
-    # To ask rank by rank takes ten times as long.
+    # A check of each rank takes ten times as long.
     if {*map(type, as_list(ranks, place))} == {int} and 0 <= min(ranks) <= max(ranks) <= LARGEST:
         return list(ranks)
     return as_wholes(ranks, place)
 
 
-def _cut(
+def _as_blocks(
     shards: list[ShardMetadata], ranks: list[int] | None, placements: Placements | None
 ) -> Cut | None:
-    """The shards as blocks, or None if they are not blocks that lie where the rule says."""
+    """Returns the shards as blocks; None if they are not blocks in the places of the rule."""
     if placements is None or ranks is None or len(ranks) != len(shards):
         return None
     offsets = [shard.shard_offsets for shard in shards]
@@ -136,7 +136,7 @@ def _listed(shards: list[ShardMetadata], place: str) -> tuple[ListedShard, ...]:
 
 
 class TableReader:
-    """Makes the tables of one file. With a topology, ranks and devices must be its own."""
+    """Builds the tables of one file. With a topology, ranks and devices must match it."""
 
     def __init__(self, rule: PlacementRule | None, topology: Any = None) -> None:
         self._placements = None if rule is None else Placements(rule)
@@ -145,7 +145,7 @@ class TableReader:
         self._checked: set[int] = set()
 
     def read(self, entry: TableEntry) -> ParameterSharding:
-        """TorchRec's object; BadValue if the entry can't be one."""
+        """Returns TorchRec's object for an entry. Raises BadValue if the entry is invalid."""
         place = entry.place
         ranks = None if entry.ranks is None else entry.all_ranks()
         spec: EnumerableShardingSpec | None = None
@@ -225,14 +225,14 @@ _key = attrgetter("_worker_name", "_rank", "_device")
 
 
 class Placements(SpecBuilder):
-    """Specs whose placements follow a rule, as in plans made anew."""
+    """Builds specs whose placements follow a rule, as in new plans."""
 
     def __init__(self, rule: PlacementRule) -> None:
         super().__init__(rule.device, rule.ranks_per_host or LARGEST)
         self._keys: dict[int, Any] = {}
 
     def keys(self, ranks: list[int]) -> list[Any]:
-        """`placement_keys` of the shards that the rule places on ranks."""
+        """Returns the `placement_keys` of the shards that the rule places on ranks."""
         for rank in {*ranks} - self._keys.keys():
             self._keys[rank] = _key(self.placement(rank))
         return [self._keys[rank] for rank in ranks]
@@ -240,7 +240,7 @@ class Placements(SpecBuilder):
     def blocks(
         self, rows: list[int], columns: list[int], ranks: list[int]
     ) -> EnumerableShardingSpec:
-        """The blocks of `rows` x `columns` on `ranks`, down the rows first."""
+        """Returns the blocks of `rows` x `columns` on `ranks`, down the rows first."""
         offsets, sizes = [], []
         column = 0
         for width in columns:
@@ -254,9 +254,9 @@ class Placements(SpecBuilder):
 
 
 def placement_keys(shards: Any) -> list[Any] | None:
-    """What the placements of shards are equal by; None if one is not torch's own.
+    """Returns keys that are equal for equal placements; None if one is not torch's own class.
 
-    To compare the placements themselves takes ten times as long, and a plan has a million.
+    A comparison of the placements takes ten times as long, and a plan has a million.
     """
     placements = [shard.placement for shard in shards]
     if {*map(type, placements)} != {_remote_device}:
@@ -265,7 +265,7 @@ def placement_keys(shards: Any) -> list[Any] | None:
 
 
 def infer_rule(plan: ShardingPlan) -> PlacementRule | None:
-    """The rule that most of a plan's placements follow; None when none names a rank."""
+    """Returns the rule that most of a plan's placements follow; None if none names a rank."""
     counts: Counter[Any] = Counter()
     for module_plan in plan.plan.values():
         for sharding in module_plan.values() if isinstance(module_plan, dict) else ():
@@ -280,7 +280,7 @@ def infer_rule(plan: ShardingPlan) -> PlacementRule | None:
 
 
 def check_rule(rule: PlacementRule | None) -> None:
-    """Raises BadValue for a kind of device that torch does not know."""
+    """Raises BadValue if torch does not know the kind of device."""
     if rule is not None:
         try:
             torch.device(rule.device)
@@ -291,7 +291,7 @@ def check_rule(rule: PlacementRule | None) -> None:
 
 
 def table_shape(spec: EnumerableShardingSpec | None) -> tuple[int, ...] | None:
-    """The shape of the table that the shards make up; None without a spec."""
+    """Returns the shape of the table that the shards cover; None without a spec."""
     if spec is None:
         return None
     ends = (map(sum, zip(s.shard_offsets, s.shard_sizes, strict=True)) for s in spec.shards)

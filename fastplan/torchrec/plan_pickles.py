@@ -1,4 +1,4 @@
-"""Pickled plans. To read one is to run it: callers ask for trust first."""
+"""Pickled plans. Reading one can run code, so callers must check for trust first."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from fastplan.plans.checks import PlanFileError
 from fastplan.plans.file import plan_text
 from fastplan.torchrec.plan_files import describe_plan, parse_plan_text
 
-# What torch.save wrote before it wrote archives: a number first, then the object.
+# The former format of torch.save: a number first, then the object.
 _TORCH_MAGIC = 0x1950A86A20F9469CFC6C
 
 
 def read_pickle(path: str) -> Plan:
-    """The plan of a file from torch.save or pickle; runs what the file says.
+    """Loads the plan of a file from torch.save or pickle. This can run code in the file.
 
-    Raises PlanFileError if the file can't be unpickled or holds something else.
+    Raises:
+        PlanFileError: the file can't be unpickled, or has no ShardingPlan.
     """
     try:
         found = _unpickle(path)
@@ -30,12 +31,12 @@ def read_pickle(path: str) -> Plan:
         raise PlanFileError(path, "", problem) from error
     if not isinstance(found, ShardingPlan):
         kind = type(found).__name__
-        raise PlanFileError(path, "", f"holds a {kind}, and a ShardingPlan is needed")
+        raise PlanFileError(path, "", f"contains a {kind}, not a ShardingPlan")
     return describe_plan(found, path, notes={"source_format": "pickle"})
 
 
 def write_pickle(plan: Plan, path: str) -> None:
-    """Writes the plan as a pickled ShardingPlan, as `pickle.dump` does, all at once."""
+    """Writes the plan as a pickled ShardingPlan, as `pickle.dump` does, but atomically."""
     found = parse_plan_text(plan_text(plan).encode(), path).plan
     replace_file(path, [pickle.dumps(found)])
 

@@ -1,7 +1,7 @@
-"""Settings of a table as JSON values and back, led by the declared type of each field.
+"""Converts settings of a table to JSON and back, by the declared type of each field.
 
-Only types that TorchRec's own declarations lead to are written or built: what a file says never
-chooses a class beyond the few named here.
+Only types in TorchRec's own declarations are written or built: a file can choose a class only from
+the few that are listed here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fastplan.plans.checks import (
     refuse,
 )
 
-# Classes that may stand where another one is declared; the file names which.
+# Classes that may replace a declared one; the file names the class.
 _VARIANTS: dict[type, tuple[type, ...]] = {
     TBEStatsReporterConfig: (TBEStatsReporterConfig, StdLogStatsReporterConfig)
 }
@@ -56,7 +56,7 @@ _STATISTICS_FIELDS = ("class", "cacheability", "expected_lookups", "height", "hi
 
 @cache
 def field_types(owner: Any) -> dict[str, Any]:
-    """The fields of a dataclass or named tuple and their declared types, in order."""
+    """Returns the fields of a dataclass or named tuple with their declared types, in order."""
     hints = typing.get_type_hints(owner)
     names = getattr(owner, "_fields", None)
     if names is None:
@@ -82,7 +82,7 @@ def _has_fields(declared: Any) -> bool:
 
 
 def _without_none(declared: Any) -> tuple[Any, bool]:
-    """The type inside an Optional, and whether it was one."""
+    """Returns the type inside an Optional, and whether it was one."""
     if typing.get_origin(declared) not in (typing.Union, types.UnionType):
         return declared, False
     inner = [part for part in typing.get_args(declared) if part is not type(None)]
@@ -90,7 +90,7 @@ def _without_none(declared: Any) -> tuple[Any, bool]:
 
 
 def _item_types(declared: Any, count: int, place: str) -> list[Any]:
-    """The declared type of each of `count` items of a list, tuple or frozenset."""
+    """Returns the declared type of each of `count` items of a list, tuple or frozenset."""
     parts = typing.get_args(declared)
     if typing.get_origin(declared) is not tuple or parts[-1] is Ellipsis:
         return [parts[0]] * count
@@ -100,7 +100,7 @@ def _item_types(declared: Any, count: int, place: str) -> list[Any]:
 
 
 def encode(value: Any, declared: Any, place: str) -> Any:
-    """`value` as JSON; BadValue if it is not of its declared type or of one that can be written."""
+    """Returns `value` as JSON. Raises BadValue for another type than declared."""
     declared, optional = _without_none(declared)
     if value is None and optional:
         return None
@@ -124,7 +124,7 @@ def encode(value: Any, declared: Any, place: str) -> Any:
 
 
 def decode(value: Any, declared: Any, place: str) -> Any:
-    """The value of the declared type that `encode` wrote; BadValue if it can't be one."""
+    """Returns the value that `encode` wrote. Raises BadValue if it is not of the declared type."""
     declared, optional = _without_none(declared)
     if value is None and optional:
         return None

@@ -1,4 +1,4 @@
-"""The planner: TorchRec's class, with its search done by the native core."""
+"""The planner: TorchRec's class with a native search."""
 
 from __future__ import annotations
 
@@ -44,23 +44,26 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
     Args are TorchRec's, in TorchRec's order. In addition:
         deterministic: order a table's options as its sharder lists them, so that the plan does
             not depend on PYTHONHASHSEED (TorchRec 1.8's does when options tie).
-        cache: where plans are kept across restarts: a directory, a URL that fsspec knows, or a
-            `Cache`; True is the platform's usual directory for caches. None takes FASTPLAN_CACHE
-            from the environment, False is no cache.
+
+
+        cache: where plans are stored across restarts: a directory, a URL for fsspec, or a `Cache`;
+            True is the platform's directory for caches. None reads FASTPLAN_CACHE from the
+            environment, False disables the cache.
         mode: "parity" is TorchRec's plan; "optimize" improves it, and is never worse than the
             better of TorchRec's plans with shards sorted by storage and by perf.
-        optimize: how to improve TorchRec's plan; implies `mode="optimize"`. Ctrl-C ends the
-            improvement with the best plan so far.
+        optimize: the settings of the optimizer; implies `mode="optimize"`. Ctrl-C ends it with the
+            best plan so far.
         previous: a plan, a plan file or a planner to follow; see docs/replan.md.
-        replan: how to follow `previous`; without it, "auto" or a `Replan` follows the nearest plan
-            in the cache.
-        shard_cost: a function with @fastplan.shard_cost: what a shard costs.
-        objective: a function with @fastplan.plan_objective: rates plans, not their largest rank.
+        replan: the policy for following `previous`; without `previous`, "auto" or a `Replan`
+            follows the nearest plan in the cache.
+        shard_cost: a function with @fastplan.shard_cost that returns the cost of a shard.
+        objective: a function with @fastplan.plan_objective that rates plans; by default a plan is
+            rated by its largest rank.
 
-    After `plan()`, `last_run` has the engine that planned and why, the rating, seconds by phase,
-    proposals and plans, and what the cache did; of an optimized plan also `lower_bound`, which no
-    plan is rated below, `gap`, `stopped_by` and `start_ratings`, or why it is `not_optimized`; and
-    `replan` and `moves` of a plan that follows another, or why it is `not_followed`.
+    After `plan()`, `last_run` has the engine and the reason, the rating, seconds by phase,
+    proposals and plans, and the report of the cache. An optimized plan also has `lower_bound`,
+    `gap`, `stopped_by` and `start_ratings`, or `not_optimized` with the reason. A plan that follows
+    another has `replan` and `moves`, or `not_followed` with the reason.
     """
 
     last_run: Run | None = None
@@ -121,7 +124,7 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         )
         install(self, shard_cost, objective)
 
-    # TorchRec's users read these; they cost nothing until somebody does.
+    # TorchRec's users read these; they are computed on first access.
 
     @property
     def _best_plan(self) -> list[ShardingOption] | None:
@@ -146,15 +149,16 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         state_of(self).plans = value
 
     def __getstate__(self) -> dict[str, Any]:
-        """A pickled planner has its results, not the means to compute them."""
+        """Pickles the planner's results, without the functions that compute more."""
         return {**self.__dict__, "_fastplan": state_of(self).settled()}
 
     @hooks.logged
     def plan(self, module: Any, sharders: list[Any]) -> ShardingPlan:
-        """The plan that TorchRec's planner returns for this module, sharders and topology.
+        """Returns TorchRec's plan for this module, sharders and topology.
 
-        Raises what TorchRec raises: PlannerError with its advice when nothing fits, and the
-        errors of its enumerator and estimators for input that makes no sense.
+        Raises:
+            PlannerError: nothing fits; the message is TorchRec's. Invalid input raises the errors
+                of TorchRec's enumerator and estimators.
         """
         self.last_run = run = Run()
         planning = Planning(self, run, module, sharders)
@@ -170,13 +174,16 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
     def collective_plan(
         self, module: Any, sharders: list[Any] | None = None, pg: Any = None
     ) -> ShardingPlan:
-        """Plans on rank 0 of the group and gives every rank the plan.
+        """Plans on rank 0 of the group and sends the plan to every rank.
 
-        An error on rank 0 is raised on every rank. Ranks whose models differ raise ModelsDiffer.
+        An error on any rank is raised on every rank.
+
+        Raises:
+            ModelsDiffer: the models of the ranks differ.
         """
         if pg is None:
             if not dist.is_initialized():
-                # TorchRec's own words for it.
+                # TorchRec's own message.
                 return super().collective_plan(module, sharders, pg)
             pg = dist.GroupMember.WORLD
         sharders = get_default_sharders() if sharders is None else sharders
@@ -199,7 +206,7 @@ _DEFAULT = Optimize()
 
 
 def _taken(older: dict[str, Any], *names: str) -> dict[str, Any]:
-    """Those of a planner's former arguments that were given; they are removed from `older`."""
+    """Removes the deprecated arguments that were given from `older` and returns them."""
     found = {name: older.pop(name) for name in names if name in older}
     for name in found:
         warnings.warn(
@@ -213,7 +220,7 @@ def _taken(older: dict[str, Any], *names: str) -> dict[str, Any]:
 def _optimize_settings(
     mode: str, optimize: Optimize | None, older: dict[str, Any]
 ) -> Optimize | None:
-    """How TorchRec's plans are improved; None where they are not."""
+    """Returns the settings of the optimizer; None for TorchRec's plans."""
     if mode not in ("parity", "optimize"):
         raise ValueError(f'`mode` must be "parity" or "optimize", not {mode!r}')
     given = _taken(older, "time_budget", "move_budget", "seed", "threads", "objectives")
@@ -224,5 +231,5 @@ def _optimize_settings(
         return settings
     for name in given:
         if getattr(settings, name) != getattr(_DEFAULT, name):
-            raise ValueError(f'`{name}` needs `mode="optimize"`: TorchRec\'s plans have none')
+            raise ValueError(f'`{name}` needs `mode="optimize"`')
     return None

@@ -1,4 +1,4 @@
-"""The way from a planner's call to its plan: read, plan, write."""
+"""One plan() call of a planner: reads TorchRec's objects, plans, and writes the result."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class Planning:
-    """One plan() of a planner."""
+    """One plan() call of a planner."""
 
     def __init__(self, planner: Any, run: Run, module: Any, sharders: list[Any]) -> None:
         self._planner = planner
@@ -51,10 +51,10 @@ class Planning:
         planner._num_plans = 0
 
     def plan(self) -> ShardingPlan:
-        """The plan.
+        """Returns the plan.
 
         Raises:
-            NotNative, OutOfRange: TorchRec itself has to plan.
+            NotNative, OutOfRange: TorchRec's own code must plan.
         """
         planner, run, state = self._planner, self._run, self._state
         cached = [CachedSharder(sharder) for sharder in self._sharders]
@@ -81,7 +81,7 @@ class Planning:
         )
         if result.searched is None:
             enumeration.leave(space)
-        self._note(result)
+        self._record_result(result)
         if result.placement is None:
             self._raise_no_plan(result)
         with run.phase("build"):
@@ -99,22 +99,22 @@ class Planning:
         return sharding_plan
 
     def plan_by_torchrec(self, why: Exception) -> ShardingPlan:
-        """Everything by TorchRec's own planner.
+        """Returns the plan of TorchRec's own planner.
 
         Raises:
-            ConstraintError: TorchRec's plan may not keep the pins and the tables together.
+            ConstraintError: TorchRec's plan may not satisfy `pins` and `together`.
         """
         planner, run, state = self._planner, self._run, self._state
         run.add_reason("torchrec", str(why))
-        reason = f"planned by TorchRec itself: {why}"
+        reason = f"TorchRec's own code planned: {why}"
         if state.previous.policy is not None:
             run.not_followed = reason
         if state.optimize is not None:
             if state.optimize.objectives.rules:
-                needs = "pins and tables to keep together need the native search"
+                needs = "`pins` and `together` need the native search"
                 raise ConstraintError(f"{needs}: {reason}")
             run.not_optimized = reason
-        logger.info("fastplan: planned by TorchRec itself: %s", run.reason)
+        logger.info("fastplan: TorchRec's own code planned: %s", run.reason)
         with run.phase("torchrec"):
             sharding_plan = TorchRecPlanner.plan(planner, self._module, self._sharders)
         best = planner._best_plan
@@ -122,8 +122,8 @@ class Planning:
         run.take_counts(planner._num_proposals, planner._num_plans, rating)
         return sharding_plan
 
-    def _note(self, result: Result) -> None:
-        """What users and scripts read of a plan."""
+    def _record_result(self, result: Result) -> None:
+        """Records the result for users and scripts."""
         planner, run = self._planner, self._run
         run.take(result)
         self._state.result = result
@@ -152,10 +152,10 @@ class Planning:
                 self._planner, self._module, self._sharders, searched, facts, some_option
             )
         finally:
-            self._mark_last(searched.space, searched.last)
+            self._mark_last_proposal(searched.space, searched.last)
 
-    def _mark_last(self, space: Space, last: Any) -> None:
-        """As TorchRec does, once the proposals of its message have been copied."""
+    def _mark_last_proposal(self, space: Space, last: Any) -> None:
+        """Marks the last proposal as TorchRec does, after its error message has copied them."""
         if compat.IS_1_9:
             shown = self._planner._search_space
         else:
@@ -166,7 +166,7 @@ class Planning:
 
 
 def drafted(planner: Any, module: Any, sharders: list[Any]) -> EstimatedSpace:
-    """Tables and options as they stand; raises NotNative where only Python can tell."""
+    """Returns tables and options before estimates. Raises NotNative for custom enumerators."""
     state_of(planner)
     cached = [CachedSharder(sharder) for sharder in sharders]
     return Enumeration(planner, Run(), module, sharders, cached).described()
@@ -186,17 +186,17 @@ class Previous:
         if policy is not None and policy != "auto" and not isinstance(policy, Replan):
             raise ValueError(f'`replan` must be a Replan or "auto", not {policy!r}')
         self._previous = previous
-        self.policy: Replan | None = None  # None where no plan is to be followed
+        self.policy: Replan | None = None  # None if no plan is to be followed
         if policy is not None or previous is not None:
             self.policy = policy if isinstance(policy, Replan) else Replan()
 
     def plan(self) -> Plan | None:
-        """The plan to follow; None where none was given.
+        """Returns the plan to follow; None without `previous`.
 
         Raises:
             PlanFileError, OSError: the plan file can't be read.
-            TypeError: what was given is no plan.
-            ValueError: the planner that was given has no plan.
+            TypeError: `previous` is not a plan.
+            ValueError: `previous` is a planner without a plan.
         """
         given = self._previous
         if given is None:
@@ -216,20 +216,20 @@ class Previous:
                 "`previous` must be a plan, the path of a plan file, or a planner that has "
                 f"planned, not {type(given).__name__}"
             )
-        # A file is read once: the planner that made it may be the next to write it.
+        # A file is read only once, because the new plan may be written to the same file.
         self._previous = given
         return given
 
 
 @dataclass(slots=True, kw_only=True)
 class State:
-    """Settings of a planner, and its last result.
+    """A planner's settings and its last result.
 
     Attributes:
         draft: the search space of a collective start, for the plan that follows.
-        result: of the last plan; None where TorchRec itself has planned.
-        best_plan: its options, or how to make them.
-        plans: how many proposals were feasible, or how to count them.
+        result: of the last plan; None if TorchRec's own code planned.
+        best_plan: its options, or a function that creates them.
+        plans: the number of feasible proposals, or a function that counts them.
     """
 
     deterministic: bool = False
@@ -242,7 +242,7 @@ class State:
     plans: Any = 0
 
     def settled(self) -> State:
-        """The same with results that are at hand, and without the means to compute others."""
+        """Returns a picklable copy: results are computed, and functions are dropped."""
         known = {name: _value(getattr(self, name)) for name in ("best_plan", "plans")}
         return replace(self, **known, result=None, draft=None)
 
@@ -252,7 +252,7 @@ def _value(result: Any) -> Any:
 
 
 def state_of(planner: Any) -> State:
-    """A planner's state; of one whose constructor was left out, the one of a plain planner."""
+    """Returns a planner's state; the default one if its constructor was not called."""
     if "_fastplan" not in vars(planner):
         planner._fastplan = State()
     state: State = planner._fastplan
@@ -260,13 +260,13 @@ def state_of(planner: Any) -> State:
 
 
 def basis_of_planner(planner: Any) -> Basis | str:
-    """What the planner's last plan was made from; or why that is not known."""
+    """Returns the basis of the planner's last plan, or the reason why it has none."""
     result = getattr(getattr(planner, "_fastplan", None), "result", None)
     if result is None or result.record is None:
         run = getattr(planner, "last_run", None)
         return (run and run.reason) or "the planner has not searched for a plan"
     if planner._callbacks:
-        return "callbacks have shaped the plan"
+        return "callbacks have changed the plan"
     return basis_of(result)
 
 

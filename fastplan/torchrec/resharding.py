@@ -1,8 +1,8 @@
-"""Moves that TorchRec can make in a running job: the arguments of DistributedModelParallel.reshard.
+"""Moves in a running job: the arguments of TorchRec's DistributedModelParallel.reshard.
 
 It moves weights and optimizer state of an EmbeddingBagCollection's table-wise and column-wise
-tables. What it can't do, by TorchRec's `update_shards` and `sharding/dynamic_sharding.py` (the
-same in 1.8.0 and 1.9.2), is no argument of it but a reason for a restart.
+tables. Other changes need a restart, by TorchRec's `update_shards` and
+`sharding/dynamic_sharding.py` (the same in 1.8.0 and 1.9.2).
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ _MOVABLE_TYPES = ("table_wise", "column_wise")
 _MOVABLE_KERNELS = ("fused", "fused_uvm", "fused_uvm_caching")
 _MIB = 1024 * 1024
 
-# Module path -> what `reshard(arguments, path)` takes: MiB that move, and the new shardings.
+# Module path -> arguments of `reshard(arguments, path)`: MiB that move, and the new shardings.
 Arguments = dict[str, tuple[float, EmbeddingModuleShardingPlan]]
 
 
 class Resharding(NamedTuple):
-    """What can move in a running job, step by step, and what needs a restart."""
+    """The moves that work in a running job, step by step, and the tables that need a restart."""
 
     steps: list[Arguments]
     needs_restart: dict[str, str]  # table -> why
 
 
 def reshard_arguments(before: ShardingPlan, after: ShardingPlan) -> Resharding:
-    """The way from one plan to another, as far as plans tell; `reshard` also looks at the job.
+    """Computes TorchRec's reshard arguments from two plans. `reshard` also checks the job.
 
-    On CPU a shard that stays takes two steps, since gloo has no way from a rank to itself.
+    On CPU a shard that stays takes two steps, because a rank can't send to itself with gloo.
     """
     ranks = _all_ranks(before, after)
     detours: dict[str, EmbeddingModuleShardingPlan] = {}
@@ -52,14 +52,14 @@ def reshard_arguments(before: ShardingPlan, after: ShardingPlan) -> Resharding:
     for path in dict.fromkeys((*before.plan, *after.plan)):
         old, new = (dict(plan.plan.get(path) or {}) for plan in (before, after))
         for name in dict.fromkeys((*old, *new)):
-            if name in old and name in new and _as_before(old[name], new[name]):
+            if name in old and name in new and _is_unchanged(old[name], new[name]):
                 continue
             why = _why_restart(path, old, new, name)
-            way = [] if why else _way(old[name], new[name], ranks)
+            way = [] if why else _move_steps(old[name], new[name], ranks)
             if not way:
                 full = f"{path}.{name}" if path else name
                 needs_restart[full] = (
-                    why or "a shard stays, and gloo has no way from a rank to itself"
+                    why or "a shard stays, and a rank can't send to itself with gloo"
                 )
             for step, sharding in zip((arrivals, detours), reversed(way), strict=False):
                 step.setdefault(path, EmbeddingModuleShardingPlan())[name] = sharding
@@ -78,7 +78,7 @@ def _why_restart(
     name: str,
 ) -> str:
     if name not in olds or name not in news:
-        return "it is new" if name in news else "it is gone"
+        return "the table was added" if name in news else "the table was removed"
     old, new = olds[name], news[name]
     if old.sharding_type != new.sharding_type:
         return f"{old.sharding_type} becomes {new.sharding_type}"
@@ -87,31 +87,31 @@ def _why_restart(
     if new.sharding_type not in _MOVABLE_TYPES:
         return f"{new.sharding_type} tables can't move in a running job"
     if _cuts(old) != _cuts(new):
-        # A part of a shard is sent as it lies in the optimizer's state, which is not contiguous.
-        return "it is cut into other shards, and TorchRec moves whole ones"
+        # A part of a shard is not contiguous in the optimizer's state.
+        return "its shards change, and TorchRec can only move whole shards"
     if len(set(new.ranks)) < len(new.ranks):
-        # What a rank receives is written into the first of its shards.
+        # TorchRec writes received data into the rank's first shard.
         return "a rank gets several shards of it, and TorchRec fills only the first"
     for other, sharding in olds.items():
         if sharding.compute_kernel not in _MOVABLE_KERNELS:
-            # Every table of the module is built anew, these without DDP or the job's optimizer.
+            # TorchRec rebuilds every table of the module, these without DDP or the job's optimizer.
             return f"{other} of its module has kernel {sharding.compute_kernel}"
-    return "" if path else "TorchRec's reshard needs dense weights beside the tables"
+    return "" if path else "TorchRec's reshard needs dense weights in addition to the tables"
 
 
-def _way(
+def _move_steps(
     old: ParameterSharding, new: ParameterSharding, ranks: list[int]
 ) -> list[ParameterSharding]:
-    """The new sharding, after another one where a rank would send to itself; empty without one."""
+    """Returns the steps: the new sharding, after a detour if a rank would send to itself."""
     stays = any(a == b for a, b in zip(old.ranks, new.ranks, strict=True))
     if not (stays and _on_cpu(new)):
         return [copy.deepcopy(new)]
-    between = _elsewhere(old.ranks, new.ranks, ranks)
+    between = _detour_ranks(old.ranks, new.ranks, ranks)
     return [_placed(new, between), copy.deepcopy(new)] if between else []
 
 
-def _elsewhere(old: list[int], new: list[int], ranks: list[int]) -> list[int]:
-    """A rank for each shard, none twice and neither its old nor its new one; empty without any."""
+def _detour_ranks(old: list[int], new: list[int], ranks: list[int]) -> list[int]:
+    """Returns distinct ranks for the shards, none its old or new one; empty without a solution."""
     free = np.zeros((len(ranks), len(ranks)))
     for shard, taken in enumerate(zip(old, new, strict=True)):
         free[shard] = [rank not in taken for rank in ranks]
@@ -132,7 +132,7 @@ def _placed(sharding: ParameterSharding, ranks: list[int]) -> ParameterSharding:
     return placed
 
 
-def _as_before(old: ParameterSharding, new: ParameterSharding) -> bool:
+def _is_unchanged(old: ParameterSharding, new: ParameterSharding) -> bool:
     known = [
         (each.sharding_type, each.compute_kernel, each.ranks, _cuts(each)) for each in (old, new)
     ]
@@ -160,17 +160,19 @@ def _on_cpu(sharding: ParameterSharding) -> bool:
 
 
 def _volume(shardings: Iterable[ParameterSharding]) -> float:
-    """MiB of the tables' weights, which TorchRec takes for fp32."""
+    """Returns the MiB of the tables' weights, which TorchRec treats as fp32."""
     shards = (shard for sharding in shardings for shard in _shards(sharding))
     return float(sum(4 * shard.shard_sizes[0] * shard.shard_sizes[1] for shard in shards)) / _MIB
 
 
 def reshard(job: DistributedModelParallel, after: ShardingPlan) -> Resharding:
-    """Moves the tables of a running job to where a plan has them, all of them or none.
+    """Moves the tables of a running job to the placement of a plan: all tables or none.
 
-    Every rank calls it at the same step, with no batch in flight. Where the result's
-    `needs_restart` names a table, nothing has moved, on any rank. A model that is not sharded is a
-    TypeError.
+    Every rank must call this at the same step, with no batch in flight. If `needs_restart` of the
+    result names a table, nothing has moved on any rank.
+
+    Raises:
+        TypeError: the model is not sharded.
     """
     for name, value, kind in (
         ("job", job, DistributedModelParallel),
@@ -186,19 +188,19 @@ def reshard(job: DistributedModelParallel, after: ShardingPlan) -> Resharding:
     for step in found.steps:
         for path in step:
             job.reshard(step, path)
-            # TorchRec leaves it as the last batch had it: features that were in the order of the
+            # TorchRec keeps it from the last batch: features that were in the order of the
             # tables before would go to wrong tables now that they are not.
             _module(job, path)._has_features_permute = True
     return found
 
 
 def _why_job_restarts(job: DistributedModelParallel, found: Resharding) -> dict[str, str]:
-    """Table -> what of the job stands against moving it, the same on all ranks."""
+    """Returns, by table, why the job can't move it; the same on all ranks."""
     own = {path: _why_module(job, path) for path in found.steps[-1]}
-    # A rank without a table knows nothing of its optimizer, so that all have to tell.
-    told: list[Any] = [None] * job._env.world_size
-    dist.all_gather_object(told, (hash("fastplan"), own), group=job._env.process_group)
-    hashes, reasons = zip(*told, strict=True)
+    # A rank without a table does not know its optimizer, so that all ranks must report.
+    reports: list[Any] = [None] * job._env.world_size
+    dist.all_gather_object(reports, (hash("fastplan"), own), group=job._env.process_group)
+    hashes, reasons = zip(*reports, strict=True)
     why_all = ""
     if job.device.type == "cpu" and len(set(hashes)) > 1:
         # TorchRec's tags of messages over gloo are hashes of tables' names.
@@ -214,9 +216,9 @@ def _why_job_restarts(job: DistributedModelParallel, found: Resharding) -> dict[
 def _why_module(job: DistributedModelParallel, path: str) -> str:
     module = _module(job, path)
     if type(job._env) is not ShardingEnv:
-        return "TorchRec's reshard knows no replicas of tables"
+        return "TorchRec's reshard does not support replicated tables"
     if not hasattr(job._dmp_wrapped_module, "module"):
-        return "TorchRec's reshard needs dense weights beside the tables"
+        return "TorchRec's reshard needs dense weights in addition to the tables"
     if not hasattr(module, "update_shards"):
         return f"TorchRec can't reshard a {type(module).__name__}"
     states = (

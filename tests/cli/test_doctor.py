@@ -103,7 +103,7 @@ def test_an_unsupported_torchrec_is_a_problem(site):
     ((level, text, fix),) = found["torchrec"]
     assert (level, text) == (
         "problem",
-        "1.7.0: fastplan reproduces the planner of TorchRec 1.8.0 and 1.9.2",
+        "1.7.0: fastplan supports TorchRec 1.8.0 and 1.9.2",
     )
     assert fix.startswith(f"{PIP} install 'torch==2.13.*' ")
     assert fix.partition("  # INDEX: ")[0].endswith(f"{PIP} install --no-deps torchrec==1.8.0")

@@ -133,7 +133,7 @@ def test_a_table_too_large_for_any_rank_is_named_with_the_way_out(capsys, folder
     assert out.startswith("m: no plan of 2 tables fits on 8 ranks: about ")
     assert (
         "of table big in HBM, and a rank has 68.0 GiB there: allow that table sharding types that "
-        "cut it, or kernels in host memory.\n"
+        "split it, or kernels in host memory.\n"
     ) in out
 
 
@@ -141,10 +141,10 @@ def test_a_table_too_large_for_any_rank_is_named_with_the_way_out(capsys, folder
     ("limits", "advice"),
     [
         ({}, " there.\n"),
-        (ONE_RANK, " there: allow that table sharding types that cut it, or kernels in host mem"),
+        (ONE_RANK, " there: allow that table sharding types that split it, or kernels in host mem"),
         (
             {"sharding_types": "table_wise"},
-            " there: allow that table sharding types that cut it.\n",
+            " there: allow that table sharding types that split it.\n",
         ),
     ],
     ids=["free", "one rank of HBM", "one rank"],

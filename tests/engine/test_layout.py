@@ -120,7 +120,7 @@ def test_a_resized_cache_leaves_shards_as_they_are():
     [
         (lambda r: {"ranks": r.ranks[:-1]}, "ranks for"),
         (lambda r: {"ranks": np.where(np.arange(len(r.ranks)), r.ranks, 99)}, "rank 99 of 8"),
-        (lambda r: {"kernel": np.zeros_like(r.kernel)}, "may not be"),
+        (lambda r: {"kernel": np.zeros_like(r.kernel)}, "does not allow"),
         (lambda r: {"table": r.table[:-1]}, "it has 13 tables, the model 14"),
     ],
     ids=["fewer ranks", "no such rank", "kernel", "tables"],

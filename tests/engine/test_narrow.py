@@ -48,7 +48,7 @@ def test_a_record_with_a_resized_cache_is_refused(factor, where):
 
 def test_an_option_that_the_request_does_not_have_is_refused():
     dense = request(list(ASKED.tables), 8, 4, ("data_parallel",))
-    with pytest.raises(BadRecord, match=r"table t\d may not be"):
+    with pytest.raises(BadRecord, match=r"table t\d does not allow"):
         narrowed(dense, RECORD)
     with pytest.raises(BadRecord, match="it has 5 tables, the model 4"):
         narrowed(replace(ASKED, tables=ASKED.tables[:4]), RECORD)

@@ -106,7 +106,7 @@ def test_custom_proposers_and_partitioners_are_rated_by_the_objective() -> None:
         proposers = [UniformProposer(), ListeningProposer()]
         return small(count=2, proposer=proposers, **FUNCTIONS)
 
-    assert "proposes in Python" in assert_agree(build, "mixed").last_run.reason
+    assert "is a custom proposer" in assert_agree(build, "mixed").last_run.reason
     partitioned = {"partitioner": ReversingPartitioner(), "proposer": UniformProposer()}
     assert_agree(lambda: small(**partitioned, **FUNCTIONS), "mixed")
 

@@ -58,7 +58,8 @@ def test_a_plan_that_follows_is_kept_and_never_taken_from_the_cache():
     cache = PlanCache(store)
     for _ in range(2):
         planned = plan(job(), previous=old(ranks=8), replan=FREE, optimize=BETTER, cache=cache)
-        assert (planned.cache.status, planned.cache.reason) == ("miss", "it was not looked up")
+        assert planned.cache.status == "miss"
+        assert planned.cache.reason == "the cache was not searched"
     assert [stored.key for stored in store.entries()] == [planned.key.fingerprint]
     candidate, _ = cache.find(planned.key.fingerprint, job().cluster, lambda candidate: candidate)
     assert candidate.record.rating == planned.rating

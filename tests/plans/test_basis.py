@@ -149,7 +149,7 @@ def test_the_error_says_where_and_what(change, place, text):
 @pytest.mark.parametrize(
     ("kind", "change", "field", "text"),
     [
-        ("table_wise", {"compute_kernel": "dense"}, None, "may not be (table_wise, dense)"),
+        ("table_wise", {"compute_kernel": "dense"}, None, "does not allow (table_wise, dense)"),
         ("table_wise", {"compute_kernel": "own"}, ".compute_kernel", "must be one of dense"),
         ("table_wise", {"sharding_type": "own"}, ".sharding_type", "must be one of data_parallel"),
         ("table_wise", {"shape": [7, 4]}, ".shape", "as `basis` says"),

@@ -274,7 +274,7 @@ def test_a_plan_that_a_python_perf_model_rates_otherwise_now_is_a_miss(cache):
     assert [report(factor).status for factor in (1.0, 1.0)] == ["miss", "hit"]
     changed = report(1.5)
     assert changed.status == "miss"
-    assert "its rating is another one now" in changed.reason
+    assert "its rating has changed" in changed.reason
     assert report(1.5).status == "hit"
 
 

@@ -74,7 +74,7 @@ def test_a_plan_by_costs_of_before_is_not_kept_under_the_cost_of_now(tmp_path, m
     # TorchRec's enumerator remembers its search space, and so does this one.
     assert planner.last_run.rating == before
     assert planner.last_run.cache.status == "off"
-    assert "estimated before the custom cost has changed" in planner.last_run.cache.reason
+    assert "custom cost has changed since" in planner.last_run.cache.reason
     other, _ = planned(cache=tmp_path, shard_cost=slower)
     assert other.last_run.cache.reason == "no entry for this request"
 
@@ -130,7 +130,7 @@ def test_optimized_plans_are_rated_by_the_cost():
         for cost, settings in ((None, budget), (slower, budget), (slower, {}))
     ]
     assert ratings[0] < ratings[1] <= ratings[2]
-    with pytest.raises(ValueError, match="improves the largest rank: leave out `objective`"):
+    with pytest.raises(ValueError, match="minimises the largest rank: remove `objective`"):
         planned(objective=memory, mode="optimize")
 
 
@@ -161,7 +161,7 @@ def test_an_enumerator_keeps_its_one_cost():
     for _ in range(2):
         planned(topology=topology, enumerator=enumerator, shard_cost=slower)
     assert len(enumerator._estimators) == 3
-    with pytest.raises(ValueError, match=r"has a cost already, .*:slower"):
+    with pytest.raises(ValueError, match=r"already has a cost, .*:slower"):
         planned(topology=topology, enumerator=enumerator, shard_cost=negative)
 
 

@@ -48,9 +48,9 @@ def followed(**more: Any) -> EmbeddingShardingPlanner:
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        ({"objective": memory}, "an objective of your own rates plans"),
-        ({**OPTIMIZE, "objectives": Objectives(minimize="memory")}, "other objectives and rules"),
-        ({**OPTIMIZE, "objectives": Objectives(pins={"t1": 0})}, "other objectives and rules"),
+        ({"objective": memory}, "a custom objective rates plans"),
+        ({**OPTIMIZE, "objectives": Objectives(minimize="memory")}, "`objectives` are set"),
+        ({**OPTIMIZE, "objectives": Objectives(pins={"t1": 0})}, "`objectives` are set"),
         (
             {
                 "enumerator": EmbeddingEnumerator(
@@ -104,7 +104,7 @@ def test_a_plan_by_torchrec_itself_is_named(monkeypatch):
     monkeypatch.setattr(PlannerBackend, "search", refuse)
     used = planner(previous=first, replan=Replan(reference="scratch"))
     used.plan(changed(), SHARDERS)
-    assert used.last_run.not_followed == "planned by TorchRec itself: this test says so"
+    assert used.last_run.not_followed == "TorchRec's own code planned: this test says so"
 
 
 def test_a_loaded_plan_is_named(tmp_path):
@@ -114,7 +114,7 @@ def test_a_loaded_plan_is_named(tmp_path):
         previous=first, replan=FULL, plan_loader=StoredPlanLoader(tmp_path / "plan.json")
     )
     used.plan(model(), SHARDERS)
-    assert used.last_run.not_followed == "the plan is the plan loader's"
+    assert used.last_run.not_followed == "the plan comes from the plan loader"
 
 
 def test_without_an_older_plan_there_is_nothing_to_name():

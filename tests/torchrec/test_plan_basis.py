@@ -241,7 +241,7 @@ def test_another_fingerprint_than_the_planners_is_refused(file: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({"callbacks": [lambda options: options]}, "callbacks have shaped the plan"),
+        ({"callbacks": [lambda options: options]}, "callbacks have changed the plan"),
         ({"performance_model": None}, ""),
     ],
     ids=["callbacks", "usual"],

@@ -69,7 +69,7 @@ def test_missing_unknown_and_changed_tables_are_told_apart() -> None:
         "plan.json does not match the module: "
         "1 of the module's tables are not in the plan: sparse0.new; "
         "1 of the plan's tables are not in the module: sparse0.table_0; "
-        "1 have another shape: sparse0.table_1 is 7 x 8, planned 1000 x 128"
+        "1 have a different shape: sparse0.table_1 is 7 x 8, planned 1000 x 128"
     )
 
 

@@ -96,8 +96,8 @@ def test_settings_survive(path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "text"),
     [
-        (pickle.dumps({"a": 1}), "holds a dict, and a ShardingPlan is needed"),
-        (archive(torch.zeros(2)), "holds a Tensor"),
+        (pickle.dumps({"a": 1}), "contains a dict, not a ShardingPlan"),
+        (archive(torch.zeros(2)), "contains a Tensor"),
         (b"\x80\x04nonsense", "can't be unpickled"),
         (b"PK\x03\x04nonsense", "can't be unpickled"),
         (pickle.dumps(one_table())[:-9], "can't be unpickled"),

@@ -97,7 +97,7 @@ def test_a_cache_that_the_constraints_do_not_allow_is_a_miss(kernel, factor):
     again = cached_planner(cache)
     assert again.plan(poison.model(), poison.SHARDERS) == plan
     assert again.last_run.cache.status == "miss"
-    assert "nothing here resizes caches" in again.last_run.cache.reason
+    assert "no proposer resizes caches" in again.last_run.cache.reason
 
 
 def test_a_store_that_cancels_or_exits_costs_a_warning_and_not_the_plan(best):

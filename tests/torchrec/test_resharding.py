@@ -38,8 +38,8 @@ def of_kernel(kernel, sharding):
         (table_wise(9, 0), row_wise(9, 0, 1), "table_wise becomes row_wise"),
         (table_wise(9, 0), of_kernel("dense", table_wise(9, 0)), "kernel fused becomes dense"),
         (row_wise(9, 0, 1), row_wise(9, 1, 0), "row_wise tables can't move"),
-        (column_wise(9, 0), column_wise(9, 1, 2), "cut into other shards"),
-        (table_wise(9, 0), table_wise(10, 1), "cut into other shards"),
+        (column_wise(9, 0), column_wise(9, 1, 2), "its shards change"),
+        (table_wise(9, 0), table_wise(10, 1), "its shards change"),
         (column_wise(9, 0, 1), column_wise(9, 2, 2), "several shards"),
         (column_wise(9, 0, 1), column_wise(9, 0, 0), "several shards"),
         (
@@ -59,8 +59,8 @@ def test_what_can_not_move_in_a_running_job_is_told(old, new, why):
 def test_new_tables_and_those_that_are_gone_need_a_restart():
     before, after = (plan_of({name: table_wise(9, 0)}) for name in ("old", "new"))
     assert reshard_arguments(before, after).needs_restart == {
-        "tables.old": "it is gone",
-        "tables.new": "it is new",
+        "tables.old": "the table was removed",
+        "tables.new": "the table was added",
     }
 
 

@@ -1,1 +1,1 @@
-"""TorchRec's functions replaced by fast ones."""
+"""Replaces TorchRec's functions with faster ones."""

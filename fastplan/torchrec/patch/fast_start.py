@@ -1,7 +1,7 @@
-"""Faster stand-ins for what DistributedModelParallel does once per shard of the whole cluster.
+"""Faster replacements of what DistributedModelParallel calls once per shard of the cluster.
 
-Each asks the stock function for one of many like cases and derives the others, so that what is
-computed stays TorchRec's and torch's own.
+Each calls the stock function for one of many equal cases and derives the others, so that the
+results stay those of TorchRec and torch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch.distributed._shard.sharding_spec import ChunkShardingSpec, Enumerable
 from fastplan.torchrec import compat
 from fastplan.torchrec.patch.patch import Replacement
 
-# All that grouping reads of a table, but for its fused parameters.
+# All fields of a table that grouping reads, except for its fused parameters.
 _GROUPED_BY = attrgetter(
     "name",
     "data_type",
@@ -38,14 +38,14 @@ _FUSED_PARAMS = attrgetter("fused_params")
 
 
 def group_tables(stock: Callable[..., Any]) -> Callable[..., Any]:
-    """Groups the tables of a rank only if they are not those of the rank before.
+    """Groups the tables of a rank only if they differ from those of the previous rank.
 
-    With row-wise tables the ranks are all alike, and differ in shards, which grouping ignores.
+    With row-wise tables, ranks differ only in shards, which grouping ignores.
     """
 
     @wraps(stock)
     def grouped(tables_per_rank: list[list[Any]]) -> list[list[Any]]:
-        model_of = _models(tables_per_rank)
+        model_of = _first_equal_rank(tables_per_rank)
         groups = stock(
             [
                 tables if model == rank else []
@@ -71,8 +71,8 @@ def group_tables(stock: Callable[..., Any]) -> Callable[..., Any]:
     return grouped
 
 
-def _models(tables_per_rank: list[list[Any]]) -> list[int]:
-    """For each rank the first of the ranks before it, without a gap, that group as it does."""
+def _first_equal_rank(tables_per_rank: list[list[Any]]) -> list[int]:
+    """Returns, for each rank, the first of the preceding ranks with the same grouping."""
     models: list[int] = []
     keys_before: list[Any] = []
     params_before: list[Any] = []
@@ -93,7 +93,7 @@ def _positions(groups: list[Any], tables: list[Any]) -> list[list[int]]:
 
 
 def row_wise_tables(stock: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes a table for rank 0, and for each other rank a copy with its own shard."""
+    """Creates a table for rank 0, and for each other rank a copy with its own shard."""
 
     @wraps(stock)
     def tables(self: Any, sharding_infos: list[Any]) -> list[list[Any]]:
@@ -120,7 +120,7 @@ def row_wise_tables(stock: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def remote_device(stock: Callable[..., Any]) -> Callable[..., Any]:
-    """Looks a rank up in the group, where the stock function lists the group for every shard."""
+    """Looks a rank up in a cached group; the stock function lists the group for every shard."""
 
     @wraps(stock)
     def parsed(pg: Any, remote_device: Any) -> Any:
@@ -139,7 +139,7 @@ def _group_ranks(pg: Any) -> Any:
 
 
 def sharding_spec(stock: Callable[..., Any]) -> Callable[..., Any]:
-    """Tells even chunks of rows from other cuts without looking at shards one by one."""
+    """Detects even chunks of rows without a loop over shards."""
 
     @wraps(stock)
     def inferred(shards_metadata: list[Any]) -> Any:
@@ -168,7 +168,7 @@ def _are_chunks(starts: list[int], rows: list[int]) -> bool:
 
 
 def with_gc_paused(stock: Callable[..., Any]) -> Callable[..., Any]:
-    """Nothing that is made here is garbage, so the collector only costs time."""
+    """Runs with the garbage collector paused, because no new object becomes garbage."""
 
     @wraps(stock)
     def started(*args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Makes TorchRec's own defaults use fastplan's planner, for code that one does not own."""
+"""Makes TorchRec's defaults use fastplan's planner, for code that you can't change."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torchrec.distributed.planner import planners
 
 from fastplan.torchrec.planner import EmbeddingShardingPlanner
 
-# Where TorchRec makes a planner of its own when it is given none, and where others import it from.
+# Where TorchRec creates a default planner, and where other code imports it from.
 _DEFAULTS = (
     "torchrec.distributed.planner",
     "torchrec.distributed.model_parallel",
@@ -31,17 +31,17 @@ _planner: Substitute | None = None
 
 
 class Patch:
-    """A patch in place. Leaving its `with` block, or `undo()`, takes it back."""
+    """An active patch. Leaving its `with` block, or `undo()`, removes it."""
 
     def __init__(self, *, init: bool = False) -> None:
-        self._wants = replace_all(_start_functions()) if init else []
+        self._wants = replace_all(_init_replacements()) if init else []
         with lock:
             planner = _planner_stand_in()
             planner.take()
         self._wants.append(planner)
 
     def undo(self) -> None:
-        """Gives TorchRec back what this patch replaced, unless another patch still wants it."""
+        """Restores what this patch replaced, unless another patch still needs it."""
         with lock:
             wants, self._wants = self._wants, []
             for stand_in in wants:
@@ -68,24 +68,29 @@ def _planner_stand_in() -> Substitute:
     return _planner
 
 
-def _start_functions() -> tuple[Replacement, ...]:
-    # Knows parts of torch that may not be there, so it is imported only when asked for.
+def _init_replacements() -> tuple[Replacement, ...]:
+    # Imported on demand, because it needs parts of torch that may be missing.
     from fastplan.torchrec.patch.fast_start import REPLACEMENTS
 
     return REPLACEMENTS
 
 
 def patch(*, init: bool = False) -> Patch:
-    """From now on DistributedModelParallel, `shard` and inference plan with fastplan by default.
+    """Makes DistributedModelParallel, `shard` and inference use fastplan's planner by default.
 
-    So does code that imports EmbeddingShardingPlanner from `torchrec.distributed.planner` after
-    this call. Works as a context manager too: `with fastplan.patch(): ...`. Set FASTPLAN_PATCH=1
-    to have `import fastplan` do it. Patches may overlap, in threads too: the last one to be undone
-    gives TorchRec its own back. What somebody else has replaced since stays.
 
-    With `init` (FASTPLAN_PATCH=init), the functions that docs/initialisation.md lists are replaced
-    too, and DistributedModelParallel starts faster with the same result. Raises PatchRefused, with
-    nothing replaced, when one of them is not the function that fastplan knows.
+
+    Code that imports EmbeddingShardingPlanner from `torchrec.distributed.planner` after this call
+    also uses it. The result is a context manager: `with fastplan.patch(): ...`. With
+    FASTPLAN_PATCH=1, `import fastplan` calls this. Patches may overlap, also in threads: the stock
+    functions are restored when the last one is undone. Replacements by other code stay.
+
+    Args:
+        init: also replace the functions that docs/initialisation.md lists, so that
+            DistributedModelParallel starts faster with the same result (FASTPLAN_PATCH=init).
+
+    Raises:
+        PatchRefused: one of them is not the function that fastplan knows. Nothing is replaced.
     """
     from importlib import import_module
 
@@ -94,22 +99,22 @@ def patch(*, init: bool = False) -> Patch:
     return Patch(init=init)
 
 
-_stand_ins: dict[str, Substitute] = {}  # by the name of what they replace, or did once
+_stand_ins: dict[str, Substitute] = {}  # by the name of the replaced function, active or not
 
 
 class PatchRefused(RuntimeError):
-    """A function to be replaced is not the one its replacement was written for."""
+    """A function to replace has a different source than the replacement was written for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Replacement:
-    """One stock function, what makes its replacement, and the source that this is right for."""
+    """A stock function, the factory of its replacement, and the source that it is valid for."""
 
     module: str
     function: str  # the name in the module, or Class.method
     make: Callable[[Any], Any]  # stock function in, replacement out
-    relies_on: tuple[str, ...] = ()  # other names of the module whose source counts too
-    may_be_wrapped: bool = False  # by others, who then see the same calls as before
+    relies_on: tuple[str, ...] = ()  # other names of the module whose source must also match
+    may_be_wrapped: bool = False  # by other code, which then sees the same calls
     digest: str
 
     @property
@@ -117,19 +122,19 @@ class Replacement:
         return f"{self.module}.{self.function}"
 
     def check(self) -> None:
-        """Raises PatchRefused unless the stock function is there and is the known one."""
+        """Raises PatchRefused unless the stock function exists and has the known source."""
         found = self._digest()
         if found == self.digest:
             return
-        what = "is not there" if found is None else f"is another one (source {found})"
+        what = "does not exist" if found is None else f"has different source ({found})"
         raise PatchRefused(
-            f"{self.name} {what}: fastplan has a faster one for source {self.digest} only, and "
+            f"{self.name} {what}: fastplan's replacement is for source {self.digest} only, and "
             "replaced nothing. Call fastplan.patch() without `init`, or install the versions that "
             "docs/initialisation.md names."
         )
 
     def stand_in(self) -> Substitute:
-        """What stands for the function, or is to be put there."""
+        """The replacement function."""
         holder, name = self._holder(self.function)
         found = getattr(holder, name)
         known = _stand_ins.get(self.name)
@@ -162,15 +167,15 @@ class Replacement:
         return known.stock if known is not None and found is known.ours else found
 
     def _source(self, found: Any) -> str:
-        # Of a function that wraps another, `inspect` gives the source of the other one.
+        # For a wrapper, `inspect` returns the source of the wrapped function.
         return inspect.getsource(
             found if self.may_be_wrapped else getattr(found, "__code__", found)
         )
 
 
 def replace_all(replacements: tuple[Replacement, ...]) -> list[Substitute]:
-    """Applies all of them, or raises PatchRefused before any. Each is to be released once."""
-    for replacement in replacements:  # before all is locked: what is imported may patch, too
+    """Applies all of them, or raises PatchRefused before any. Release each one once."""
+    for replacement in replacements:  # before the lock: an import may also patch
         with suppress(ImportError):
             import_module(replacement.module)
     with lock:
@@ -182,12 +187,12 @@ def replace_all(replacements: tuple[Replacement, ...]) -> list[Substitute]:
         return found
 
 
-# Held around everything here: whether a patch is the first or the last must not change meanwhile.
+# Held in all functions here, so that the number of patches can't change in between.
 lock = threading.RLock()
 
 
 class Substitute:
-    """What stands for a stock thing, wherever the modules of a package hold it by its name."""
+    """Replaces a stock object under its name in all modules of a package."""
 
     def __init__(
         self, name: str, stock: Any, package: str, *, owner: Any = None, without: Any = None
@@ -195,21 +200,21 @@ class Substitute:
         self.name = name
         self.stock = stock
         self.ours: Any = None
-        self.patches = 0  # that want it
+        self.patches = 0  # number of active patches
         self._package = package
-        self._owner = owner  # holds it, too: a class, or the module that defines it
-        self._without = without  # the module that keeps the stock thing
-        self._kept: list[Any] = []  # held ours before
+        self._owner = owner  # also has it: a class, or the module that defines it
+        self._without = without  # the module that keeps the stock object
+        self._kept: list[Any] = []  # places that had the replacement before
 
     def take(self) -> None:
-        """For one more patch. Finds modules that were imported since the patch before, too."""
+        """Adds a patch. This also covers modules that were imported since the last patch."""
         if self.patches == 0:
             self._kept = [place for place in self._places() if self._held(place) is self.ours]
         self.patches += 1
         self._exchange(self.stock, self.ours)
 
     def release(self) -> None:
-        """For one patch less."""
+        """Removes a patch."""
         self.patches -= 1
         if self.patches == 0:
             self._exchange(self.ours, self.stock)
@@ -221,7 +226,7 @@ class Substitute:
                 setattr(place, self.name, after)
 
     def _held(self, place: Any) -> Any:
-        # Some modules make their attributes up, and some entries of sys.modules are none.
+        # Some modules compute their attributes, and some entries of sys.modules are not modules.
         return getattr(place, "__dict__", {}).get(self.name)
 
     def _places(self) -> Iterator[Any]:
@@ -233,9 +238,9 @@ class Substitute:
 
 
 def faster_function(stand_in: Substitute, faster: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that is the faster one while a patch wants that, and the stock one after.
+    """Returns a function that is the faster one while a patch is active, else the stock one.
 
-    Others may hold it or wrap it, and go on to do so when no patch is left.
+    Other code may keep it or wrap it, also after the last patch is undone.
     """
     stock = stand_in.stock
 
@@ -247,7 +252,7 @@ def faster_function(stand_in: Substitute, faster: Callable[..., Any]) -> Callabl
 
 
 def is_below(function: Any, above: Any) -> bool:
-    """Whether it is what somebody has wrapped, however often, or not at all."""
+    """Whether the function is this one, or wraps it at any depth."""
     seen: set[int] = set()
     while above is not None and above is not function and id(above) not in seen:
         seen.add(id(above))

@@ -1,1 +1,1 @@
-"""TorchRec's objects read as plain data."""
+"""Reads TorchRec's objects as plain data."""

@@ -1,4 +1,4 @@
-"""Reads topologies: memory reserved by TorchRec's own code, then the ranks as plain numbers."""
+"""Reads topologies: TorchRec's own code reserves memory, then ranks become plain numbers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LARGEST = 1 << 60
 
 
 def reserve(planner: Any, module: Any, sharders: list[CachedSharder]) -> Topology:
-    """The topology less what the reservation keeps, by the reservation's own code."""
+    """Returns the topology after the reservation, by the reservation's own code."""
     reservation, topology = planner._storage_reservation, planner._topology
     if type(reservation) not in _STOCK_RESERVATIONS:
         sharders = [asked.sharder for asked in sharders]
@@ -46,10 +46,10 @@ def reserve(planner: Any, module: Any, sharders: list[CachedSharder]) -> Topolog
 
 
 def _install_fast_deepcopy(topology: Topology, times: int) -> None:
-    """Lets a topology's deep copy, and that one's too, take microseconds a rank.
+    """Makes deep copies of a topology fast (microseconds per rank).
 
-    TorchRec's reservations copy the whole topology and keep a copy of the result, which at a
-    thousand ranks is most of the time of a start. Only the devices ever change.
+    TorchRec's reservations copy the whole topology and store a copy of the result, which takes
+    most of the time of a start with a thousand ranks. Only the devices ever change.
     """
 
     def quick(memo: Any) -> Topology:
@@ -62,7 +62,7 @@ def _install_fast_deepcopy(topology: Topology, times: int) -> None:
 
 
 def copied(topology: Topology) -> Topology:
-    """A topology of TorchRec's class with devices of its own."""
+    """Returns a copy of a topology, of TorchRec's class, with separate devices."""
     result = copy.copy(topology)
     vars(result).pop("__deepcopy__", None)
     result._devices = [
@@ -77,7 +77,7 @@ def copied(topology: Topology) -> Topology:
 
 
 def read_cluster(reserved: Any) -> Cluster:
-    """The ranks that a plan is placed on."""
+    """Returns the ranks of a plan. Raises NotNative for devices that the core can't represent."""
     devices = reserved.devices
     if len(devices) != reserved.world_size:
         raise NotNative("the topology does not have one device per rank")
@@ -85,9 +85,9 @@ def read_cluster(reserved: Any) -> Cluster:
         if device.rank != rank:
             raise NotNative(f"device {rank} has rank {device.rank}")
         if type(device.storage) is not Storage or type(device.perf) is not Perf:
-            raise NotNative(f"rank {rank} has a {describe(device.storage)}")
+            raise NotNative(f"rank {rank} has a {describe(device.storage)}, not TorchRec's Storage")
         if device.perf.total != 0:
-            raise NotNative(f"rank {rank} carries a cost before anything is placed")
+            raise NotNative(f"rank {rank} has a cost before any shard is placed")
     capacities = tuple(
         tuple(getattr(device.storage, tier) for device in devices) for tier in ("hbm", "ddr", "ssd")
     )

@@ -22,11 +22,11 @@ _PROPOSER_METHODS = ("load", "propose", "feedback")
 
 
 def read_proposer(proposer: Any) -> Proposer | Custom:
-    """The settings of a proposer whose proposals do not depend on ratings."""
+    """Returns the settings of a proposer whose proposals don't depend on ratings, or Custom."""
     kind = type(proposer)
     read = _PROPOSERS.get(kind)
     if read is None:
-        return Custom(proposer, f"{describe(proposer)} proposes in Python")
+        return Custom(proposer, f"{describe(proposer)} is a custom proposer, which runs in Python")
     reason = why_not_stock(proposer, kind, *_PROPOSER_METHODS)
     return Custom(proposer, reason) if reason else read(proposer)
 
@@ -66,12 +66,12 @@ _PROPOSERS = {
 
 
 def listens(proposer: Any) -> bool:
-    """Whether this is the stock proposer whose path depends on ratings."""
+    """Whether this is the stock proposer whose proposals depend on ratings."""
     return type(proposer) is proposers.EmbeddingOffloadScaleupProposer
 
 
 def keep_state(proposer: Any, report: ProposerReport) -> None:
-    """Leaves a proposer in the state its own run would have left for the next plan."""
+    """Sets the state that a proposer's own run would have left for the next plan."""
     if type(proposer) is proposers.GreedyProposer and proposer._threshold:
         proposer._best_perf_rating = report.state_best_rating
         proposer._num_inferior_perf = report.state_inferior
@@ -80,7 +80,7 @@ def keep_state(proposer: Any, report: ProposerReport) -> None:
 
 
 def read_partitioner(partitioner: Any) -> Partitioner | Custom:
-    """The settings of a partitioner."""
+    """Returns the settings of a partitioner, or Custom."""
     kind = type(partitioner)
     if kind is not partitioners.GreedyPerfPartitioner:
         kind = partitioners.MemoryBalancedPartitioner
@@ -103,25 +103,25 @@ def read_partitioner(partitioner: Any) -> Partitioner | Custom:
 
 
 def read_rating(perf_model: Any, ranks: int) -> PlanObjective | Custom | None:
-    """What plans are rated by: None is their largest rank."""
+    """Returns the objective of a perf model; None for the largest rank, or Custom."""
     kind = ObjectiveModel if type(perf_model) is ObjectiveModel else perf_models.NoopPerfModel
     if reason := why_not_stock(perf_model, kind, "rate"):
         return Custom(perf_model, reason)
     if perf_model._topology.world_size != ranks:
         rater = "the objective" if kind is ObjectiveModel else "the perf model"
-        return Custom(perf_model, f"{rater} rates another number of ranks")
+        return Custom(perf_model, f"{rater} is for a different number of ranks")
     return perf_model.objective if kind is ObjectiveModel else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """A planner's parts as they are before a search, which may change them.
+    """A planner's parts before a search, which may change them.
 
     Attributes:
-        proposers: settings, or the part itself where it is custom; None for the scale-up proposer,
+        proposers: settings, or the part itself if it is custom; None for the scale-up proposer,
             whose proposals depend on ratings.
-        search: all settings together. Parts that are custom are left out.
-        keys: what the parts that are no settings add to the cache key, or the part to ask.
+        search: all settings together, without custom parts.
+        keys: for parts without settings, their addition to the cache key, or the part itself.
     """
 
     proposers: tuple[Proposer | Custom | None, ...]
@@ -132,7 +132,7 @@ class Parts:
 
     @classmethod
     def of(cls, planner: Any, ranks: int) -> Parts:
-        """The parts of a planner that plans for so many ranks."""
+        """Reads the parts of a planner for a number of ranks."""
         read = tuple(None if listens(p) else read_proposer(p) for p in planner._proposers)
         partitioner = read_partitioner(planner._partitioner)
         rating = read_rating(planner._perf_model, ranks)
@@ -155,17 +155,17 @@ class Parts:
 
     @property
     def scaleup(self) -> list[int]:
-        """The places of the scale-up proposers."""
+        """The positions of the scale-up proposers."""
         return [index for index, each in enumerate(self.proposers) if each is None]
 
     @property
     def python(self) -> str:
-        """Why Python has to run a part; empty where all are native."""
+        """Why Python must run a part; empty if all parts are native."""
         parts = (self.rating, *self.proposers, self.partitioner)
         return next((each.reason for each in parts if isinstance(each, Custom)), "")
 
     def fingerprints(self) -> list[Any]:
-        """What the parts that are no settings add to the cache key. Raises NoFingerprint."""
+        """Returns what parts without settings add to the cache key. Raises NoFingerprint."""
         found = []
         for key in self.keys:
             if isinstance(key, list):
@@ -178,7 +178,7 @@ class Parts:
 
 
 def own_fingerprint(part: Any) -> list[str]:
-    """What a custom part says of itself. Raises NoFingerprint where it says nothing."""
+    """Returns the fingerprint of a custom part. Raises NoFingerprint if it has none."""
     give = getattr(part, "fingerprint", None)
     if not callable(give):
         raise NoFingerprint(f"{describe(part)} has no `fingerprint()`")
@@ -186,19 +186,19 @@ def own_fingerprint(part: Any) -> list[str]:
 
 
 def read_job(planner: Any, space: Space, cluster: Cluster, parts: Parts) -> Job:
-    """The job of one plan() of a planner, as it is before the search.
+    """Returns the job of one plan() call, before the search.
 
     Args:
-        planner: the planner, whose reservation has been made.
-        space: the search space; not estimated yet where that is native.
-        cluster: what the reservation has left of the topology.
+        planner: the planner, after its reservation.
+        space: the search space; not estimated yet if that is native.
+        cluster: the topology after the reservation.
         parts: the planner's proposers, partitioner and perf model.
     """
     uncacheable = None
     if not isinstance(space, EstimatedSpace):
         uncacheable = "the search space is enumerated in Python"
     elif planner.plan_loader is not None:
-        uncacheable = "a plan loader decides the plan"
+        uncacheable = "the plan comes from a plan loader"
     return Job(
         request=space.request if isinstance(space, EstimatedSpace) else None,
         cluster=cluster,
@@ -216,7 +216,7 @@ def read_job(planner: Any, space: Space, cluster: Cluster, parts: Parts) -> Job:
 
 
 def _fingerprints(space: Space, parts: Parts) -> list[Any]:
-    """What custom parts add to the cache key. Raises NoFingerprint."""
+    """Returns what custom parts add to the cache key. Raises NoFingerprint."""
     assert isinstance(space, EstimatedSpace)
     space.check_cost()
     estimators = map(own_fingerprint, space.extraction.estimators.custom)
@@ -224,7 +224,7 @@ def _fingerprints(space: Space, parts: Parts) -> list[Any]:
 
 
 def _reservation(reservation: Any) -> dict[str, Any]:
-    """Policy and result. What it leaves of the devices is compared with a tolerance."""
+    """Returns policy and result. The memory left on devices is compared with a tolerance."""
     parts: dict[str, Any] = {}
     for name in ("_percentage", "_hbm_reserved_bytes", "_margin_bytes", "_model_base_bytes"):
         value = getattr(reservation, name, None)

@@ -1,6 +1,6 @@
 """Reads TorchRec's estimators as numbers.
 
-Bandwidths and coefficients are asked of Python once per (sharding type, kernel, load factor);
+Bandwidths and coefficients are read from Python once per (sharding type, kernel, load factor);
 methods that a hardware configuration brings along need Python for every shard, and so do
 estimators of another type: those raise NotNative.
 """
@@ -55,14 +55,14 @@ _SHARED_BY_SHARDS = (
 class Estimators:
     """An enumerator's stock estimators as sources of numbers, and its custom ones.
 
-    Where perf or storage is left to a custom estimator, TorchRec's default stands in for the
-    formulas, and `has_perf` or `has_storage` says that its numbers are not to be used.
+    If a custom estimator computes perf or storage, TorchRec's default replaces it in the formulas,
+    and `has_perf` or `has_storage` is False: its numbers must not be used.
     """
 
     def __init__(self, enumerator: Any) -> None:
         self._enumerator = enumerator
         perf, storage, self.custom = _split_estimators(enumerator._estimators)
-        self.pricing: Pricing | None = None  # set where a custom cost needs no Python
+        self.pricing: Pricing | None = None  # set if a custom cost needs no Python
         self.has_perf, self.has_storage = perf is not None, storage is not None
         known = perf or storage
         self.perf = perf or perf_estimators.EmbeddingPerfEstimatorFactory.create(
@@ -72,7 +72,7 @@ class Estimators:
             topology=known._topology, constraints=known._constraints
         )
         self.config = self.perf._config
-        self._is_annotated = _scanned(self.config).is_annotated
+        self._is_annotated = _check_config(self.config).is_annotated
         self._coefficients: dict[Coefficients, int] = {}
         self._rows: dict[tuple[str, str], int] = {}
         self._memory_bandwidths: dict[tuple[str, float | None, bool], float] = {}
@@ -83,12 +83,15 @@ class Estimators:
         return tuple(self._coefficients)
 
     def coefficients_of(self, sharding_type: str, kernel: str) -> int:
-        """Index of the pair's coefficients."""
+        """Returns the index of the pair's coefficients."""
         pair = (sharding_type, kernel)
         known = self._rows.get(pair)
         if known is None:
             found = self._ask_coefficients(sharding_type, kernel)
-            row = Coefficients(_four(found.fwd), None if found.bwd is None else _four(found.bwd))
+            row = Coefficients(
+                _parse_coefficients(found.fwd),
+                None if found.bwd is None else _parse_coefficients(found.bwd),
+            )
             known = self._coefficients.setdefault(row, len(self._coefficients))
             self._rows[pair] = known
         return known
@@ -100,12 +103,12 @@ class Estimators:
             is HardwarePerfConfig.get_coefficients_for_sharding
         )
         if is_stock and not self._is_annotated:
-            # TorchRec's method looks through the whole class for annotations first.
+            # TorchRec's method searches the whole class for annotations first.
             return config.coefficients.get_coefficients(sharding_type, kernel)
         return config.get_coefficients_for_sharding(sharding_type, kernel)
 
     def bandwidth(self, kernel: str, cache_ratio: float | None, prefetch: bool) -> float:
-        """Bandwidth of the memory that a kernel reads."""
+        """Returns the bandwidth of the memory that a kernel reads."""
         asked = (kernel, cache_ratio, prefetch)
         if asked not in self._memory_bandwidths:
             self._memory_bandwidths[asked] = self._ask_bandwidth(*asked)
@@ -131,7 +134,7 @@ class Estimators:
         return float(bandwidth)
 
     def cost_model(self, sharding_types: Iterable[str]) -> CostModel:
-        """The scalars of the formulas. Asks only for the bandwidths these types need."""
+        """Returns the scalars of the formulas. Reads only the bandwidths that these types need."""
         types = frozenset(sharding_types)
         if types not in self._cost_models:
             self._cost_models[types] = self._read_cost_model(types)
@@ -186,7 +189,7 @@ class Estimators:
         )
 
     def scalars(self) -> dict[str, dict[str, Any]]:
-        """The numbers that all shards share, by their names in a cost function's records."""
+        """Returns the numbers that all shards share, by their names in a cost's records."""
         model = self._read_cost_model(frozenset())
         bandwidths = _bandwidths(self.perf._topology, _ALL_TYPES)
         return {
@@ -226,11 +229,11 @@ class Estimators:
             if not self.config.is_sharding_type_supported(kind):
                 raise NotNative(f"{describe(self.config)} does not support {kind}")
             if type(evaluators.get(kind)) is not _STOCK_EVALUATORS[inference].get(kind):
-                raise NotNative(f"the evaluator of {kind} is not TorchRec's own")
+                raise NotNative(f"the evaluator of {kind} is custom")
 
 
 def _split_estimators(estimators: list[Any]) -> tuple[Any, Any, list[Any]]:
-    """The stock perf and storage estimators, None where there is none, and the custom ones."""
+    """Returns the stock perf and storage estimators, or None, and the custom ones."""
     perf = storage = None
     custom: list[Any] = []
     for part in estimators:
@@ -250,12 +253,12 @@ def _split_estimators(estimators: list[Any]) -> tuple[Any, Any, list[Any]]:
 
 
 def is_stock_perf_estimator(part: Any) -> bool:
-    """Whether TorchRec's own perf estimator does the work."""
+    """Whether this is TorchRec's own perf estimator, or a wrapper of it."""
     return type(stock_estimator(part)) is perf_estimators.EmbeddingPerfEstimator
 
 
 def stock_estimator(part: Any) -> Any:
-    """The estimator that does the work, if it is TorchRec's own; None for a custom one."""
+    """Returns TorchRec's own estimator, without its wrapper; None for a custom one."""
     wrapped = type(part) is shard_estimators.EmbeddingPerfEstimator
     working = part._estimator if wrapped else part
     kinds = (perf_estimators.EmbeddingPerfEstimator, shard_estimators.EmbeddingStorageEstimator)
@@ -272,16 +275,16 @@ _Marks = tuple[tuple[str, ...], ...]
 
 
 @dataclass(slots=True)
-class _Scan:
-    """What a configuration's class was found to be. Looking takes longer than planning.
+class _ConfigCheck:
+    """The cached check of a configuration's class; the check takes longer than planning.
 
-    It holds as long as the class has the same attributes with the same marks: decorators may
-    change both in place. The attributes are kept, so that none can take another's place in memory.
+    It is valid while the class has the same attributes with the same marks: decorators may change
+    both in place. The attributes are kept alive, so that no other object can get their ids.
     """
 
     names: list[str]
     attributes: list[Any]
-    marks: _Marks  # names of what decorators have left on each attribute
+    marks: _Marks  # names of the marks of decorators on each attribute
     own_method: str | None
     is_annotated: bool  # whether a method gives coefficients
 
@@ -293,11 +296,11 @@ class _Scan:
         )
 
 
-_scans: dict[type, _Scan] = {}
+_scans: dict[type, _ConfigCheck] = {}
 
 
-def _scanned(config: Any) -> _Scan:
-    """Raises NotNative when the configuration brings methods of its own into the formulas."""
+def _check_config(config: Any) -> _ConfigCheck:
+    """Raises NotNative if the configuration replaces methods of the formulas."""
     if not isinstance(config, HardwarePerfConfig):
         raise NotNative(f"{describe(config)} is not a HardwarePerfConfig")
     kind = type(config)
@@ -309,7 +312,7 @@ def _scanned(config: Any) -> _Scan:
     marks = tuple(tuple(getattr(value, "__dict__", ())) for value in attributes if callable(value))
     scan = _scans.get(kind)
     if scan is None or not scan.is_of(names, attributes, marks):
-        scan = _scans[kind] = _Scan(
+        scan = _scans[kind] = _ConfigCheck(
             names, attributes, marks, _own_method(config), _is_annotated(config)
         )
     instance = next((name for name, value in vars(config).items() if callable(value)), None)
@@ -321,15 +324,17 @@ def _scanned(config: Any) -> _Scan:
 def _own_method(config: Any) -> str | None:
     if type(config).post_process_perfs is not HardwarePerfConfig.post_process_perfs:
         return "post_process_perfs"
-    return next((name for name, mark in _marked(config) if mark.startswith("_is_custom_")), None)
+    return next(
+        (name for name, mark in _annotated_methods(config) if mark.startswith("_is_custom_")), None
+    )
 
 
 def _is_annotated(config: Any) -> bool:
-    return any(mark.endswith("_coefficient") for _, mark in _marked(config))
+    return any(mark.endswith("_coefficient") for _, mark in _annotated_methods(config))
 
 
-def _marked(config: Any) -> Iterator[tuple[str, str]]:
-    """Methods of a configuration, each with the marks that TorchRec's decorators have left."""
+def _annotated_methods(config: Any) -> Iterator[tuple[str, str]]:
+    """Returns the methods of a configuration with the marks of TorchRec's decorators."""
     for name in dir(config):
         if name.startswith("_") or name == "coefficients":
             continue
@@ -339,7 +344,7 @@ def _marked(config: Any) -> Iterator[tuple[str, str]]:
 
 
 def _bandwidths(topology: Any, types: frozenset[str]) -> dict[str, float]:
-    """Bandwidths of the collectives that the sharding types use, zero for the others."""
+    """Returns the bandwidths of the collectives of these sharding types, zero for others."""
     world, local, group = topology.world_size, topology.local_world_size, topology.intra_group_size
     groups = max(1, world // group)
     wanted: dict[str, tuple[int, int, Any]] = {}
@@ -376,7 +381,7 @@ def _bandwidths(topology: Any, types: frozenset[str]) -> dict[str, float]:
     return numbers
 
 
-def _four(found: Any) -> tuple[float, float, float, float]:
+def _parse_coefficients(found: Any) -> tuple[float, float, float, float]:
     return (
         _number(found.input_read_size_multiplier),
         _number(found.lookup_size_multiplier),
@@ -386,8 +391,8 @@ def _four(found: Any) -> tuple[float, float, float, float]:
 
 
 def _number(value: Any) -> float:
-    """A float with exactly this value."""
+    """Returns a float with exactly this value. Raises NotNative if there is none."""
     number = float(value)
     if number != value:
-        raise NotNative(f"{value!r} is not a number that doubles hold exactly")
+        raise NotNative(f"{value!r} can't be represented exactly as a double")
     return number

@@ -1,7 +1,7 @@
-"""Custom costs and objectives as TorchRec's own kinds of parts.
+"""Custom costs and objectives as TorchRec estimators and perf models.
 
-One definition then serves both planners. TorchRec's calls it for every option; fastplan's planner
-hands the function itself to the core.
+One definition then works in both planners. TorchRec's planner calls it for every option; fastplan's
+planner passes the function to the core.
 """
 
 from __future__ import annotations
@@ -38,11 +38,14 @@ def cost_estimators(
     topology: Topology,
     constraints: dict[str, ParameterConstraints] | None = None,
 ) -> list[ShardEstimator]:
-    """The estimators of an enumerator: TorchRec's two, and then the cost.
+    """Returns the estimators for an enumerator: TorchRec's two, followed by the cost.
 
     Args:
-        cost: a function with @fastplan.shard_cost; anything else is a TypeError.
-        topology, constraints: those of the planner, as TorchRec's own estimators take them.
+        cost: a function with @fastplan.shard_cost.
+        topology, constraints: the planner's, as for TorchRec's own estimators.
+
+    Raises:
+        TypeError: `cost` is not such a function.
     """
     perf = shard_estimators.EmbeddingPerfEstimator(topology, constraints)
     storage = shard_estimators.EmbeddingStorageEstimator(topology, constraints)
@@ -50,13 +53,16 @@ def cost_estimators(
 
 
 class CostEstimator(ShardEstimator):
-    """A cost as a TorchRec estimator: the last one, for it reads what the others estimated.
+    """A cost as a TorchRec estimator. It must come last, because it reads the other estimates.
 
     Args:
-        cost: a function with @fastplan.shard_cost; anything else is a TypeError.
-        topology, constraints: those of the planner.
-        perf: TorchRec's perf estimator among the others; without it, one is made of both. Where
-            it is not TorchRec's own class, `estimate` raises CostError.
+        cost: a function with @fastplan.shard_cost.
+        topology, constraints: the planner's.
+        perf: TorchRec's perf estimator among the others; by default one of this topology and these
+            constraints. If it is not of TorchRec's own class, `estimate` raises CostError.
+
+    Raises:
+        TypeError: `cost` is not such a function.
     """
 
     def __init__(
@@ -73,7 +79,7 @@ class CostEstimator(ShardEstimator):
         self.perf = perf or shard_estimators.EmbeddingPerfEstimator(topology, constraints)
 
     def estimate(self, sharding_options: list[ShardingOption], sharder_data_map: Any) -> None:
-        """Puts the cost in place of the shards' perf. Raises CostError."""
+        """Replaces the perf of the shards with the cost. Raises CostError."""
         reader = _OptionReader(self.perf)
         for option in sharding_options:
             records = reader.records(option, sharder_data_map[option.module_type_key])
@@ -93,12 +99,12 @@ class CostEstimator(ShardEstimator):
                 option.shards[number].perf = Perf(**parts)
 
     def fingerprint(self) -> str:
-        """A hash of the cost's code and of all it reads. Raises NoFingerprint."""
+        """Returns a hash of the cost's code and of its inputs. Raises NoFingerprint."""
         return self.cost.fingerprint()
 
 
 class _OptionReader:
-    """Options as the records that the core makes of them, with the numbers of an estimator."""
+    """Converts options to the core's records, with the numbers of an estimator."""
 
     def __init__(self, perf: Any) -> None:
         enumerator = SimpleNamespace(
@@ -126,7 +132,7 @@ class _OptionReader:
         for record, context, shard in zip(records, contexts, option.shards, strict=True):
             if shard.perf is None or shard.storage is None:
                 raise CostError(
-                    f"table {option.name} has no estimate of perf and storage yet: "
+                    f"table {option.name} has no perf and storage estimate yet: "
                     "a CostEstimator comes last"
                 )
             self._fill(record, option, context)
@@ -138,7 +144,7 @@ class _OptionReader:
         return records
 
     def _fill(self, record: Any, option: ShardingOption, context: Any) -> None:
-        """What all shards of an option share."""
+        """Sets the fields that all shards of an option share."""
         lookups, miss_rate = context.cache_stats_expected_lookups, context.expected_miss_rate
         known = lookups is not None and miss_rate is not None
         inputs = float(context.batch_inputs)
@@ -186,8 +192,11 @@ class ObjectiveModel(PerfModel):
     """An objective as a TorchRec perf model.
 
     Args:
-        objective: a function with @fastplan.plan_objective; anything else is a TypeError.
-        topology: the planner's, which tells ranks and hosts.
+        objective: a function with @fastplan.plan_objective.
+        topology: the planner's, for ranks and hosts.
+
+    Raises:
+        TypeError: `objective` is not such a function.
     """
 
     def __init__(self, objective: PlanObjective, topology: Topology) -> None:
@@ -199,7 +208,7 @@ class ObjectiveModel(PerfModel):
         self._topology = topology
 
     def rate(self, plan: list[ShardingOption]) -> float:
-        """The plan's rating. Raises CostError."""
+        """Returns the plan's rating. Raises CostError."""
         ranks = np.zeros(self._topology.world_size, _native.RANK_DTYPE)
         ranks["host"] = np.arange(len(ranks)) // self._topology.local_world_size
         for option in plan:
@@ -213,12 +222,12 @@ class ObjectiveModel(PerfModel):
         return self.objective.rate(ranks)
 
     def fingerprint(self) -> str:
-        """A hash of the objective's code and of all it reads. Raises NoFingerprint."""
+        """Returns a hash of the objective's code and of its inputs. Raises NoFingerprint."""
         return self.objective.fingerprint()
 
 
 def use_native_cost(estimators: Estimators, enumerator: Any) -> None:
-    """Lets the core price shards, where a cost comes right after TorchRec's own estimators."""
+    """Uses the core for the cost, if the cost comes right after TorchRec's own estimators."""
     if not (estimators.has_perf and estimators.has_storage and len(estimators.custom) == 1):
         return
     [last] = estimators.custom
@@ -231,17 +240,17 @@ def use_native_cost(estimators: Estimators, enumerator: Any) -> None:
 
 
 def check_single_objective(objective: Any, performance_model: Any, improves: bool) -> None:
-    """Raises ValueError where an objective is not the one part that rates plans."""
+    """Raises ValueError if another part also rates plans."""
     if objective is None:
         return
     if performance_model is not None:
-        raise ValueError("`objective` and `performance_model` both rate plans: give one")
+        raise ValueError("`objective` and `performance_model` both rate plans: pass only one")
     if improves:
-        raise ValueError('`mode="optimize"` improves the largest rank: leave out `objective`')
+        raise ValueError('`mode="optimize"` minimises the largest rank: remove `objective`')
 
 
 def install(planner: Any, cost: ShardCost | None, objective: PlanObjective | None) -> None:
-    """Makes functions parts of a planner."""
+    """Attaches custom functions to a planner."""
     if cost is not None:
         if not isinstance(cost, ShardCost):
             raise TypeError(
@@ -253,18 +262,18 @@ def install(planner: Any, cost: ShardCost | None, objective: PlanObjective | Non
 
 
 def add_cost(enumerator: Any, cost: ShardCost, topology: Topology) -> None:
-    """Lets a cost have the last word among an enumerator's estimators."""
+    """Appends the cost to an enumerator's estimators. Raises TypeError and ValueError."""
     estimators = getattr(enumerator, "_estimators", None)
     if not isinstance(estimators, list):
         raise TypeError(
             "`shard_cost` needs an enumerator with estimators, as TorchRec's EmbeddingEnumerator; "
-            f"give the cost to {type(enumerator).__name__} as a fastplan.CostEstimator"
+            f"pass the cost to {type(enumerator).__name__} as a fastplan.CostEstimator"
         )
     known = [part for part in estimators if isinstance(part, CostEstimator)]
     if known and known[-1] is estimators[-1] and known[-1].cost is cost:
         return
     if known:
-        raise ValueError(f"the enumerator has a cost already, {known[-1].cost.name}")
+        raise ValueError(f"the enumerator already has a cost, {known[-1].cost.name}")
     perf = next((p for p in estimators if is_stock_perf_estimator(p)), None)
     constraints = getattr(enumerator, "_constraints", None)
     made = CostEstimator(cost, topology, constraints, perf=perf)

@@ -1,7 +1,7 @@
-"""How a planner comes to its search space: natively as far as enumerator and estimators are stock.
+"""Builds a planner's search space, natively if enumerator and estimators are stock.
 
-The space is first drafted (tables and their allowed options) and finished (estimated) only when it
-is searched: a plan from the cache needs the draft alone.
+The space is drafted first (tables and their allowed options) and finished (estimated) only for a
+search: a plan from the cache needs only the draft.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _OTHER_INPUTS = "this search space was enumerated before, with other inputs"
 
 
 class Enumeration:
-    """One planner's way to the search space of one module."""
+    """Builds the search space of one module for one planner."""
 
     def __init__(
         self, planner: Any, run: Run, module: Any, sharders: list[Any], asked: list[CachedSharder]
@@ -45,11 +45,11 @@ class Enumeration:
         self._run = run
         self._module = module
         self._asked = asked
-        self._sharders = sharders  # the caller's own list, which TorchRec keeps, too
+        self._sharders = sharders  # the caller's list, which TorchRec also stores
         self._is_remembered = False
 
     def draft(self) -> Space | None:
-        """Tables and options, not yet estimated where that is native; None without any table."""
+        """Returns tables and options, not estimated yet if that is native; None without a table."""
         try:
             require_stock(self._enumerator, EmbeddingEnumerator, *_ENUMERATOR_METHODS)
             space = self._cached_space() or self._extracted(self._enumerator)
@@ -57,28 +57,28 @@ class Enumeration:
             return self._enumerated(str(why))
         if space is None:
             self._remember([])
-            self._show([])
+            self._set_planner_search_space([])
         return space
 
     def described(self) -> EstimatedSpace:
-        """The draft, where it is native; raises NotNative where only Python can tell."""
+        """Returns the native draft. Raises NotNative if a part is custom."""
         require_stock(self._enumerator, EmbeddingEnumerator, *_ENUMERATOR_METHODS)
         space = self._cached_space() or self._extracted(self._enumerator)
         if space is None:
-            raise NotNative("there is no table")
+            raise NotNative("the module has no tables")
         if space.extraction.estimators.custom:
             raise NotNative("an estimator is custom")
         return space
 
     def leave(self, space: Space) -> None:
-        """Leaves the options behind for whoever asks for them, as TorchRec's enumerator does."""
+        """Stores the options where TorchRec's enumerator stores them."""
         if isinstance(space, EstimatedSpace):
             self._remember(_lazily(space))
-            # What was remembered is shown as a copy, and else with the lists of the user's rules.
-            self._show(_lazily(space, with_lists=not self._is_remembered))
+            # A cached space is shown as a copy, a new one with the lists of the user's constraints.
+            self._set_planner_search_space(_lazily(space, with_lists=not self._is_remembered))
 
     def finish(self, space: Space) -> Space:
-        """The space with every estimate."""
+        """Returns the space with every estimate."""
         if not isinstance(space, EstimatedSpace):
             return space
         try:
@@ -95,22 +95,23 @@ class Enumeration:
             hooks.after_enumeration(self._planner, self._enumerator._last_stored_search_space)
             return space
         for estimator in custom:
-            self._run.add_reason("mixed", f"{describe(estimator)} estimates in Python")
+            reason = f"{describe(estimator)} is a custom estimator, which runs in Python"
+            self._run.add_reason("mixed", reason)
         with self._run.phase("custom estimate"):
             options = _with_estimates(space)
         self._remember(copy.deepcopy(options))
-        self._show(options)
+        self._set_planner_search_space(options)
         hooks.after_enumeration(self._planner, options)
         return PythonSpace(options)
 
     def _cached_space(self) -> EstimatedSpace | None:
-        """TorchRec's enumerator remembers its last search space by module and sharders."""
+        """Returns the enumerator's last search space; TorchRec caches it by module and sharders."""
         enumerator = self._enumerator
         known = (enumerator._last_stored_module, enumerator._last_stored_sharders)
         if known != (self._module, self._sharders):
             return None
         stored = enumerator._last_stored_search_space
-        # Somebody who has read the options may have changed them.
+        # The reader of the options may have changed them.
         if not isinstance(stored, LazyList) or stored.is_built:
             raise NotNative("this search space was enumerated before")
         self._is_remembered = True
@@ -120,11 +121,11 @@ class Enumeration:
         return space
 
     def _current_space(self, space: EstimatedSpace) -> EstimatedSpace:
-        """A remembered space for the scale-up proposer, which has options estimated once more.
+        """Returns a cached space for the scale-up proposer, which estimates options again.
 
-        Raises NotNative where that would not be done with the numbers of before.
+        Raises NotNative if the inputs of the estimates have changed.
         """
-        enumerator = copy.copy(self._enumerator)  # which keeps the sharders' data of before
+        enumerator = copy.copy(self._enumerator)  # which has the previous data of the sharders
         try:
             now = self._extracted(enumerator)
         except Exception as error:
@@ -149,11 +150,11 @@ class Enumeration:
             return EstimatedSpace(extraction.request(), extraction, enumerator)
 
     def _enumerated(self, why: str) -> PythonSpace | None:
-        """By the enumerator's own Python."""
+        """Returns the space of the enumerator's own Python code."""
         self._run.add_reason("mixed", f"enumerated in Python: {why}")
         with self._run.phase("enumerate"):
             options = self._enumerator.enumerate(module=self._module, sharders=self._sharders)
-        self._show(options)
+        self._set_planner_search_space(options)
         if not options:
             return None
         hooks.after_enumeration(self._planner, options)
@@ -165,15 +166,15 @@ class Enumeration:
         self._enumerator._last_stored_search_space = options
 
     def _clear_enumerator_cache(self, space: EstimatedSpace) -> None:
-        """Options that can't be estimated here must not be what the enumerator remembers."""
+        """Removes options that can't be estimated from the enumerator's cache."""
         stored = self._enumerator._last_stored_search_space
         if isinstance(stored, LazyList) and stored.source is space:
             self._enumerator._last_stored_module = None
             self._enumerator._last_stored_sharders = None
             self._enumerator._last_stored_search_space = None
 
-    def _show(self, options: list[ShardingOption]) -> None:
-        """TorchRec 1.9 shows the search space on the planner too: the objects, not copies."""
+    def _set_planner_search_space(self, options: list[ShardingOption]) -> None:
+        """Sets the planner's search space as TorchRec 1.9 does: the objects, not copies."""
         if compat.IS_1_9:
             self._planner._search_space = options
 
@@ -189,7 +190,7 @@ def _lazily(space: EstimatedSpace, *, with_lists: bool = False) -> list[Sharding
 
 
 def _share_lists(space: EstimatedSpace, options: list[ShardingOption]) -> None:
-    """Lets options have the very lists of the constraints, as TorchRec's enumerator does."""
+    """Gives options the list objects of the constraints, as TorchRec's enumerator does."""
     rules = {(origin.path, origin.name): origin.constraint for origin in space.origins}
     for option in options:
         rule = rules[option.module[0], option.name]
@@ -198,7 +199,7 @@ def _share_lists(space: EstimatedSpace, options: list[ShardingOption]) -> None:
 
 
 def _with_estimates(space: EstimatedSpace) -> list[ShardingOption]:
-    """All options; custom estimators add to what the stock ones, done natively, have estimated."""
+    """Returns all options with native estimates, to which custom estimators then add."""
     options = space.all_options()
     for estimator in space.extraction.estimators.custom:
         estimator.estimate(options, sharder_data_map=space.enumerator._sharder_data_map)

@@ -35,12 +35,12 @@ from fastplan.torchrec.read.costs import Estimators
 from fastplan.torchrec.read.holder import CachedSharder, Holder, passes_of
 
 _NAN = math.nan
-# Whole numbers stay exact as doubles up to here, with room for the factors they meet.
+# Whole numbers stay exact as doubles up to here, with a margin for factors.
 _EXACT = 2**53
 
 
 class TableSource(NamedTuple):
-    """Where a table of the request comes from."""
+    """The source of a table of the request."""
 
     name: str
     path: str
@@ -51,15 +51,15 @@ class TableSource(NamedTuple):
 
 
 class _ConstraintSnapshot(NamedTuple):
-    """A constraint that many tables may share, kept so that no other gets its id."""
+    """A constraint that many tables may share, kept alive so that no other object gets its id."""
 
     rule: Any
-    values: list[Any]  # of its fields when it was copied: a mapping may write on it for each table
+    values: list[Any]  # of its fields at the copy: a mapping may change it for each table
     copied: Any
 
 
 class Extraction:
-    """Walks a module once and collects its tables, as TorchRec's enumerator would see them."""
+    """Walks a module once and collects its tables, as TorchRec's enumerator does."""
 
     def __init__(
         self, enumerator: Any, sharders: list[CachedSharder], *, deterministic: bool
@@ -86,7 +86,7 @@ class Extraction:
     def walk(self, module: Any) -> None:
         """Collects every table below `module`."""
         enumerator = self._enumerator
-        # Visible to whoever asks the enumerator afterwards, as after TorchRec's own enumeration.
+        # Readers of the enumerator see it, as after TorchRec's own enumeration.
         enumerator._sharder_map = self._sharders
         enumerator._sharder_data_map = self._data
         last = 0 if enumerator._use_exact_enumerate_order else -1
@@ -104,7 +104,7 @@ class Extraction:
                 self._add(holder, name, parameter)
 
     def request(self, tables: list[Table] | None = None) -> Request:
-        """The request for all tables, or for some; there must be at least one."""
+        """Returns the request for all tables, or for some. Raises NotNative for duplicates."""
         tables = self.tables if tables is None else tables
         if len({(table.path, table.name) for table in tables}) != len(tables):
             raise NotNative("two tables have the same name and path")
@@ -118,7 +118,7 @@ class Extraction:
         )
 
     def variant(self, index: int, sharding_type: str, kernel: str, cache: Any) -> Table:
-        """Table `index` with one option only, and maybe other cache parameters."""
+        """Returns a request for table `index` with one option, and optional cache parameters."""
         origin = self.origins[index]
         holder = origin.holder
         cache_ratio = _cache_ratio(cache, holder)
@@ -197,7 +197,7 @@ class Extraction:
         )
 
     def _snapshot_constraint(self, rule: Any) -> Any:
-        """A constraint as it is now: options and plans are made of it when somebody asks."""
+        """A snapshot of a constraint; options and plans are created from it on demand."""
         if rule is None:
             return None
         known = self._kept.get(id(rule))
@@ -223,7 +223,7 @@ class Extraction:
         if known is None:
             items = tuple(self._menu_of(holder, name, cache_ratio, prefetch))
             if not items:
-                raise NotNative(f"table {name} has no option left")
+                raise NotNative(f"table {name} has no allowed sharding option")
             known = self._menus[key] = len(self._menu_items)
             self._menu_items.append(items)
         return known
@@ -249,11 +249,11 @@ class Extraction:
         )
 
     def _ordered(self, names: list[str], allowed: list[str]) -> list[str]:
-        """TorchRec's own order, or the sharder's when the plan must not depend on string hashes."""
+        """Returns TorchRec's own order, or the sharder's if string hashes must not matter."""
         return sorted(names, key=allowed.index) if self._deterministic else names
 
     def _batch(self, lengths: list[float], rule: Any, name: str) -> tuple[float, float]:
-        """Values looked up and vectors put out for one local batch."""
+        """Returns values looked up and vectors returned for one local batch."""
         poolings = rule.num_poolings if rule is not None else None
         sizes = rule.batch_sizes if rule is not None else None
         if not poolings:
@@ -271,7 +271,7 @@ class Extraction:
             features = list(zip(lengths, poolings, sizes, strict=True))
             inputs = sum(x * y * z for x, y, z in features)
             outputs = sum(min(1.0, x) * y * z for x, y, z in features)
-        if not isinstance(inputs, int | float):  # numpy's and torch's may round otherwise
+        if not isinstance(inputs, int | float):  # numpy's and torch's may round differently
             raise NotNative(f"table {name}: a batch is counted in {type(inputs).__name__}")
         if isinstance(inputs, int) and abs(inputs) >= _EXACT >> 30:
             raise NotNative(f"table {name}: the batch is too large for exact doubles")
@@ -290,7 +290,7 @@ class Extraction:
 
 def _copied_rule(rule: Any) -> Any:
     copied = object.__new__(type(rule))
-    vars(copied).update(vars(rule))  # a copy, without what copy.copy() takes
+    vars(copied).update(vars(rule))  # a copy without the time of copy.copy()
     copied.users_lists = rule.pooling_factors, rule.feature_names
     copied.pooling_factors = list(rule.pooling_factors)
     if rule.feature_names is not None:
@@ -303,7 +303,7 @@ def _copied_rule(rule: Any) -> Any:
 
 
 def _bytes(parameter: Any, elements: int) -> int:
-    """TorchRec's size of a parameter; only tensors of other types pack their elements."""
+    """Returns TorchRec's size of a parameter; only other tensor types pack their elements."""
     return elements if type(parameter) is nn.Parameter else get_tensor_size_bytes(parameter)
 
 
@@ -356,7 +356,7 @@ def _prefetch_passes(cache: Any, holder: Holder) -> int:
 
 
 def _key_value(constraint: Any, storage_rule: Any, holder: Holder) -> tuple[float, int]:
-    """Load factor and bytes of a key-value table's cache."""
+    """Returns load factor and bytes of a key-value table's cache."""
     own = constraint.key_value_params if constraint else None
     params = compat.key_value_params(own, storage_rule)
     megabytes = (params.max_l1_cache_size or 0) if params else 0

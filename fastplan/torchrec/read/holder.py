@@ -1,4 +1,4 @@
-"""A module that holds tables, and what its tables share."""
+"""Modules with embedding tables, and sharders that cache their results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NAN = math.nan
 
 
 class Holder:
-    """A module that holds tables, with what its tables share."""
+    """A module with embedding tables, and the values that its tables share."""
 
     def __init__(self, path: str, module: Any, sharder: Any, data: Any) -> None:
         self.path = path
@@ -49,7 +49,7 @@ class Holder:
         self._buckets: dict[str, int] | None = None
 
     def buckets(self, name: str, enumerator: Any) -> int:
-        """Buckets of a virtual table, 0 for others."""
+        """Returns the buckets of a virtual table, 0 for others."""
         if self._has_configs:
             if self._buckets is None:
                 self._buckets = _virtual_buckets(self.module)
@@ -82,18 +82,19 @@ def _virtual_buckets(module: Any) -> dict[str, int]:
 
 
 def passes_of(config: Any) -> int:
+    """Returns the passes of a multipass prefetch configuration, 0 if unset."""
     return (config.num_passes or 0) if config else 0
 
 
 class CachedSharder:
-    """A sharder that remembers its answers; everything else is the sharder's own."""
+    """A sharder that caches its results and forwards everything else."""
 
     def __init__(self, sharder: Any) -> None:
         self.sharder = sharder
         self.module_type = sharder.module_type
         self._answers: dict[
             int, tuple[Any, Any]
-        ] = {}  # the module is kept, so its id stays its own
+        ] = {}  # the module is kept alive, so that its id stays unique
 
     def shardable_parameters(self, module: Any) -> Any:
         known = self._answers.get(id(module))

@@ -1,4 +1,4 @@
-"""A search space together with the TorchRec objects it stands for."""
+"""Search spaces with their TorchRec objects."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _CACHED = "fused_uvm_caching"
 
 
 class Space(Protocol):
-    """What the planner needs of a search space, wherever it came from."""
+    """The interface of search spaces to the planner."""
 
     @property
     def columns(self) -> SearchSpace: ...
@@ -51,7 +51,7 @@ class Space(Protocol):
 
 
 def place(chosen: list[ShardingOption], ranks: Any) -> list[ShardingOption]:
-    """Writes ranks onto options: `ranks` of those that are not uniform, in order; None is none."""
+    """Sets the ranks of options: `ranks` has those that are not uniform, in order, or is None."""
     if ranks is None:
         return chosen
     waiting = iter(ranks.tolist() if hasattr(ranks, "tolist") else ranks)
@@ -64,7 +64,7 @@ def place(chosen: list[ShardingOption], ranks: Any) -> list[ShardingOption]:
 
 @dataclass(frozen=True, slots=True)
 class ChosenOptions:
-    """How to make the options of a plan; their objects cost nothing until they are made."""
+    """Creates the options of a plan on demand."""
 
     space: Space
     options: Any
@@ -75,7 +75,7 @@ class ChosenOptions:
 
 
 class Choice(NamedTuple):
-    """One option of one table, with the cache parameters it is to have."""
+    """One option of one table, with its cache parameters."""
 
     table: int
     sharding_type: str
@@ -84,7 +84,7 @@ class Choice(NamedTuple):
 
 
 class EstimatedSpace:
-    """Estimated by the core from a request; columns and objects are made when asked for."""
+    """A space that the core estimates from a request. Columns and objects are made on demand."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class EstimatedSpace:
         self.extraction = extraction
         self.enumerator = enumerator
         self.origins = tuple(extraction.origins) if origins is None else origins
-        self._priced_by: str | None = None  # fingerprint of the cost, once there are columns
+        self._priced_by: str | None = None  # fingerprint of the cost when the columns were made
 
     @cached_property
     def columns(self) -> SearchSpace:
@@ -105,12 +105,12 @@ class EstimatedSpace:
         return estimate(self.request)
 
     def check_cost(self) -> None:
-        """Raises NoFingerprint for estimates by a custom cost that reads other values by now.
+        """Raises NoFingerprint if an input of the custom cost has changed since the estimate.
 
-        A space is remembered by its enumerator, so a second plan may find it.
+        The enumerator caches the space, so a second plan may find it.
         """
         if "columns" in vars(self) and self._priced_by != self._cost_now():
-            raise NoFingerprint("the options were estimated before the custom cost has changed")
+            raise NoFingerprint("the custom cost has changed since the options were estimated")
 
     def _cost_now(self) -> str | None:
         pricing = self.request.pricing
@@ -130,18 +130,18 @@ class EstimatedSpace:
         )
 
     def unpriced(self) -> EstimatedSpace:
-        """The space for whoever needs shards and not their costs: nothing has to be compiled."""
+        """The space without costs, which needs no compiled function."""
         request = replace(self.request, pricing=None)
         return EstimatedSpace(request, self.extraction, self.enumerator, self.origins)
 
     def with_columns(self, columns: SearchSpace) -> EstimatedSpace:
-        """The same tables with other columns."""
+        """Returns a space of the same tables with other columns."""
         space = EstimatedSpace(self.request, self.extraction, self.enumerator, self.origins)
         space.columns = columns
         return space
 
     def narrowed(self, choices: Iterable[Choice]) -> EstimatedSpace:
-        """The space with just these options, one per table, in this order."""
+        """Returns the space with only these options, one per table, in this order."""
         tables, origins = [], []
         for choice in choices:
             tables.append(self.extraction.variant(*choice))
@@ -155,7 +155,7 @@ class EstimatedSpace:
 
     @cached_property
     def table_of_option(self) -> Any:
-        """The number of the table that each option is of."""
+        """The table number of each option."""
         begin = self.columns.table_option_begin
         return np.repeat(np.arange(self.columns.tables), np.diff(begin))
 
@@ -175,9 +175,9 @@ class EstimatedSpace:
 
 
 def recorded_space(space: EstimatedSpace, record: PlanRecord, *, resizes: bool) -> EstimatedSpace:
-    """The space with just a record's options. Raises BadRecord when they are not allowed.
+    """Returns the space with only a record's options. Raises BadRecord if one is not allowed.
 
-    `resizes` says whether a proposer of the search may give tables other caches.
+    `resizes` says whether a proposer of the search may change cache sizes.
     """
     tables = space.request.tables
     if len(record.table) != len(tables):
@@ -197,30 +197,32 @@ def recorded_space(space: EstimatedSpace, record: PlanRecord, *, resizes: bool) 
         cache = rule.cache_params if rule is not None else None
         choice = sharding_type, kernel
         if not math.isnan(factor):
-            cache = _resized(tables[table].name, kernel, factor, cache if resizes else None)
-            # The scale-up proposer takes tables that outgrow their cache to the device.
+            cache = _scaled_cache_params(
+                tables[table].name, kernel, factor, cache if resizes else None
+            )
+            # The scale-up proposer moves tables that outgrow their cache to the device.
             choice = sharding_type, _CACHED
         if choice not in menu and (sharding_type, kernel) not in menu:
             raise BadRecord(
-                f"table {tables[table].name} may not be ({sharding_type}, {kernel}) any more"
+                f"table {tables[table].name} no longer allows ({sharding_type}, {kernel})"
             )
         choices.append(Choice(table, sharding_type, kernel, cache))
     return space.narrowed(choices)
 
 
-def _resized(name: str, kernel: str, factor: float, cache: Any) -> Any:
-    """The cache parameters that the scale-up proposer leaves; raises BadRecord for any other."""
+def _scaled_cache_params(name: str, kernel: str, factor: float, cache: Any) -> Any:
+    """Returns the cache parameters of the scale-up proposer. Raises BadRecord for others."""
     if cache is None:
-        raise BadRecord(f"table {name} has another cache, and nothing here resizes caches")
+        raise BadRecord(f"table {name} has another cache size, and no proposer resizes caches")
     if kernel == "fused" and factor == NO_LOAD_FACTOR:
         return replace(cache, load_factor=None)
     if kernel == _CACHED and 0 < factor < 1:
         return replace(cache, load_factor=factor)
-    raise BadRecord(f"table {name} may not be {kernel} with a cache load factor of {factor:g}")
+    raise BadRecord(f"table {name} can't be {kernel} with a cache load factor of {factor:g}")
 
 
 class FixedSpace:
-    """The options of one plan that Python has made, as they are."""
+    """The options of one plan from Python."""
 
     def __init__(self, plan: list[ShardingOption]) -> None:
         self._plan = plan
@@ -240,7 +242,7 @@ class FixedSpace:
 
 
 class FixedPlacement(Placement):
-    """A plan of options that Python has made. Its record is what it was given, or none."""
+    """A plan of options from Python. Its record is the given one, or None."""
 
     @classmethod
     def of(
@@ -255,7 +257,7 @@ class FixedPlacement(Placement):
 
 
 class PythonSpace:
-    """Enumerated or estimated by somebody else's Python; the objects themselves come back."""
+    """A space that custom Python code enumerated or estimated, with its original objects."""
 
     def __init__(self, options: list[ShardingOption]) -> None:
         self._by_table = _by_table(options)
@@ -273,7 +275,7 @@ class PythonSpace:
 
 
 def _by_table(options: list[ShardingOption]) -> list[list[ShardingOption]]:
-    """Options by table in order of appearance, as TorchRec's proposers group them."""
+    """Groups options by table in order of appearance, as TorchRec's proposers do."""
     tables: dict[str, list[ShardingOption]] = {}
     for option in options:
         tables.setdefault(option.fqn, []).append(option)
@@ -343,7 +345,7 @@ def _partition_by(sharding_type: str) -> str:
 
 
 def _runs(option: ShardingOption) -> list[tuple[Any, ...]]:
-    """Shards that follow each other and are alike become one row with their number."""
+    """Merges equal neighbouring shards into one row with their number."""
     runs: list[tuple[Any, ...]] = []
     before: tuple[Any, ...] | None = None
     count = 0
@@ -364,7 +366,7 @@ def _runs(option: ShardingOption) -> list[tuple[Any, ...]]:
 
 
 def shard_row(shard: Any) -> tuple[Any, ...]:
-    """A shard as the columns have it. Raises NotNative for estimates that they can't hold."""
+    """Returns the columns of a shard. Raises NotNative if they can't represent its estimates."""
     storage, perf = shard.storage, shard.perf
     if type(storage) is not Storage or type(perf) is not Perf:
         raise NotNative("an estimate is not of TorchRec's own Storage or Perf type")

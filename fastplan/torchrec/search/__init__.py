@@ -1,1 +1,1 @@
-"""The search: all native, or with parts in Python."""
+"""The search: native, or with parts in Python."""

@@ -1,4 +1,4 @@
-"""The search of TorchRec's planner: native, and where a part is Python, with that part."""
+"""The search of TorchRec's planner: native, except for parts in Python."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class PlannerBackend(SearchBackend):
 
     Args:
         planner: the planner.
-        job: what is planned.
+        job: the job to plan.
         parts: the planner's proposers, partitioner and perf model.
-        space: the search space, not estimated yet where that is native.
-        enumeration: estimates the space, and leaves it where TorchRec's users find it.
-        reserved: the topology less what is reserved.
+        space: the search space; not estimated yet if that is native.
+        enumeration: estimates the space, and stores it where TorchRec's users read it.
+        reserved: the topology after the reservation.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class PlannerBackend(SearchBackend):
 
     @property
     def bounds_are_native(self) -> bool:
-        # The scale-up proposer's plans may have caches of other sizes.
+        # Plans of the scale-up proposer may have other cache sizes.
         return self.rates_natively and self.estimates_natively and not self._parts.scaleup
 
     @property
@@ -109,7 +109,7 @@ class PlannerBackend(SearchBackend):
         return self._planner._perf_model.rate(plan=plan)  # type: ignore[no-any-return]
 
     def search(self, run: Run) -> Searched:
-        """Searches as TorchRec's planner does, or takes the plan of its plan loader.
+        """Searches as TorchRec's planner does, or returns the plan of its plan loader.
 
         Raises:
             OutOfRange: exact arithmetic would need larger numbers than the core has.
@@ -133,9 +133,9 @@ class PlannerBackend(SearchBackend):
             return native.run()
 
     def _python_part(self, space: Space) -> str:
-        """Why Python has to search; empty where all parts are native."""
+        """Why Python must search; empty if all parts are native."""
         if (self._planner._timeout_seconds or 0) < 0:
-            return "the time was over before the search began"
+            return "the time limit was reached before the search began"
         if self._parts.python:
             return self._parts.python
         proposers = [self._planner._proposers[place] for place in self._parts.scaleup]
@@ -146,7 +146,7 @@ logger = logging.getLogger(__name__)
 
 
 class LoadedPlan(Searched):
-    """A plan in place of a search."""
+    """A plan from a plan loader, in place of a search."""
 
     def plans(self) -> int:
         return 0
@@ -159,9 +159,10 @@ class LoadedPlan(Searched):
 
 
 def loaded_plan(planner: Any, space: Space, search: Search) -> LoadedPlan | None:
-    """The plan of the planner's plan loader, if there is one and it has one.
+    """Returns the plan of the planner's plan loader, if it has one.
 
-    Raises PlannerError where the loader's plan was made in another context.
+    Raises:
+        PlannerError: the loader's plan was made in another context.
     """
     if planner.plan_loader is None:
         return None
@@ -185,6 +186,6 @@ def loaded_plan(planner: Any, space: Space, search: Search) -> LoadedPlan | None
         search=search,
         solution=None,
         placement=FixedPlacement.of(copy.deepcopy(merged), 0.0, None),
-        fixed="the plan is the plan loader's",
+        fixed="the plan comes from the plan loader",
         loaded=True,
     )

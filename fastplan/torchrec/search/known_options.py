@@ -1,7 +1,7 @@
-"""The options of a search space, and whether they still are what its columns say.
+"""The options of a search space, and whether they still match its columns.
 
-Proposers are given TorchRec's objects and may write to them: whatever was worked out from the
-columns holds for an option only as long as nobody has.
+Proposers receive TorchRec's objects and may change them. Values computed from the columns are valid
+only for unchanged options.
 """
 
 from __future__ import annotations
@@ -40,28 +40,28 @@ class OptionIndex:
         self._run_begin = columns.option_run_begin.tolist()
         self._counts = columns.run_count.tolist()
         self._rows = list(zip(*(getattr(columns, n).tolist() for n in _ROW), strict=True))
-        # Hashes of options that were as the columns say when the hash was taken.
+        # Hashes of options that matched the columns when the hash was computed.
         self._hashes: dict[int, int] = {}
 
     def __getitem__(self, number: int) -> ShardingOption:
         return self._options[number]
 
     def hash(self, option: ShardingOption) -> int:
-        """The hash of an option that nobody has changed, taken once."""
+        """Returns the cached hash of an unchanged option."""
         known = self._hashes.get(id(option))
         if known is None:
             known = self._hashes[id(option)] = hash(option)
         return known
 
     def numbers(self, proposal: Sequence[ShardingOption]) -> list[int] | None:
-        """The numbers of a proposal's options; None when one is changed or somebody's own."""
+        """Returns the numbers of a proposal's options; None if one is changed or custom."""
         numbers = [self._numbers.get(id(option), -1) for option in proposal]
         return None if -1 in numbers else numbers
 
     def checked_numbers(
         self, proposal: Sequence[ShardingOption], hashes: Sequence[int]
     ) -> list[int] | None:
-        """The same for options that Python may have written to, with their present hashes."""
+        """Like numbers(), for options that Python may have changed, with their current hashes."""
         numbers = self.numbers(proposal)
         if numbers is None:
             return None
@@ -74,7 +74,7 @@ class OptionIndex:
         return numbers
 
     def are_all_in(self, options: list[ShardingOption]) -> bool:
-        """Whether a list still has all of them, in order and as the columns say."""
+        """Whether a list still has all options, in order and unchanged."""
         if len(options) != len(self._options):
             return False
         if any(a is not b for a, b in zip(options, self._options, strict=True)):

@@ -1,7 +1,7 @@
-"""The search when some proposer, partitioner or perf model is Python.
+"""The search with a proposer, partitioner or perf model in Python.
 
 The loop is TorchRec's, but its stock parts are native: the sequence of static proposers, the
-placement of a proposal, its rating. Objects are written to only where custom code will read them.
+placement of a proposal, its rating. Objects are updated only if custom code will read them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CHUNK = 256
 
 @dataclass(slots=True)
 class _Placed:
-    """A proposal's place in the cache: its plan and rating, or that it has none."""
+    """The cached result of a proposal: its plan and rating, or no plan."""
 
     feasible: bool
     plan: list[ShardingOption] | None
@@ -43,12 +43,12 @@ class _Placed:
 
 
 class _PlacementFailed(PlannerError):
-    """The core's word that a proposal can't be placed; TorchRec's partitioner has better ones."""
+    """The core could not place a proposal; TorchRec's partitioner has the better error message."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MixedSearched(PlannerSearched):
-    """What TorchRec's loop would have found."""
+    """The result of TorchRec's loop."""
 
     last_failed: list[ShardingOption]
     counted: tuple[ProposerReport, ...]
@@ -81,13 +81,13 @@ class MixedSearch:
         self._space = space
         self._reserved = reserved
         self._cluster = problem.cluster
-        # Proposers are given the list itself, as TorchRec gives it, and may edit it.
+        # Proposers receive the list itself, as from TorchRec, and may edit it.
         self._shown = space.all_options()
         if compat.IS_1_9:
             planner._search_space = self._shown
         self._known = OptionIndex(self._shown, space.columns)
         self._is_edited = False
-        self._hears_ranks = False
+        self._reads_ranks = False
         self._problem = problem
         self._native_rating = not isinstance(parts.rating, Custom)
         self._objective = parts.search.objective
@@ -101,10 +101,10 @@ class MixedSearch:
         self._last_error: PlannerError | None = None
 
     def run(self, fixed: str) -> MixedSearched:
-        """Searches, and returns what TorchRec's loop would have found.
+        """Searches, and returns the result of TorchRec's loop.
 
         Args:
-            fixed: why nothing else can be done with the plan.
+            fixed: why the plan can be neither optimized nor compared.
         """
         with compat.resumed():
             return self._run(fixed)
@@ -121,14 +121,14 @@ class MixedSearch:
                 self._is_edited = self._is_edited or not self._known.are_all_in(self._shown)
                 to_check = False
             if settings is None or self._is_edited:
-                proposals, tell = _ask(proposer), self._teller(proposer)
+                proposals, report = _ask(proposer), self._feedback_to(proposer)
                 to_check = to_check or not _is_torchrec_class(proposer)
             else:
-                proposals, tell = self._sequence(settings), None
+                proposals, report = self._sequence(settings), None
                 if settings.kind == "dynamic_programming":
                     proposer._inited = True
-            self._hears_ranks = tell is not None and not _is_torchrec_class(proposer)
-            reports.append(self._listen(proposals, tell, start))
+            self._reads_ranks = report is not None and not _is_torchrec_class(proposer)
+            reports.append(self._run_proposer(proposals, report, start))
         placed = sum(report.proposals for report in reports)
         return MixedSearched(
             space=self._space,
@@ -153,10 +153,10 @@ class MixedSearch:
         return FixedPlacement.of(self._best, float(self._best_rating), record)
 
     def _load(self, native: list[Any]) -> None:
-        """Shows proposers the search space.
+        """Loads the search space into the proposers.
 
-        Custom ones may sort it, shorten it or change its options. TorchRec's own then go by what
-        they were shown, each in its turn, in Python.
+        Custom proposers may sort it, shorten it or change its options. TorchRec's own proposers
+        then load it in turn, in Python, as TorchRec does.
         """
         proposers = self._planner._proposers
         is_custom = not all(map(_is_torchrec_class, proposers))
@@ -176,7 +176,7 @@ class MixedSearch:
         self._known = OptionIndex(space.all_options(), space.columns)
 
     def _record(self) -> PlanRecord:
-        """The best plan as plain data; its options are all from the search space."""
+        """Returns the best plan as plain data. All its options must be from the search space."""
         ranks = [
             shard.rank
             for option in self._best or []
@@ -186,13 +186,13 @@ class MixedSearch:
         columns = self._space.columns
         return PlanRecord.of(columns, self._best_numbers or (), ranks, float(self._best_rating))
 
-    def _listen(
+    def _run_proposer(
         self,
         proposals: Iterator[list[ShardingOption]],
-        tell: Callable[[_Placed, bool], None] | None,
+        report: Callable[[_Placed, bool], None] | None,
         start: float,
     ) -> ProposerReport:
-        """Goes through one proposer's proposals."""
+        """Runs one proposer to its end."""
         fresh = repeats = 0
         plans = self._planner._num_plans
         best: float | None = None
@@ -202,21 +202,21 @@ class MixedSearch:
             if timeout and time.time() - start > timeout:
                 timed_out = True
                 break
-            key, numbers = self._identify(proposal, in_python=tell is not None)
+            key, numbers = self._identify(proposal, in_python=report is not None)
             known = self._seen.get(key)
             if known is not None:
                 repeats += 1
-                if tell is not None:
-                    tell(known, True)
+                if report is not None:
+                    report(known, True)
                 continue
             fresh += 1
             self._planner._num_proposals += 1
-            watched = tell is not None or not self._native_rating
+            watched = report is not None or not self._native_rating
             result = self._seen[key] = self._try(proposal, numbers, watched)
             if result.rating is not None and (best is None or result.rating < best):
                 best = result.rating
-            if tell is not None:
-                tell(result, False)
+            if report is not None:
+                report(result, False)
             reset_shard_rank(proposal)
         plans = self._planner._num_plans - plans
         rating = float("nan") if best is None else float(best)
@@ -225,7 +225,7 @@ class MixedSearch:
     def _identify(
         self, proposal: list[ShardingOption], *, in_python: bool
     ) -> tuple[tuple[int, ...], list[int] | None]:
-        """TorchRec's key of a proposal, and its options' numbers if they are as they were."""
+        """Returns TorchRec's key of a proposal, and the numbers of its options if unchanged."""
         if not in_python:
             key = tuple(sorted(map(self._known.hash, proposal)))
             return key, self._known.numbers(proposal)
@@ -250,15 +250,15 @@ class MixedSearch:
     def _partition(
         self, proposal: list[ShardingOption], numbers: list[int] | None, watched: bool
     ) -> tuple[list[ShardingOption], float]:
-        """Places and rates a proposal. Raises PlannerError when it can't be placed.
+        """Places and rates a proposal. Raises PlannerError if it can't be placed.
 
-        Ranks are written onto the options when Python watches, or when the plan is the best yet.
-        A custom proposer also hears how far a placement came that failed.
+        The options get their ranks if Python reads them, or if the plan is the best so far. A
+        custom proposer also sees the ranks of a failed placement.
         """
         try:
             placed = self._place_natively(proposal, numbers)
         except _PlacementFailed:
-            if not self._hears_ranks:
+            if not self._reads_ranks:
                 raise
             placed = None
         if placed is None:
@@ -276,7 +276,7 @@ class MixedSearch:
         return proposal, rating
 
     def _placer_of(self, problem: Problem) -> Placer | None:
-        """Places and rates proposals of a problem; None when Python must partition."""
+        """Returns a placer for proposals of a problem; None if Python must partition."""
         if isinstance(self._parts.partitioner, Custom):
             return None
         return placer(problem, self._parts.partitioner, self._objective)
@@ -284,13 +284,13 @@ class MixedSearch:
     def _place_natively(
         self, proposal: list[ShardingOption], numbers: list[int] | None
     ) -> tuple[list[int], float] | None:
-        """Ranks and rating, or None when Python must partition."""
+        """Returns ranks and rating; None if Python must partition."""
         if self._placer is None:
             return None
         if numbers is not None:
             result = self._placer.place(numbers)
         else:
-            # A proposer that makes or changes options: a problem with one option per table.
+            # The proposer creates or changes options: use a problem with one option per table.
             try:
                 own = self._placer_of(Problem(PythonSpace(proposal).columns, self._cluster))
             except (NotNative, OutOfRange):
@@ -298,7 +298,7 @@ class MixedSearch:
             assert own is not None
             result = own.place(list(range(len(proposal))))
         if result is None:
-            raise _PlacementFailed("no place for a shard")
+            raise _PlacementFailed("a shard does not fit on any rank")
         return result
 
     def _note_failure(self, proposal: list[ShardingOption], error: PlannerError) -> None:
@@ -319,19 +319,19 @@ class MixedSearch:
                 yield [self._known[o] for o in np.asarray(row).tolist()]
             begin += _CHUNK
 
-    def _teller(self, proposer: Any) -> Callable[[_Placed, bool], None]:
-        def tell(result: _Placed, repeated: bool) -> None:
+    def _feedback_to(self, proposer: Any) -> Callable[[_Placed, bool], None]:
+        def report(result: _Placed, repeated: bool) -> None:
             arguments = {
                 "partitionable": result.feasible,
                 "plan": result.plan,
                 "storage_constraint": self._reserved,
             }
-            # TorchRec leaves the rating out where there is none, except for repeats.
+            # TorchRec omits a missing rating, except for repeated proposals.
             if result.feasible or repeated:
                 arguments["perf_rating"] = result.rating
             proposer.feedback(**arguments)
 
-        return tell
+        return report
 
 
 def _ask(proposer: Any) -> Iterator[list[ShardingOption]]:
@@ -342,14 +342,14 @@ def _ask(proposer: Any) -> Iterator[list[ShardingOption]]:
 
 
 def _is_torchrec_class(proposer: Any) -> bool:
-    """Whether a proposer's code is TorchRec's, which never writes to what it is shown."""
+    """Whether a proposer's code is TorchRec's, which never changes its options."""
     kind = type(proposer)
     replaced = {"load", "propose", "feedback"} & getattr(proposer, "__dict__", {}).keys()
     return kind.__module__ == proposers_of_torchrec.__name__ and not replaced
 
 
 def _static(settings: Proposer | Custom | None) -> Proposer | None:
-    """The settings of a proposer whose proposals are known in advance; None for others."""
+    """Returns the settings of a proposer whose proposals are known in advance, or None."""
     if not isinstance(settings, Proposer) or settings.threshold:
         return None  # a threshold depends on ratings
     return settings

@@ -1,5 +1,5 @@
-"""The search when every part of it is stock: one call into the core for all static proposers, and
-one run of the scale-up proposer, which listens to ratings."""
+"""The search if every part is stock: one call of the core for all static proposers, and one run of
+the scale-up proposer, which depends on ratings."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from fastplan.torchrec.search.scaleup import Scaleup
 
 @dataclass(frozen=True, kw_only=True)
 class PlannerSearched(Searched):
-    """A search of TorchRec's planner, and what its error message needs when nothing fits.
+    """The result of a search, with the inputs of TorchRec's error message if nothing fits.
 
     Attributes:
         reserved: the topology that was searched.
-        error: what the partitioner raised for the last proposal, where that was Python.
-        lowest: storage of the smallest proposal, where `failed` has the last one alone.
+        error: the error of a partitioner in Python for the last proposal.
+        lowest: storage of the smallest proposal, if `failed` has only the last one.
     """
 
     space: Space
@@ -46,13 +46,13 @@ class PlannerSearched(Searched):
 
     @property
     def last(self) -> Any:
-        """Numbers of the last proposal's options, if they are the space's own."""
+        """The numbers of the last proposal's options, if they are in the space."""
         assert self.solution is not None
         return self.solution.last
 
 
 class NativeSearch:
-    """One search over a planner's parts, which are all stock."""
+    """One search with a planner's stock parts."""
 
     def __init__(
         self, planner: Any, parts: Parts, space: Space, problem: Problem, reserved: Any
@@ -64,7 +64,7 @@ class NativeSearch:
         self._reserved = reserved
 
     def run(self) -> PlannerSearched:
-        """Searches, and returns the plan that TorchRec's loop would have found first."""
+        """Searches, and returns the plan that TorchRec's loop finds first."""
         search, listening = self._parts.search, self._parts.scaleup
         deadline = time.time() + (search.timeout_seconds or math.inf)
         solution = solve(self._problem, search)
@@ -74,7 +74,7 @@ class NativeSearch:
             runs[place] = Scaleup(self._space, self._reserved, self._problem.cluster)  # type: ignore[arg-type]
             runs[place].run(twin, search, deadline)
         found = self._searched(solution, runs)
-        # Only now: until here TorchRec might have had to search, with proposers as they were.
+        # Only now: a fallback to TorchRec before this line needs the proposers unchanged.
         for place, twin in twins.items():
             vars(self._proposers[place]).update(vars(twin))
         static = [p for i, p in enumerate(self._proposers) if i not in twins]
@@ -104,14 +104,14 @@ class NativeSearch:
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleupSearched(PlannerSearched):
-    """A search with scale-up proposers, whose runs come on top of what the core has found."""
+    """The result of the core, merged with the runs of scale-up proposers."""
 
     parts: Parts
     runs: dict[int, Scaleup]
 
     @classmethod
     def of(cls, facts: dict[str, Any], parts: Parts, runs: dict[int, Scaleup]) -> ScaleupSearched:
-        """The core's result and the runs together."""
+        """Merges the core's result and the runs."""
         fixed = "the scale-up proposer resizes caches, which nothing else does"
         own = cls(**facts, parts=parts, runs=runs, fixed=fixed)
         new = sum(known.count(False) for known in own._known.values())
@@ -121,11 +121,11 @@ class ScaleupSearched(PlannerSearched):
             "evaluated": own.evaluated + sum(len(run.fresh) for run in runs.values()),
         }
         found = cls(**{**facts, **counts}, parts=parts, runs=runs, fixed=fixed)
-        vars(found).update(_known=own._known)  # which takes long to find out
+        vars(found).update(_known=own._known)  # which takes long to compute
         return found
 
     def _best(self) -> Placement | None:
-        """The best plan; among equal ratings that of the proposer that comes first."""
+        """Returns the best plan; among equal ratings, that of the first proposer."""
         best, solution = self.placement, self.solution
         assert solution is not None
         winner = self._static[solution.winner] if solution.found else len(self.parts.proposers)
@@ -142,12 +142,12 @@ class ScaleupSearched(PlannerSearched):
 
     @cached_property
     def _static(self) -> list[int]:
-        """The places of the proposers that the core has run."""
+        """The positions of the proposers that the core has run."""
         return [place for place in range(len(self.parts.proposers)) if place not in self.runs]
 
     @cached_property
     def _known(self) -> dict[int, list[bool]]:
-        """By run: whether a static proposer makes each of its proposals too."""
+        """By run: whether a static proposer also makes each of its proposals."""
         return {
             place: [self._is_static(proposal) for proposal in run.fresh]
             for place, run in self.runs.items()
@@ -183,9 +183,9 @@ class ScaleupSearched(PlannerSearched):
         return tuple(reports)
 
     def failed(self) -> list[list[Any]]:
-        """Every proposal of the runs, and of the core's the smallest and the last.
+        """All proposals of the runs, and the smallest and the last one of the core.
 
-        TorchRec's message ends with the last proposal that nobody has proposed before.
+        TorchRec's message ends with the last proposal that was not proposed before.
         """
         own, last = self._last_proposals
         options = [run.space_of(p).chosen_options(range(len(p)), None) for run, p in own]
@@ -200,7 +200,7 @@ class ScaleupSearched(PlannerSearched):
 
     @cached_property
     def _last_proposals(self) -> tuple[list[tuple[Scaleup, Any]], Any]:
-        """The proposals of the runs, and the last one of all if it is the core's."""
+        """Returns the proposals of the runs, and the last one of all if it is the core's."""
         seen: set[Any] = set()
         own: list[tuple[Scaleup, Any]] = []
         last: Any = None
@@ -215,9 +215,9 @@ class ScaleupSearched(PlannerSearched):
         return own, last
 
     def _in_order(self) -> Iterator[tuple[int, Iterable[Any]]]:
-        """What each proposer has proposed: option numbers by table, and the proposal itself.
+        """Yields the proposals of each proposer: option numbers by table, and the proposal.
 
-        Those of cache sizes that are not the search space's own have no numbers.
+        Proposals with cache sizes that are not in the search space have no numbers.
         """
         for place in range(len(self.parts.proposers)):
             if place in self.runs:
@@ -226,7 +226,7 @@ class ScaleupSearched(PlannerSearched):
                 yield place, self._rows(self._static.index(place))
 
     def _is_static(self, proposal: list[Any]) -> bool:
-        """Whether a static proposer proposes exactly these options too."""
+        """Whether a static proposer also proposes exactly these options."""
         wanted = self._numbers(proposal)
         return wanted is not None and any(
             wanted == numbers
@@ -235,7 +235,7 @@ class ScaleupSearched(PlannerSearched):
         )
 
     def _numbers(self, proposal: list[Any]) -> tuple[int, ...] | None:
-        """The search space's options that a scale-up proposal is made of, if it is."""
+        """Returns the numbers of a scale-up proposal's options, if all are in the search space."""
         numbers = []
         columns = self.space.columns
         for option in proposal:
@@ -255,7 +255,7 @@ class ScaleupSearched(PlannerSearched):
         return tuple(numbers)
 
     def _rows(self, place: int) -> Iterator[tuple[tuple[int, ...], Any]]:
-        """What a static proposer has proposed: numbers by table, and in its own order."""
+        """Returns a static proposer's proposals: numbers by table, and in its own order."""
         assert self.solution is not None
         begin, size, chunk = 0, 1, 1024
         while begin < size:

@@ -1,8 +1,8 @@
-"""EmbeddingOffloadScaleupProposer: TorchRec's own search for cache sizes, over light options.
+"""Runs TorchRec's EmbeddingOffloadScaleupProposer, which searches cache sizes, on light options.
 
-The proposer tries one cache size after another on deep copies of the whole proposal, and lets the
-enumerator estimate them again. It needs very little of an option for that, so it is given options
-that are a few numbers each, and an enumerator that estimates them natively.
+The proposer tries cache sizes one by one on deep copies of the whole proposal, and the enumerator
+estimates them again. It reads little of an option, so it receives options of a few numbers each,
+and an enumerator that estimates them natively.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fastplan.torchrec.read.space import Choice, EstimatedSpace
 
 
 class OptionNumbers:
-    """What the proposer reads and writes of a ShardingOption."""
+    """The fields of a ShardingOption that the proposer reads and writes."""
 
     __slots__ = (
         "cache_params",
@@ -59,12 +59,12 @@ class OptionNumbers:
         twin = OptionNumbers.__new__(OptionNumbers)
         for name in OptionNumbers.__slots__:
             setattr(twin, name, getattr(self, name))
-        # Only these are written to; statistics never are.
+        # Only these change; statistics never do.
         twin.cache_params = copy.copy(self.cache_params)
         return twin
 
     def key(self) -> tuple[Any, ...]:
-        """Equal for options that TorchRec takes for equal."""
+        """Returns a key that is equal for options that TorchRec treats as equal."""
         return (self.table, self.sharding_type, self.compute_kernel, self.cache_load_factor)
 
 
@@ -79,7 +79,7 @@ def _total_storage(columns: SearchSpace, number: int) -> Storage:
 
 
 def _priced_shards(columns: SearchSpace, number: int) -> list[Any]:
-    """Shards with a total cost and nothing else, for the proposer's scores."""
+    """Returns shards with only a total cost, for the proposer's scores."""
     shards: list[Any] = []
     for run in range(columns.option_run_begin[number], columns.option_run_begin[number + 1]):
         total = (
@@ -95,7 +95,7 @@ def _priced_shards(columns: SearchSpace, number: int) -> list[Any]:
 
 
 class _Estimator:
-    """Stands for the enumerator: estimates light options again after a change."""
+    """Replaces the enumerator: estimates light options again after a change."""
 
     def __init__(self, space: EstimatedSpace) -> None:
         self._extraction = space.extraction
@@ -113,7 +113,7 @@ class _Estimator:
 
 
 def why_not(proposer: Any, space: Any) -> str:
-    """Why Python has to run the scale-up proposer; empty where it can run on the core's numbers."""
+    """Why Python must run the scale-up proposer; empty if it can use the core's numbers."""
     methods = ("load", "propose", "feedback")
     if reason := why_not_stock(proposer, EmbeddingOffloadScaleupProposer, *methods):
         return reason
@@ -129,7 +129,7 @@ def why_not(proposer: Any, space: Any) -> str:
 
 
 def twin(proposer: Any) -> Any:
-    """A proposer that may be run in another's place and leaves that one as it is."""
+    """Returns a copy of a proposer. Running it leaves the original unchanged."""
     result = copy.copy(proposer)
     result.search = copy.deepcopy(proposer.search)
     return result
@@ -145,7 +145,7 @@ class Scaleup:
         self._seen: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         self.found = False
         self.rating = 0.0
-        self.best: tuple[EstimatedSpace, Any] | None = None  # a space of the plan's own, and ranks
+        self.best: tuple[EstimatedSpace, Any] | None = None  # a space of only this plan, and ranks
         self._best_proposal: list[OptionNumbers] = []
         self.fresh: list[list[OptionNumbers]] = []  # distinct proposals
         self.feasible: list[bool] = []
@@ -153,7 +153,7 @@ class Scaleup:
         self.timed_out = False
 
     def run(self, proposer: Any, search: Search, deadline: float) -> None:
-        """Lets the proposer propose until it has no more to say, or time.time() is `deadline`."""
+        """Runs the proposer until it ends or time.time() reaches `deadline`."""
         begin = self._space.columns.table_option_begin
         options = [
             OptionNumbers(self._space, table, number)
@@ -186,7 +186,7 @@ class Scaleup:
         return ProposerReport(len(self.fresh), self.repeats, plans, self.timed_out, rating, 0.0, 0)
 
     def record(self) -> PlanRecord:
-        """The best plan as plain data, with the cache sizes that differ from the request's."""
+        """Returns the best plan as plain data, with cache sizes that the request does not have."""
         assert self.best is not None
         space, ranks = self.best
         record = PlanRecord.of(space.columns, range(space.columns.tables), ranks, self.rating)
@@ -206,7 +206,7 @@ class Scaleup:
         return NO_LOAD_FACTOR if factor is None else factor
 
     def space_of(self, proposal: list[OptionNumbers]) -> EstimatedSpace:
-        """A search space that holds just this proposal, with its cache sizes."""
+        """Returns a search space of only this proposal, with its cache sizes."""
         return self._space.narrowed(
             Choice(option.table, option.sharding_type, option.compute_kernel, option.cache_params)
             for option in proposal

@@ -1,1 +1,1 @@
-"""Results as TorchRec's objects: plans, options, statistics."""
+"""Writes results as TorchRec's objects: plans, options, statistics."""

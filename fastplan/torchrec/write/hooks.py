@@ -1,7 +1,7 @@
-"""TorchRec's logging hooks, called with what TorchRec would tell them.
+"""Calls TorchRec's logging hooks with TorchRec's arguments.
 
-In the open-source build they do nothing, and gathering what they want to know takes longer than
-planning: a hook is called only when somebody has put a function that does something in its place.
+In the open-source build they are empty, and collecting their arguments takes longer than planning.
+So a hook is called only if other code has replaced the empty function.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _hook(name: str) -> Callable[..., Any] | None:
 
 
 def is_empty_function(function: Callable[..., Any]) -> bool:
-    """Whether a function is a place for others to put theirs."""
+    """Whether a function has an empty body, as a hook has by default."""
     code = getattr(function, "__code__", None)
     if code is None:
         return False
@@ -55,10 +55,10 @@ def is_empty_function(function: Callable[..., Any]) -> bool:
 
 
 def logged(method: Method) -> Method:
-    """Puts TorchRec's event and method loggers around a method of the planner.
+    """Wraps a method of the planner with TorchRec's event and method loggers.
 
-    The method logger writes out the whole module and the whole plan: only when its messages go
-    anywhere.
+    The method logger formats the whole module and the whole plan, so it is used only if its
+    messages are logged.
     """
     with_messages = planners._torchrec_method_logger()(method)
 
@@ -72,7 +72,7 @@ def logged(method: Method) -> Method:
 
 
 def event_logged(method: Method) -> Method:
-    """Puts TorchRec's event logger around a method of the planner."""
+    """Wraps a method of the planner with TorchRec's event logger."""
     component = planners.TorchrecComponent.PLANNER
     return planners.EventLoggingHandler.event_logger(component)(method)  # type: ignore[no-any-return]
 
@@ -120,12 +120,13 @@ def before_enumeration(planner: Any, reserved: Any) -> Any:
 
 
 def after_enumeration(planner: Any, search_space: list[Any]) -> None:
+    """Reports the search space."""
     if hook := _hook("log_search_space_summary"):
         hook(search_space, type(planner).__name__)
 
 
 def after_proposing(planner: Any, searched: Searched | None) -> None:
-    """Reports what each proposer did."""
+    """Reports the result of each proposer."""
     hook = _hook("log_proposer_result")
     if hook is not None and searched is not None:
         kind, technique = type(planner).__name__, _technique(planner)
@@ -143,7 +144,7 @@ def after_proposing(planner: Any, searched: Searched | None) -> None:
 
 
 def without_plan(facts: dict[str, Any], searched: dict[str, str]) -> None:
-    """Reports that there is no plan: TorchRec's facts, but for those about the search."""
+    """Reports a search without a plan: TorchRec's facts, with the real facts of the search."""
     if hook := _hook("log_planning_result"):
         hook(**{**facts, **searched})
 
@@ -167,7 +168,7 @@ def after_planning(planner: Any, technique: Any, result: Result, run: Run) -> No
 
 
 def search_facts(planner: Any, result: Result, run: Run) -> dict[str, str]:
-    """What TorchRec reports of a search; empty where nobody listens."""
+    """Returns TorchRec's facts about a search; empty if no hook is set."""
     if _hook("log_planning_result") is None:
         return {}
     searched = result.searched
@@ -210,11 +211,11 @@ def _result(planner: Any, result: Result, run: Run) -> dict[str, str]:
 
 
 _STOCK_LOG = EmbeddingStats.log
-_MOST_UNREAD = 8  # each holds a whole plan
+_MOST_UNREAD = 8  # each has a whole plan
 
 
 def log_plan(planner: Any, run: Run, plan: ShardingPlan, sharders: list[Any]) -> None:
-    """Lets all of the planner's statistics log the plan of a run."""
+    """Logs the plan of a run with all of the planner's statistics."""
     if not planner._stats:
         return
     run.finish()
@@ -224,9 +225,9 @@ def log_plan(planner: Any, run: Run, plan: ShardingPlan, sharders: list[Any]) ->
     def best_plan() -> Any:
         if planner.last_run is run:
             return planner._best_plan
-        return kept() if callable(kept) else kept  # another plan has been made since
+        return kept() if callable(kept) else kept  # a newer plan exists
 
-    # Whoever reassigns these for a plan puts them back before the table is read.
+    # A caller that changes these for one plan restores them before the table is read.
     known = {
         "sharding_plan": plan,
         "topology": planner._topology,
@@ -260,12 +261,11 @@ def log(
     arguments: Callable[..., dict[str, Any]],
     best_plan: Any,
 ) -> None:
-    """Lets the statistics log a plan. `best_plan` has its options, or makes them.
+    """Logs a plan with the statistics. `best_plan` has its options, or creates them.
 
-    TorchRec's own go to a logger at level INFO, which is off unless a job turns it on. Nobody
-    hears them then, and their table is written when it is first read. Where somebody does, the
-    plans are counted only as far as that takes no longer than planning, and the table is written
-    without the options as objects, if it can be.
+    TorchRec's statistics use a logger at level INFO, which is off by default. If it is off, their
+    table is written on first access. If it is on, plans are counted only if that takes no longer
+    than planning, and the table is written from columns if possible.
     """
     if not _is_stock(stats):
         with compat.resumed():
@@ -281,10 +281,10 @@ def log(
         return
     present = stats._stats_table
     is_unread = isinstance(present, LazyList) and not present.is_built
-    # A table is as wide as the widest before it, so those that nobody has read are written first.
+    # A table is as wide as the widest one before it, so pending tables are written first.
     unread = [
         *(present.source if is_unread else ()),
-        partial(arguments, _as_it_is(known), lambda: run.plans),
+        partial(arguments, _snapshot(known), lambda: run.plans),
     ]
     unread = unread[-_MOST_UNREAD:]
 
@@ -300,8 +300,8 @@ def log(
     stats._stats_table = LazyList(table, source=unread)
 
 
-def _as_it_is(known: dict[str, Any]) -> dict[str, Any]:
-    """The same for a table that is written later: all of this may change until then."""
+def _snapshot(known: dict[str, Any]) -> dict[str, Any]:
+    """Returns a snapshot for a table that is written later."""
     topology, rules = known["topology"], known["constraints"] or {}
     names = {name for tables in known["sharding_plan"].plan.values() for name in tables}
     data = getattr(known["enumerator"], "_sharder_data_map", None) or {}

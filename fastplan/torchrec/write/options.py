@@ -18,7 +18,7 @@ from fastplan.torchrec.write.plan import shard_offsets
 
 
 class OptionBuilder:
-    """Makes options as TorchRec's enumerator does, with the estimates that are stock."""
+    """Creates options as TorchRec's enumerator does, with stock estimates."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class OptionBuilder:
         self._origins = origins
 
     def all(self) -> list[ShardingOption]:
-        """Every option of the search space, in order."""
+        """Returns every option of the search space, in order."""
         return [
             option
             for table in range(self._space.tables)
@@ -53,7 +53,7 @@ class OptionBuilder:
         ]
 
     def of_table(self, table: int, numbers: Any) -> list[ShardingOption]:
-        """Some options of one table. They share what TorchRec's share."""
+        """Returns some options of one table. They share the same objects as TorchRec's options."""
         shared = self._shared_arguments(table)
         return [self._option(table, number, shared) for number in numbers]
 
@@ -92,7 +92,7 @@ class OptionBuilder:
             **shared,
         )
         if self._has_perf:
-            # TorchRec's perf estimator leaves its verdict on the option.
+            # TorchRec's perf estimator also sets a field of the option.
             option.is_weighted = self._tables[table].weighted
         return option
 
@@ -105,7 +105,7 @@ class OptionBuilder:
             for _ in range(space.run_count[run])
         ]
         offsets = iter(shard_offsets(sharding_type, sizes, self._tables[table].dim))
-        # TorchRec has a whole number here, and error messages show it.
+        # TorchRec has a whole number here, which error messages show.
         no_comms = sharding_type == "data_parallel" and not self._is_priced
         shards = []
         for run in runs:

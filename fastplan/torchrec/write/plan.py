@@ -27,7 +27,7 @@ from fastplan.torchrec.read.extract import TableSource
 
 
 def chosen_runs(space: SearchSpace, options: Any) -> tuple[Any, Any]:
-    """The runs of some options, one option after the other, and how many each of them has."""
+    """Returns the runs of the given options, in order, and the number of runs of each option."""
     end = space.option_run_begin[options + 1]
     number = end - space.option_run_begin[options]
     last = np.cumsum(number)
@@ -35,7 +35,7 @@ def chosen_runs(space: SearchSpace, options: Any) -> tuple[Any, Any]:
 
 
 class PlanBuilder:
-    """Turns chosen options and ranks into ParameterShardings on one topology."""
+    """Converts chosen options and ranks to ParameterShardings on one topology."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class PlanBuilder:
         self._specs = SpecBuilder(topology.compute_device, topology.local_world_size)
 
     def build(self, table_of_option: Any, options: Any, ranks: Any) -> ShardingPlan:
-        """The plan with its tables in the order of `options`."""
+        """Returns the plan with its tables in the order of `options`."""
         plan: dict[str, EmbeddingModuleShardingPlan] = {}
         chosen = zip(
             table_of_option[options].tolist(),
@@ -79,7 +79,7 @@ class PlanBuilder:
         return ShardingPlan(plan)
 
     def _sizes(self, options: Any) -> Iterator[list[tuple[int, int]]]:
-        """The shards of each option, rows and columns."""
+        """Returns rows and columns of the shards of each option."""
         space = self._space
         runs, number = chosen_runs(space, options)
         count = space.run_count[runs]
@@ -102,7 +102,7 @@ class PlanBuilder:
             sharding_type=kind, compute_kernel=kernel, ranks=ranks, sharding_spec=spec
         )
         if rule:
-            # Most tables have neither, and a deep copy of nothing takes longer than to ask.
+            # Most tables have neither, and a deep copy of None takes longer than this check.
             if rule.cache_params is not None:
                 sharding.cache_params = copy.deepcopy(rule.cache_params)
             if rule.key_value_params is not None:
@@ -115,9 +115,9 @@ class PlanBuilder:
 
 
 class Shards(list[ShardMetadata]):
-    """A table's shards: a list whose deep copy is the same as any list's, made by hand.
+    """A table's shards: a list with a faster deep copy.
 
-    It pickles as a plain list, so whoever reads the pickle needs no fastplan.
+    It pickles as a plain list, so unpickling does not need fastplan.
     """
 
     __slots__ = ()
@@ -138,7 +138,7 @@ class Shards(list[ShardMetadata]):
 
 
 def _copied(shard: Any, memo: dict[int, Any]) -> Any:
-    """A deep copy that notes in `memo` what copy.deepcopy would, so that what is one stays one.
+    """Returns a deep copy, with the same `memo` entries as copy.deepcopy, to keep shared objects.
 
     Offsets and sizes are numbers. A placement is copied too: TorchRec changes placements in place.
     """
@@ -168,7 +168,7 @@ def _copied_placement(place: Any, memo: dict[int, Any]) -> Any:
 
 
 def _same_placement(place: _remote_device) -> _remote_device:
-    """An equal placement, without parsing its text again."""
+    """Returns an equal placement, without parsing its text again."""
     same = _new_placement(_remote_device)
     same._worker_name = place._worker_name
     same._rank = place._rank
@@ -181,7 +181,7 @@ _new_placement = _remote_device.__new__
 
 
 class SpecBuilder:
-    """Makes specs on devices that follow TorchRec's rule: rank r is device r % ranks per host."""
+    """Builds specs with TorchRec's device rule: rank r is device r % ranks per host."""
 
     def __init__(self, device: str, ranks_per_host: int) -> None:
         self._device = device
@@ -189,7 +189,7 @@ class SpecBuilder:
         self._placements: dict[int, _remote_device] = {}
 
     def placement(self, rank: int) -> _remote_device:
-        """Where a rank is, to compare with; shards get copies, since TorchRec changes them."""
+        """Returns a rank's placement, for comparison; shards get copies, which TorchRec changes."""
         known = self._placements.get(rank)
         if known is None:
             text = placement(self._device, rank, self._ranks_per_host)
@@ -199,10 +199,10 @@ class SpecBuilder:
     def spec(
         self, offsets: list[list[int]], sizes: list[tuple[int, int]], ranks: list[int]
     ) -> EnumerableShardingSpec:
-        """A spec that owns `offsets`.
+        """Returns a spec that owns `offsets`.
 
-        Constructors would check again, shard by shard and pair by pair, what is true of every
-        cut: no shard is negative and none overlaps another.
+        It skips the constructors, whose checks of each shard and each pair always pass here: no
+        shard is negative and none overlaps another.
         """
         shards = Shards()
         known = self._placements
@@ -218,7 +218,7 @@ class SpecBuilder:
 
 
 class LazyList(list[Any]):
-    """A real list for every user and every `isinstance`, whose items cost nothing until read."""
+    """A list, also for `isinstance`, that is built on first access."""
 
     def __init__(self, build: Callable[[], list[Any]], source: Any = None) -> None:
         super().__init__()
@@ -255,7 +255,7 @@ class LazyList(list[Any]):
         return super().__iter__()
 
 
-def _filled_first(name: str) -> Callable[..., Any]:
+def _fill_before_use(name: str) -> Callable[..., Any]:
     method = getattr(list, name)
 
     def call(self: LazyList, *args: Any, **kwargs: Any) -> Any:
@@ -273,7 +273,7 @@ _READS_AND_WRITES = """
 """
 for _name in _READS_AND_WRITES.split():
     if hasattr(list, _name):
-        setattr(LazyList, _name, _filled_first(_name))
+        setattr(LazyList, _name, _fill_before_use(_name))
 
 
 def _right_add(self: LazyList, other: list[Any]) -> list[Any]:
@@ -285,18 +285,18 @@ LazyList.__radd__ = _right_add  # type: ignore[attr-defined]
 
 
 def validate(planner: Any, plan: Any, module: Any, sharders: list[Any], *, trusted: bool) -> None:
-    """Raises the PlannerError of the first validator that objects.
+    """Raises the PlannerError of the first validator that fails.
 
-    `trusted` plans come from the core as they are, for a cluster of the planner's own size.
+    `trusted` plans come unchanged from the core, for a cluster of the planner's own size.
     """
     planners.validate_modules_inclusion_in_sharding_plan(plan, module, sharders)
     if not trusted:
         planners.validate_rank_assignment(plan, planner._topology)
-    if not trusted or _kernels_in_doubt(plan):
+    if not trusted or _kernels_to_check(plan):
         planners.validate_compute_kernels(planner._best_plan)
 
 
-def _kernels_in_doubt(plan: Any) -> bool:
+def _kernels_to_check(plan: Any) -> bool:
     for tables in plan.plan.values():
         for sharding in tables.values():
             kernel = sharding.compute_kernel
@@ -312,7 +312,7 @@ def _kernels_in_doubt(plan: Any) -> bool:
 
 
 def shard_offsets(sharding_type: str, sizes: list[tuple[int, int]], dim: int) -> list[list[int]]:
-    """Where each shard starts, given their sizes in order."""
+    """Returns the start of each shard, given the sizes in order."""
     if sharding_type in ("data_parallel", "table_wise"):
         return [[0, 0] for _ in sizes]
     if sharding_type in ("column_wise", "table_column_wise"):

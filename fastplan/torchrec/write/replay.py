@@ -1,8 +1,9 @@
-"""Lets TorchRec itself say why there is no plan.
+"""Raises TorchRec's own error if there is no plan.
 
-Its message counts all proposals and quotes the storage of the smallest and the error of the last:
-when its own planner is shown just those two, it says the same, in its version's own words. Nobody
-else notices: parts that have done their work stand by, and hooks hear of the search that was.
+Its message has the number of proposals, the storage of the smallest one and the error of the last
+one. So TorchRec's planner runs with only those two, and raises the message of its version. The
+replay is not visible elsewhere: finished parts are not called again, and hooks receive the facts of
+the real search.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from fastplan.torchrec.write import hooks
 
 
 class _ReplayProposer:
-    """Proposes what it is given, then sets the counts to those of the whole search."""
+    """Proposes the given proposals, then sets the counts of the whole search."""
 
     def __init__(self, planner: Any, proposals: list[Any], counts: tuple[int, int]) -> None:
         self._planner = planner
@@ -45,14 +46,14 @@ class _ReplayProposer:
 
 
 class _StorageOnlyOption:
-    """In place of an option: all that is known of a proposal is how much it stores."""
+    """Replaces an option of a proposal of which only the storage is known."""
 
     def __init__(self, storage: Any) -> None:
         self.shards = [SimpleNamespace(storage=storage, rank=None)]
 
 
 class _Partitioner:
-    """Fails as the search has failed; asks the planner's own where its words are not known."""
+    """Raises the error of the search; without one, calls the planner's own partitioner."""
 
     def __init__(self, own: Any, error: PlannerError | None) -> None:
         self._own = own
@@ -67,7 +68,7 @@ class _Partitioner:
 
 
 class _Proxy:
-    """Another object in all but a few attributes, whatever that object allows."""
+    """Forwards to another object, except for a few attributes."""
 
     def __init__(self, real: Any, **attributes: Any) -> None:
         self.__dict__.update(attributes, _real=real)
@@ -80,13 +81,13 @@ class _Proxy:
         return getattr(self.__dict__["_real"], name)
 
 
-def _stand_in(real: Any, **attributes: Any) -> Any:
-    """Messages name the class of some parts."""
+def _named_proxy(real: Any, **attributes: Any) -> Any:
+    """Returns a proxy with the class of `real`, because messages name it."""
     return type(type(real).__name__, (_Proxy,), {})(real, **attributes)
 
 
 class _Stats:
-    """Statistics that are told of the planner's own parts."""
+    """Statistics that receive the planner's own parts."""
 
     def __init__(self, own: Any, **parts: Any) -> None:
         self._own = own
@@ -104,10 +105,10 @@ def raise_no_plan(
     facts: dict[str, str],
     some_option: list[ShardingOption],
 ) -> NoReturn:
-    """Raises the PlannerError that TorchRec raises when none of its proposals can be placed.
+    """Raises the PlannerError that TorchRec raises if no proposal can be placed.
 
-    There may be no proposal at all; `some_option` then shows TorchRec that there are tables.
-    `facts` are those about the search, for TorchRec's hooks.
+    Without any proposal, `some_option` shows TorchRec that there are tables. `facts` are the facts
+    of the search for TorchRec's hooks.
     """
     hooks.after_proposing(planner, searched)
     proposals: list[Any] = searched.failed()
@@ -119,8 +120,8 @@ def raise_no_plan(
     double.__dict__.update(planner.__dict__)
     double._fastplan = copy.copy(planner._fastplan)
     enumerator, reservation = planner._enumerator, planner._storage_reservation
-    double._enumerator = _stand_in(enumerator, enumerate=lambda module, sharders: options)
-    double._storage_reservation = _stand_in(reservation, reserve=lambda **_: searched.reserved)
+    double._enumerator = _named_proxy(enumerator, enumerate=lambda module, sharders: options)
+    double._storage_reservation = _named_proxy(reservation, reserve=lambda **_: searched.reserved)
     double._stats = [
         _Stats(stats, enumerator=enumerator, storage_reservation=reservation)
         for stats in planner._stats or ()
@@ -135,10 +136,10 @@ def raise_no_plan(
 
 
 def _use_numpy_floats(planner: Any, options: list[ShardingOption]) -> None:
-    """Lets costs be numpy's floats where TorchRec's are, which the message shows.
+    """Converts costs to numpy's floats if TorchRec's are, because the message shows the type.
 
-    They are where a factor of theirs is: the first shard of an option is estimated once more, by
-    TorchRec, to learn which.
+    They are if one of their factors is: TorchRec estimates the first shard of an option again to
+    find out.
     """
     estimators = getattr(planner._enumerator, "_estimators", ())
     if not estimators or not all(map(stock_estimator, estimators)):
@@ -165,10 +166,10 @@ def _uses_numpy_floats(option: ShardingOption, constraints: Any) -> bool:
 
 
 def _plan_with_hook(log_planning_result: Callable[..., None]) -> Callable[..., Any]:
-    """TorchRec's method without its loggers, whose hooks are silent but for one of ours."""
+    """Returns TorchRec's method without its loggers, with only this hook."""
     plan = inspect.unwrap(EmbeddingShardingPlanner.plan)
     if getattr(plan, "__globals__", None) is not vars(planners) or plan.__closure__:
-        # Somebody has replaced it.
+        # Other code has replaced it.
         return EmbeddingShardingPlanner.plan  # type: ignore[no-any-return]
     silent = {name: _ignore for name in vars(planners) if name.startswith("log_")}
     names = {**vars(planners), **silent, "log_planning_result": log_planning_result}

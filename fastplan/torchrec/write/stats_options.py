@@ -1,7 +1,7 @@
-"""The options of a plan as TorchRec's statistics read them, and what they tell about them all.
+"""The options of a plan for TorchRec's statistics, and sums over all options.
 
-Functions of TorchRec's that go over all shards are given for columns here. They add in TorchRec's
-order, so that the numbers are TorchRec's to the last digit.
+This has TorchRec's functions over all shards, for columns. They add in TorchRec's order, so that
+the numbers equal TorchRec's to the last digit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CUT_BY_ROWS = ("row_wise", "table_row_wise", "grid_shard")
 
 
 class Option:
-    """What TorchRec's functions for statistics read of a chosen option."""
+    """The fields of a chosen option that TorchRec's statistics read."""
 
     __slots__ = (
         "compute_kernel",
@@ -60,7 +60,7 @@ class Option:
 
 
 class Planned:
-    """The options of a plan, and what statistics tell about them all."""
+    """The options of a plan, and the statistics over all of them."""
 
     def __init__(self, best_plan: ChosenOptions, arguments: dict[str, Any]) -> None:
         space: Any = best_plan.space
@@ -99,7 +99,7 @@ class Planned:
         return made
 
     def io_megabytes(self) -> tuple[Any, Any]:
-        """Input and output of each rank in one iteration, by TorchRec's formulas for a shard."""
+        """Returns input and output of each rank per iteration, by TorchRec's formulas."""
         inputs, pooled = [], []
         for option, poolings, given in zip(
             self.options, self.poolings, self.batch_sizes, strict=True
@@ -131,7 +131,7 @@ class Planned:
         return int(self.topology.world_size)
 
     def shard_counts(self) -> Iterator[tuple[str, list[int]]]:
-        """The short name of each sharding type in use, and how many shards the ranks have of it."""
+        """Returns, by short name of each sharding type in use, the number of shards by rank."""
         for kind in np.unique(self.types).tolist():
             counts = self.placed.count_by_rank(self.types == kind, self.world)
             yield torchrec_stats._get_sharding_type_abbr(SHARDING_TYPES[kind]), counts.tolist()
@@ -139,12 +139,12 @@ class Planned:
     def usage(
         self, topology: Any, best_plan: Any, dense_storage: Storage, kjt_storage: Storage
     ) -> tuple[list[int], list[int], list[int], list[Perf]]:
-        """For TorchRec's _compute_mem_usage_and_perf."""
+        """Replaces TorchRec's _compute_mem_usage_and_perf."""
         placed = self.placed
         sparse, ddr = placed.storage_by_rank(self.world)
         used_hbm = [hbm + dense_storage.hbm + kjt_storage.hbm for hbm in sparse]
         used_ddr = [each + dense_storage.ddr + kjt_storage.ddr for each in ddr]
-        # A sum of nothing is a whole number, and so is the one of data-parallel tables' comms.
+        # An empty sum is a whole number, and so is the sum of data-parallel tables' comms.
         shards = placed.count_by_rank(None, self.world).tolist()
         silent = self.types == SHARDING_TYPES.index("data_parallel")
         talking = placed.count_by_rank(None if self.is_priced else ~silent, self.world).tolist()
@@ -158,7 +158,7 @@ class Planned:
         return sparse, used_hbm, used_ddr, perf
 
     def critical_path(self, best_plan: Any) -> CriticalPathEstimate:
-        """For TorchRec's _calculate_critical_path."""
+        """Replaces TorchRec's _calculate_critical_path."""
         groups: dict[tuple[Any, str], int] = {}
         group = [
             groups.setdefault((option.module, option.sharding_type), len(groups))
@@ -169,7 +169,7 @@ class Planned:
         return CriticalPathEstimate(comms, sum(self.placed.largest_compute(self.world)))
 
     def imbalanced(self, best_plan: Any, target_imbalance: str = "perf") -> list[Option]:
-        """For TorchRec's _find_imbalance_tables."""
+        """Replaces TorchRec's _find_imbalance_tables."""
         movable = ~np.isin(self.types, [SHARDING_TYPES.index(kind) for kind in UNIFORM_TYPES])
         found = self.placed.on_fullest_ranks(movable, self.world, by_hbm=target_imbalance == "hbm")
         return [self.options[number] for number in found]
@@ -211,7 +211,7 @@ class ShardColumns:
         self._storage = [getattr(space, name)[runs] for name in _STORAGE_COLUMNS]
 
     def shards_of(self, option: int) -> list[tuple[int, ...]]:
-        """Rank, HBM, DDR and SSD of the shards of an option, given by its place in the plan."""
+        """Returns rank, HBM, DDR and SSD of the shards of the option at this plan position."""
         begin = int(self.first_shard[option])
         own = slice(begin, begin + int(np.count_nonzero(self._option == option)))
         runs = self._run[own]
@@ -219,36 +219,36 @@ class ShardColumns:
         return [*zip(*(column.tolist() for column in columns), strict=True)]
 
     def first_cols(self) -> Any:
-        """The columns of each option's first shard."""
+        """Returns the columns of each option's first shard."""
         return self.run_cols[self._first_run]
 
     def storage_of_options(self) -> list[list[int]]:
-        """HBM, DDR and SSD of each option."""
+        """Returns HBM, DDR and SSD of each option."""
         return [_whole_sums(self._option, each[self._run], self._options) for each in self._storage]
 
     def storage_by_rank(self, world: int) -> list[list[int]]:
-        """HBM and DDR of the shards on each rank."""
+        """Returns HBM and DDR of the shards on each rank."""
         return [_whole_sums(self.rank, each[self._run], world) for each in self._storage[:2]]
 
     def perf_of_options(self) -> list[Any]:
-        """The fields of a Perf, summed up over each option's shards."""
+        """Returns the fields of a Perf, summed over each option's shards."""
         return [np.bincount(self._option, each[self._run], self._options) for each in self._perf]
 
     def perf_by_rank(self, world: int) -> list[Any]:
-        """The fields of a Perf, summed up over each rank's shards."""
+        """Returns the fields of a Perf, summed over each rank's shards."""
         return [self.by_rank(each, world) for each in self._perf]
 
     def by_rank(self, of_run: Any, world: int) -> Any:
-        """The sum over each rank's shards of what each shard of a run has."""
+        """Returns the sum of a run's value over each rank's shards."""
         return np.bincount(self.rank, of_run[self._run], world)
 
     def count_by_rank(self, of_option: Any, world: int) -> Any:
-        """How many shards each rank has, of all options or of some."""
+        """Returns the number of shards of each rank, for all options or for some."""
         ranks = self.rank if of_option is None else self.rank[of_option[self._option]]
         return np.bincount(ranks, minlength=world)
 
     def largest_comms(self, group: Any, world: int) -> tuple[list[float], list[float]]:
-        """Forward and backward comms of the rank that has most of them, for groups of options."""
+        """Returns forward and backward comms of the rank with the most, for groups of options."""
         keys, place = np.unique(group[self._option] * world + self.rank, return_inverse=True)
         begin = np.flatnonzero(np.diff(keys // world, prepend=-1))
         fwd, bwd = (
@@ -258,14 +258,14 @@ class ShardColumns:
         return fwd, bwd
 
     def largest_compute(self, world: int) -> list[float]:
-        """Forward and backward compute of the rank that has most of it."""
+        """Returns forward and backward compute of the rank with the most."""
         used = np.unique(self.rank)
         return [float(self.by_rank(self._perf[i], world)[used].max()) for i in (0, 2)]
 
     def on_fullest_ranks(self, of_option: Any, world: int, *, by_hbm: bool) -> list[int]:
-        """Those of some options that have a shard on every fullest rank, the largest first.
+        """Returns the options that have a shard on every fullest rank, the largest first.
 
-        Full and large is by HBM or by perf. There are none where all shards are on one rank.
+        Ranks and options are compared by HBM or by perf. Empty if all shards are on one rank.
         """
         fwd, comms, bwd, bwd_comms, _, prefetch = self._perf
         of_run = self._storage[0] if by_hbm else fwd + bwd + comms + bwd_comms + prefetch

@@ -1,7 +1,7 @@
-"""TorchRec's table of statistics, written without an object for each shard.
+"""Writes TorchRec's table of statistics without an object for each shard.
 
-TorchRec's own functions write it, but for those that go over all shards of a plan in Python: what
-they would find is known from the plan's columns, to the last digit.
+TorchRec's own functions write it, except for those that visit all shards of a plan in Python: the
+plan's columns give their results, to the last digit.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _STOCK_LOG = EmbeddingStats.log
 _OWN_ATTRIBUTES = {"_width", "_stats_table"}
 _CLASSES = (EmbeddingStats, EmbeddingStorageEstimator, ShardingOption, Storage, Perf)
 _PROPERTIES = ((Perf, "total"), (ShardingOption, "total_storage"))
-# TorchRec asks a plan whether it has tables, and sums up the sizes of those it finds one by one.
+# TorchRec checks whether a plan has tables, and adds up their sizes one by one.
 _NO_TABLES = SimpleNamespace(plan={"": {}})
 
 
 def can_write(stats: Any, best_plan: Any, known: dict[str, Any]) -> bool:
     """Whether the table of these statistics can be written from columns.
 
-    That is so if the statistics are TorchRec's with all their functions, and if the plan consists
-    of options that nobody has seen yet.
+    This needs TorchRec's own statistics with all their functions, and a plan of options that no
+    other code has read yet.
     """
     if not isinstance(best_plan, ChosenOptions) or not isinstance(best_plan.space, EstimatedSpace):
         return False
@@ -58,23 +58,23 @@ def can_write(stats: Any, best_plan: Any, known: dict[str, Any]) -> bool:
 
 
 def write(stats: Any, best_plan: ChosenOptions, arguments: dict[str, Any]) -> None:
-    """Lets the statistics log what they would log with the options of `best_plan`."""
+    """Logs the statistics of the options of `best_plan`."""
     writer: Any = _Writer.__new__(_Writer)
-    writer.__dict__ = stats.__dict__  # width and table are the stock object's own
+    writer.__dict__ = stats.__dict__  # width and table belong to the stock object
     writer.planned = Planned(best_plan, arguments)
     arguments = {**arguments, "sharding_plan": _NO_TABLES, "best_plan": writer.planned.options}
     writer.with_columns(_STOCK_LOG)(**arguments)
 
 
 class _Writer(EmbeddingStats):
-    """TorchRec's statistics, with functions for columns where theirs go over all shards."""
+    """TorchRec's statistics, with functions on columns in place of loops over all shards."""
 
     __slots__ = ("planned",)
 
     planned: Planned
 
     def with_columns(self, function: Any) -> Callable[..., Any]:
-        """A method of TorchRec's that calls functions for columns; its module stays as it is."""
+        """Returns a method of TorchRec that calls functions on columns; its module is unchanged."""
         planned = self.planned
         known: dict[str, Any] = {
             "_compute_mem_usage_and_perf": planned.usage,
@@ -82,10 +82,10 @@ class _Writer(EmbeddingStats):
             "_find_imbalance_tables": planned.imbalanced,
         }
         logger = torchrec_stats.logger
-        if _is_plain(logger):
+        if _is_standard_logger(logger):
             known["logger"] = _RowLogger(logger)
         if hooks.is_empty_function(torchrec_stats.EventLoggingHandler.log_event):
-            known["_observability_log_storage_and_perf"] = _tell_nobody
+            known["_observability_log_storage_and_perf"] = _no_log
         code, names = function.__code__, {**function.__globals__, **known}
         made = FunctionType(code, names, None, function.__defaults__, function.__closure__)
         return partial(made, self)
@@ -127,15 +127,15 @@ class _Writer(EmbeddingStats):
         if any(batches):
             head.append("Batch Sizes")
             rule.append("-------------")
-            told = torchrec_stats._reduce_int_list
-            columns.append([told(sizes) if sizes else "n/a" for sizes in batches])
+            text = torchrec_stats._reduce_int_list
+            columns.append([text(sizes) if sizes else "n/a" for sizes in batches])
         lines = aligned([[*top, *column] for *top, column in zip(head, rule, columns, strict=True)])
         own: dict[str, Any] = self.__dict__
         own["_width"] = max(own["_width"], len(lines[0]) + 6)
         return lines
 
 
-def _tell_nobody(**event: Any) -> None:
+def _no_log(**event: Any) -> None:
     pass
 
 
@@ -143,8 +143,8 @@ _LOGGING = ("info", "_log", "findCaller", "isEnabledFor")
 _STOCK_LOGGING = [getattr(logging.Logger, name) for name in _LOGGING]
 
 
-def _is_plain(logger: Any) -> bool:
-    """Whether a logger logs as the standard library does, and tells where from."""
+def _is_standard_logger(logger: Any) -> bool:
+    """Whether a logger is standard, and records the line of the caller."""
     return (
         type(logger) is logging.Logger
         and not vars(logger).keys() & {*_LOGGING}
@@ -154,15 +154,15 @@ def _is_plain(logger: Any) -> bool:
 
 
 class _RowLogger:
-    """Logs row after row from one place.
+    """Logs many rows from one line of code.
 
-    A logger looks up the line of the caller for each row, which takes longer than all the rest: the
+    A logger looks up the line of the caller for each row, which takes most of the time: the
     line is a late one of a long function.
     """
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
-        self._line = (-1, -1)  # the last instruction that logged, and its line
+        self._line = (-1, -1)  # the last instruction that logged, with its line
 
     def info(self, row: str) -> None:
         logger = self._logger
@@ -181,11 +181,11 @@ class _RowLogger:
 _CACHED = EmbeddingComputeKernel.FUSED_UVM_CACHING.value
 _CUT_BY_COLUMNS = frozenset({"column_wise", "table_column_wise", "grid_shard"})
 _GIB = 1024 * 1024 * 1024
-_FEW_DIGITS = 1e11  # below, a double is written with the three decimals it was rounded to
+_FEW_DIGITS = 1e11  # below this, a double is printed with the three decimals that it was rounded to
 
 
 def parameter_columns(planned: Planned, sharder_data: dict[str, Any]) -> list[list[str]]:
-    """What TorchRec tells of each option, by the columns of its table."""
+    """Returns the columns of TorchRec's table of options."""
     options, poolings = planned.options, planned.poolings
     origins = [planned.origins[table] for table in planned.tables]
     facts = [planned.facts[table] for table in planned.tables]
@@ -235,13 +235,13 @@ def _load_factor(rule: Any, data: Any) -> str:
 
 
 def _perf_texts(perf: list[list[float]]) -> list[str]:
-    """TorchRec's _format_perf_breakdown, of the fields of Perfs."""
+    """Replaces TorchRec's _format_perf_breakdown, for the fields of Perfs."""
     fwd, comms, bwd, bwd_comms, _, prefetch = perf
     totals = [
         a + b + c + d + e
         for a, b, c, d, e in zip(fwd, bwd, comms, bwd_comms, prefetch, strict=True)
     ]
-    # TorchRec rounds small numbers to one digit, too, but reads and writes them once more.
+    # TorchRec also rounds small numbers to one digit, but parses and prints them again.
     parts = [
         [f"{part:.1g}" if 0 <= part < 1 else _large_part(part) for part in field]
         for field in (fwd, comms, bwd, bwd_comms, prefetch)
@@ -257,7 +257,7 @@ def _large_part(number: float) -> str:
 
 
 def _storage_texts(storages: list[Storage]) -> list[str]:
-    """TorchRec's _format_storage_breakdown."""
+    """Replaces TorchRec's _format_storage_breakdown."""
     gigabytes = (
         _rounded([size / _GIB for size in sizes])
         for sizes in zip(*((each.hbm, each.ddr, each.ssd) for each in storages), strict=True)
@@ -266,7 +266,7 @@ def _storage_texts(storages: list[Storage]) -> list[str]:
 
 
 def _rounded(numbers: list[float]) -> list[str]:
-    """`str(round(number, 3))` of each, which takes twice as long."""
+    """Returns `str(round(number, 3))` of each number, in half the time."""
     if {*map(type, numbers)} != {float} or not 0 <= min(numbers) <= max(numbers) < _FEW_DIGITS:
         return [str(round(number, 3)) for number in numbers]
     known: dict[float, str] = {0.0: "0.0", 1.0: "1.0"}
@@ -298,6 +298,6 @@ def _rank_texts(planned: Planned) -> list[str]:
 
 
 def aligned(columns: list[list[str]]) -> list[str]:
-    """TorchRec's _format_table, of texts by column."""
+    """Replaces TorchRec's _format_table, for strings by column."""
     row = "".join(f"{{:>{max(map(len, column)) + 3}}}" for column in columns)
     return [*map(row.format, *columns)]
