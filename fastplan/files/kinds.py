@@ -107,8 +107,8 @@ def choice(names: Iterable[str]) -> Meta:
     )
 
 
-def told(problem: str) -> Meta:
-    """What to say of a list that has not as many entries as it should."""
+def with_problem(problem: str) -> Meta:
+    """Sets the error message for a list with the wrong number of entries."""
     return Meta(extra={"problem": lambda value: problem})
 
 

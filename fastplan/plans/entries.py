@@ -23,7 +23,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict
 
 from fastplan.engine.layout import MOST_SHARDS, Cut, Runs, blocks_in
-from fastplan.files.kinds import plain_whole, told
+from fastplan.files.kinds import plain_whole, with_problem
 from fastplan.plans.checks import BadValue, as_struct, as_whole, below, refuse
 from fastplan.plans.placement import read_placement
 
@@ -65,7 +65,8 @@ class TableFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     sharding_type: str
     compute_kernel: str
     shape: (
-        Annotated[tuple[Whole, Whole], told("must be two numbers, rows and columns")] | UnsetType
+        Annotated[tuple[Whole, Whole], with_problem("must be two numbers, rows and columns")]
+        | UnsetType
     ) = UNSET
     row_blocks: list[Any] | UnsetType = UNSET
     column_blocks: list[Any] | UnsetType = UNSET

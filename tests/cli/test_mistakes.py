@@ -67,9 +67,7 @@ def test_an_empty_file_is_called_empty(capsys, what):
 
 def test_a_plan_is_no_spec(capsys, plan):
     told = refused(capsys, "plan", plan, *ON_H100)
-    assert told == (
-        "plan.json: is a plan file, and a spec is needed; `fastplan inspect` shows plans"
-    )
+    assert told == ("plan.json: is a plan file, not a spec; `fastplan inspect` shows plans")
 
 
 @pytest.mark.parametrize("name", ["model.yaml", "spec.json"])
@@ -80,7 +78,7 @@ def test_a_spec_is_no_plan(capsys, name):
 
 def test_a_file_is_no_folder_of_measurements_or_records(capsys, plan):
     told = refused(capsys, "compare", plan, plan, "--measured", plan)
-    assert told == "plan.json has no measurement; give the folder that `fastplan measure -o` wrote"
+    assert told == "plan.json has no measurement; pass the folder that `fastplan measure -o` wrote"
     told = refused(capsys, "ett", "report", plan)
     assert told == "plan.json: a file; give the directory of all records, ."
 

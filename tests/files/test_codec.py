@@ -13,7 +13,16 @@ from msgspec import UNSET, Struct, UnsetType, defstruct, field
 
 from fastplan.files.codec import Mismatch, decode, decode_value
 from fastplan.files.document import SpecError, document_of, parse_document
-from fastplan.files.kinds import Text, any_number, bandwidth, choice, number, size, told, whole
+from fastplan.files.kinds import (
+    Text,
+    any_number,
+    bandwidth,
+    choice,
+    number,
+    size,
+    whole,
+    with_problem,
+)
 
 KERNELS = ("dense", "fused", "fused_uvm", "fused_uvm_caching")
 
@@ -41,7 +50,8 @@ class File(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     )
     pair: (
         Annotated[
-            tuple[Annotated[float, number()], Annotated[float, number()]], told("must be two")
+            tuple[Annotated[float, number()], Annotated[float, number()]],
+            with_problem("must be two"),
         ]
         | None
     ) = None
