@@ -71,7 +71,7 @@ def message(error: BaseException) -> str:
     if isinstance(error, ImportError):
         if isinstance(error.__cause__, ImportError):  # numpy wraps it in a page of advice
             text = _line(error.__cause__)
-        return f"{text}; `fastplan doctor` tells what to install"
+        return f"{text}; `fastplan doctor` shows what to install"
     told = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return f"{told} (--debug shows where)"
 

@@ -116,7 +116,7 @@ def test_save_refuses_what_holds_no_plan(capsys, tmp_path, facts):
     assert err == f"fastplan: error: {tmp_path / 'nothing'}: it has no plans\n"
     (tmp_path / "tiny.yaml").write_text("model: tiny\n")
     _, _, err = call(capsys, *words, str(tmp_path / "tiny.yaml"))
-    assert "tiny.yaml: is a spec file, and a plan is needed; `fastplan plan` makes one" in err
+    assert "tiny.yaml: is a spec file, not a plan; `fastplan plan` creates a plan" in err
     (tmp_path / "text").write_text("text")
     code, _, err = call(capsys, *words, str(tmp_path / "text"))
     assert code == 1

@@ -73,7 +73,7 @@ def test_a_plan_is_no_spec(capsys, plan):
 @pytest.mark.parametrize("name", ["model.yaml", "spec.json"])
 def test_a_spec_is_no_plan(capsys, name):
     told = refused(capsys, "inspect", name)
-    assert told == f"{name}: is a spec file, and a plan is needed; `fastplan plan` makes one of it"
+    assert told == f"{name}: is a spec file, not a plan; `fastplan plan` creates a plan from it"
 
 
 def test_a_file_is_no_folder_of_measurements_or_records(capsys, plan):

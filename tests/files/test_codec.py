@@ -247,7 +247,7 @@ def test_a_single_one_counts_as_a_list_of_one():
 
 @pytest.mark.parametrize(("value", "found"), [(3, "3"), (True, "true"), (0.5, "0.5")])
 def test_numbers_are_no_texts_without_quotes(value, found):
-    assert problem(Text, value) == f"must be a text, not {found}; put it in quotes"
+    assert problem(Text, value) == f"must be a string, not {found}; put it in quotes"
 
 
 @pytest.mark.parametrize(
