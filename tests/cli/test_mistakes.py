@@ -103,8 +103,8 @@ def test_artifacts_without_anything_in_them_are_refused(capsys, plan):
 def test_an_empty_cache_is_not_the_usual_one(capsys, words, value):
     told = refused(capsys, *words, "--cache", value)
     assert told.startswith(
-        "argument --cache: is empty; give a directory or URL, or leave the option out for the "
-        "usual cache (see `fastplan "
+        "argument --cache: is empty; give a directory or URL, or omit the option for the "
+        "default cache (see `fastplan "
     )
 
 
@@ -159,7 +159,7 @@ def test_only_what_is_forbidden_is_advised_to_be_allowed(capsys, folder, limits,
 def test_ranks_are_not_started_without_what_they_need(capsys, monkeypatch, plan, module):
     monkeypatch.setitem(sys.modules, module, None)
     told = refused(capsys, "measure", "model.yaml", plan, "--nproc", "8", "-o", "runs")
-    assert told == f"ranks need {module}, which is not installed; `fastplan doctor` tells how to"
+    assert told == f"ranks need {module}, which is not installed; `fastplan doctor` shows how"
 
 
 def test_a_module_without_a_function_leads_to_how_one_is_named(capsys):
