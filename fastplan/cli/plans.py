@@ -176,11 +176,13 @@ class Measurements:
         self.by_label = measured_for(plans, labels, self._runs)
 
     def text(self) -> str:
+        """Returns the measurements as text."""
         from fastplan.measure.text import agreement_text
 
         return agreement_text(self._agreement, self._runs, style())
 
     def json(self) -> dict[str, Any]:
+        """Returns the measurements as JSON values."""
         from fastplan.measure.text import agreement_json
 
         return agreement_json(self._agreement, self._runs)

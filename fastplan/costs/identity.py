@@ -87,6 +87,7 @@ class _Walk:
         self._opaque: list[Any] = []
 
     def frozen(self, function: FunctionType) -> Frozen:
+        """Returns the snapshot of a function."""
         EXTENSIONS.refresh()
         copy = self._new_function(function)
         try:

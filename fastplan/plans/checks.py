@@ -67,28 +67,33 @@ def as_struct(value: Any, kind: type[T]) -> T:
 
 
 def as_text(value: Any, place: str) -> str:
+    """Returns a string. Raises BadValue for any other value."""
     if type(value) is not str:
         refuse(place, "a string", value)
     return value
 
 
 def as_whole(value: Any, place: str, least: int = 0) -> int:
+    """Returns an integer of at least `least`. Raises BadValue for any other value."""
     if type(value) is not int or not least <= value <= LARGEST:
         refuse(place, f"a whole number from {least} to 2^63-1", value)
     return value
 
 
 def as_wholes(value: Any, place: str) -> list[int]:
+    """Returns a list of integers. Raises BadValue for any other value."""
     return [as_whole(item, f"{place}[{i}]") for i, item in enumerate(as_list(value, place))]
 
 
 def as_object(value: Any, place: str) -> dict[str, Any]:
+    """Returns a JSON object. Raises BadValue for any other value."""
     if type(value) is not dict:
         refuse(place, "an object", value)
     return value
 
 
 def as_list(value: Any, place: str) -> list[Any]:
+    """Returns a list. Raises BadValue for any other value."""
     if type(value) is not list:
         refuse(place, "a list", value)
     return value

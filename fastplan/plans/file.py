@@ -51,10 +51,10 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
     except PlanFileError as error:
         from fastplan.plans.foreign import other_format
 
-        told = other_format(data)
-        if told is None:
+        problem = other_format(data)
+        if problem is None:
             raise
-        raise PlanFileError(name, "", told) from error
+        raise PlanFileError(name, "", problem) from error
 
 
 def parse_plan(data: bytes, name: str) -> Plan:

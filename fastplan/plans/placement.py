@@ -36,6 +36,7 @@ class PlacementRule(NamedTuple):
 
     @classmethod
     def of(cls, topology: Any) -> PlacementRule:
+        """Returns the rule of a TorchRec topology."""
         return cls(topology.compute_device, topology.local_world_size)
 
     def text(self, rank: int) -> str:

@@ -121,6 +121,7 @@ class _ResultCollector:
         return True
 
     def keep(self, rows: list[Row]) -> None:
+        """Writes new rows to the file and reports all of them."""
         new = [row for row in rows if not self._is_known(row)]
         if self._file is not None and new:
             self._file.append(new)
@@ -154,6 +155,7 @@ class _Runner:
         self._keeper = keeper
 
     def run(self) -> None:
+        """Runs all tasks. Raises KeyboardInterrupt after an interrupt."""
         try:
             while self._submit():
                 done, _ = wait(self._under_way, return_when=FIRST_COMPLETED)
