@@ -1,4 +1,4 @@
-"""`fastplan bundle`: a job's plans and compiled code in one file, made, shown and unpacked."""
+"""`fastplan bundle`: saves, shows and loads a job's plans and compiled code in one file."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from fastplan.bundle.bundle import Bundle
 
 HELP = """
-A start bundle has the plans of a job, for one cluster or several, and what torch compiled for it,
-so that a restart neither plans nor compiles. Plans are data, and always safe to load. Compiled code
-can do anything to the process that loads it: that takes --trust-code.
+A start bundle contains the plans of a job, for one cluster or several, and torch's compiled code,
+so that a restart neither plans nor compiles. Plans are data and always safe to load. Compiled code
+can do anything to the process that loads it, so loading it needs --trust-code.
 """
 EXAMPLES = """
 fastplan bundle save -o start.bundle --plans /shared/plans
@@ -32,7 +32,7 @@ bundle = Group("bundle", help=HELP, examples=EXAMPLES)
 
 @bundle.action(
     "save",
-    "put plans, and compiled code if there is some, into a bundle",
+    "put plans and compiled code into a bundle",
     "fastplan bundle save -o start.bundle --plans plan.json --artifacts artifacts.bin",
 )
 @option("-o, --output FILE", "the bundle to write", required=True)
@@ -71,11 +71,11 @@ def _save(args: Args) -> int:
         artifacts=artifacts,
     )
     write_content(content, args.output)
-    told = format_count(len(plans), "plan")
+    summary = format_count(len(plans), "plan")
     if artifacts:
         size = format_bytes(sum(part.blob.size for part in artifacts))
-        told += f", {size} of compile artifacts"
-    print(f"written: {args.output}, {told}, {format_bytes(os.path.getsize(args.output))}")
+        summary += f", {size} of compile artifacts"
+    print(f"written: {args.output}, {summary}, {format_bytes(os.path.getsize(args.output))}")
     return OK
 
 
@@ -84,14 +84,14 @@ def _bytes(path: str) -> bytes:
     from fastplan.bundle.format import MAX_ARTIFACTS
 
     if os.path.getsize(path) > MAX_ARTIFACTS:
-        raise CommandError(f"{path}: is larger than {MAX_ARTIFACTS >> 30} GiB, the most it can be")
+        raise CommandError(f"{path}: is larger than {MAX_ARTIFACTS >> 30} GiB, the limit")
     with open(path, "rb") as stream:
         data = stream.read()
     if not data:
         raise CommandError(f"{path}: is empty; torch writes its artifacts after it has compiled")
     if not are_artifacts(data):
         raise CommandError(
-            f"{path}: holds none of torch's compile artifacts, or was changed since; write the "
+            f"{path}: has no compile artifacts of torch, or was changed; write the "
             "first of what torch.compiler.save_cache_artifacts() returns, the bytes"
         )
     return data
@@ -99,7 +99,7 @@ def _bytes(path: str) -> bytes:
 
 @bundle.action(
     "show",
-    "show what is in a bundle; exit code 2 if it is damaged, or its code is not for here",
+    "show a bundle; exit code 2 if it is damaged, or its code is not for this installation",
     "fastplan bundle show start.bundle --json",
 )
 @argument("FILE", "a bundle", name="bundle")
@@ -118,16 +118,16 @@ def _show(args: Args) -> int:
 
 @bundle.action(
     "load",
-    "put a bundle's plans into a cache; exit code 2 if its code is not for here",
+    "put a bundle's plans into a cache; exit code 2 if its code is not for this installation",
     "fastplan bundle load start.bundle --cache /shared/plans",
 )
 @argument("FILE", "a bundle", name="bundle")
 @option("--cache WHERE", "directory or URL of the plan cache", read=cache_place)
 @option(
     "--trust-code",
-    "also put compiled code where torch finds it: it can do anything to your jobs",
+    "also copy compiled code to torch's cache: it can do anything to your jobs",
 )
-@option("--local-rank N", "whose code (default 0)", read=count, default=0)
+@option("--local-rank N", "local rank whose code to load (default 0)", read=count, default=0)
 def _load(args: Args) -> int:
     from fastplan.bundle.format import BundleError
     from fastplan.report.names import escape_name
@@ -145,7 +145,7 @@ def _load(args: Args) -> int:
     if not bundle.has_code:
         return OK
     if not args.trust_code:
-        print("compiled code was left alone; --trust-code puts it where torch finds it")
+        print("compiled code was not loaded; --trust-code copies it to torch's compile cache")
         return OK
     return _load_code(bundle, args.local_rank)
 
@@ -167,7 +167,7 @@ def _load_code(bundle: Bundle, slot: int) -> int:
     kernels = format_count(loaded.kernels, "kernel")
     print(f"{artifacts}, {kernels} put into torch's compile cache {escape_name(compile_cache())}")
     for difference in loaded.skipped:
-        print(f"  CPU kernels were left out: {escape_name(difference)}")
+        print(f"  CPU kernels were skipped: {escape_name(difference)}")
     return OK
 
 

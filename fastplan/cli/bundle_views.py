@@ -1,4 +1,4 @@
-"""Bundles as text and as JSON."""
+"""Formats bundles as text and as JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fastplan.report.units import format_bytes, format_count, format_millisecond
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """A bundle read through."""
+    """A bundle that was read completely."""
 
     bundle: Bundle
     plans: list[StoredPlan]  # those that can be read
@@ -27,13 +27,13 @@ class Seen:
 
 
 def look(bundle: Bundle, facts: dict[str, str]) -> Seen:
-    """Reads a bundle through and compares it with an installation."""
+    """Reads a whole bundle and compares it with the facts of an installation."""
     plans = []
     for part in bundle.header.plans:
         try:
             plans.append(bundle.plan(part))
         except BundleError:
-            continue  # `damage` tells
+            continue  # `damage` has the reason
     return Seen(
         bundle=bundle,
         plans=plans,
@@ -44,7 +44,7 @@ def look(bundle: Bundle, facts: dict[str, str]) -> Seen:
 
 
 def bundle_json(seen: Seen) -> dict[str, Any]:
-    """What `show --json` has."""
+    """Returns the output of `show --json`."""
     header = seen.bundle.header
     return {
         "bundle": seen.bundle.name,
@@ -81,14 +81,14 @@ def bundle_json(seen: Seen) -> dict[str, Any]:
 
 
 def lines(seen: Seen) -> Iterator[str]:
-    """What `show` prints."""
+    """Yields the lines of `show`."""
     header = seen.bundle.header
     state = "damaged" if seen.damage else "intact"
     yield f"{escape_name(seen.bundle.name)}: {format_bytes(header.size)}, {state}"
     yield from (f"  {escape_name(problem)}" for problem in seen.damage)
     version = escape_name(header.facts.get("fastplan", "?"))
     yield f"created    {escape_name(header.created)} by fastplan {version}"
-    yield f"model      {'not told' if header.model is None else escape_name(header.model)}"
+    yield f"model      {'unknown' if header.model is None else escape_name(header.model)}"
     yield ""
     if seen.plans:
         yield from table(*_plans(seen.plans))
@@ -102,11 +102,11 @@ def _plans(plans: list[StoredPlan]) -> tuple[list[str], list[list[str]], str]:
     titles = ["plan", "created", "tables", "ranks", "torchrec", "rating", "size", "model"]
     rows = []
     for plan in plans:
-        told = {name: str(value) for name, value in plan.entry.provenance.items()}
+        made = {name: str(value) for name, value in plan.entry.provenance.items()}
         ranks = str(sum(run[0] for run in plan.entry.capacities))
-        row = [plan.part.key[:KEY_DIGITS], told.get("created", "?"), told.get("tables", "?"), ranks]
-        row += [told.get("torchrec", "?"), format_milliseconds(plan.entry.rating)]
-        rows.append([*row, format_bytes(plan.part.span.size), told.get("model", "")])
+        row = [plan.part.key[:KEY_DIGITS], made.get("created", "?"), made.get("tables", "?"), ranks]
+        row += [made.get("torchrec", "?"), format_milliseconds(plan.entry.rating)]
+        rows.append([*row, format_bytes(plan.part.span.size), made.get("model", "")])
     return titles, rows, "<<>><>><"
 
 
@@ -134,7 +134,7 @@ def _code(seen: Seen) -> Iterator[str]:
         yield "           for this installation, but its CPU kernels are not:"
         yield from (f"             {escape_name(found)}" for found in seen.kernel_mismatches)
     else:
-        yield "           for this installation; loading it takes trust, for it is code"
+        yield "           for this installation; --trust-code loads it"
 
 
 def _kinds(part: ArtifactPart) -> str:

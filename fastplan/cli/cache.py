@@ -1,4 +1,4 @@
-"""`fastplan cache`: looks into a plan cache, checks it and clears it up."""
+"""`fastplan cache`: lists, shows, checks and prunes a plan cache."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ fastplan cache verify --cache s3://bucket/plans
 fastplan cache prune --max-age 30d --max-size 1GiB
 fastplan cache why-miss 3f2a
 """
-_MOST_BYTES = 64 << 20  # of a file that holds a request
+_MOST_BYTES = 64 << 20  # of a file with a request
 
 
 cache = Group("cache", help=HELP, examples=EXAMPLES)
@@ -32,7 +32,7 @@ _cache_option = option("--cache WHERE", "directory or URL of the cache", read=ca
 
 
 def _store(args: Args) -> Any:
-    """The store that is meant. Unguarded: here people wait, and can interrupt."""
+    """Opens the store without a timeout: the user waits, and can interrupt."""
     from fastplan.cache.stores import DirectoryStore, open_store
     from fastplan.report.names import escape_name
 
@@ -40,7 +40,7 @@ def _store(args: Args) -> Any:
         store = open_store(usual_cache(args))
     except ValueError as error:
         raise CommandError(f"--cache: {error}") from error
-    # The default one, or the environment's, may be for plans to come; this one is a mistake.
+    # The default directory may not exist yet; one that the user names must exist.
     if args.cache and isinstance(store, DirectoryStore) and not os.path.exists(store.describe()):
         raise CommandError(f"--cache: there is no directory {escape_name(args.cache)}")
     return store
@@ -73,9 +73,9 @@ def _ls(args: Args) -> int:
     return OK
 
 
-@cache.action("show", "show all about a key's entries", "fastplan cache show 3f2a")
-@argument("KEY", "a key, or how it begins", name="key")
-@option("--request", "print the request it is a plan for")
+@cache.action("show", "show the entries of a key", "fastplan cache show 3f2a")
+@argument("KEY", "a key or its first characters", name="key")
+@option("--request", "print the request of the plan")
 @json_option("entries as JSON")
 @_cache_option
 def _show(args: Args) -> int:
@@ -94,7 +94,7 @@ def _show(args: Args) -> int:
             if text:
                 print(text)
                 return OK
-        raise CommandError(f"no entry of {args.key} keeps its request")
+        raise CommandError(f"no entry of {args.key} has its request")
     if args.json:
         print_json([item_json(item) for item in items])
         return OK
@@ -107,7 +107,7 @@ def _show(args: Args) -> int:
     "compute every plan's costs again and check it; exit code 2 if an entry is bad",
     "fastplan cache verify\nfastplan cache verify 3f2a b81",
 )
-@argument("[KEY...]", "keys, or how they begin", name="keys")
+@argument("[KEY...]", "keys or their first characters", name="keys")
 @option("--remove", "delete bad entries")
 @json_option("verdicts as JSON")
 @_cache_option
@@ -146,9 +146,9 @@ def _verify(args: Args) -> int:
             if verdict.status != GOOD:
                 where = f"{stored.key[:KEY_DIGITS]} {stored.name}"
                 print(f"{verdict.status:<6}  {where}: {escape_name(verdict.reason or '')}")
-        told = f"{counts[GOOD]} good, {counts[PARTLY]} checked in part, {counts[BAD]} bad"
+        totals = f"{counts[GOOD]} good, {counts[PARTLY]} checked in part, {counts[BAD]} bad"
         gone = f", {len(removed)} removed" if args.remove else ""
-        print(f"{format_count(len(found), 'entry', 'entries')}: {told}{gone}")
+        print(f"{format_count(len(found), 'entry', 'entries')}: {totals}{gone}")
     return NO if counts[BAD] else OK
 
 
@@ -157,11 +157,11 @@ def _verify(args: Args) -> int:
     "delete entries, the least recently used first",
     "fastplan cache prune --max-age 30d --dry-run",
 )
-@option("--max-age AGE", "unused for so long: 30d")
-@option("--max-size SIZE", "of all that stays: 1GiB")
+@option("--max-age AGE", "entries unused for this long, such as 30d")
+@option("--max-size SIZE", "total size to keep, such as 1GiB")
 @option("--max-entries N", "that stay", read=count)
 @option("--all", "delete everything")
-@option("--dry-run", "only say what would go")
+@option("--dry-run", "only list what would be deleted")
 @_cache_option
 def _prune(args: Args) -> int:
     from fastplan.cache.inventory import Limits, select_for_pruning
@@ -169,7 +169,7 @@ def _prune(args: Args) -> int:
 
     limits = Limits(age=args.max_age, size=args.max_size, count=args.max_entries)
     if not args.all and limits == Limits():
-        raise UsageError("say what to prune: --max-age, --max-size, --max-entries or --all")
+        raise UsageError("choose what to prune: --max-age, --max-size, --max-entries or --all")
     store = _store(args)
     listed = list(store.entries())
     chosen = listed if args.all else select_for_pruning(listed, limits, time.time())
@@ -180,8 +180,8 @@ def _prune(args: Args) -> int:
             store.delete(stored.key, stored.name)
     total = format_bytes(sum(stored.size for stored in chosen))
     verb = "would be deleted from" if args.dry_run else "deleted from"
-    told = f"{format_count(len(chosen), 'entry', 'entries')} of {len(listed)}, {total}"
-    print(f"{told}, {verb} {store.describe()}")
+    chosen_text = f"{format_count(len(chosen), 'entry', 'entries')} of {len(listed)}, {total}"
+    print(f"{chosen_text}, {verb} {store.describe()}")
     return OK
 
 
@@ -202,34 +202,34 @@ def _why_miss(args: Args) -> int:
     store = _store(args)
     request = _request(args.request, store)
     try:
-        told = explain_miss(request, PlanCache(store, timeout=600.0))
+        found = explain_miss(request, PlanCache(store, timeout=600.0))
     except ValueError as error:
         raise CommandError(str(error)) from error
     if args.json:
         print_json(
             {
-                "key": told.key,
-                "same_key": told.same_key,
-                "nearest": told.nearest,
-                "changed": [change._asdict() for change in told.changed],
+                "key": found.key,
+                "same_key": found.same_key,
+                "nearest": found.nearest,
+                "changed": [change._asdict() for change in found.changed],
             }
         )
         return OK
-    print(f"request {told.key}")
-    for reason in told.same_key:
+    print(f"request {found.key}")
+    for reason in found.same_key:
         print(f"  same request: {escape_name(reason)}")
-    if told.nearest is None:
+    if found.nearest is None:
         print("  no other entry to compare with")
         return OK
-    changed = format_count(len(told.changed), "field differs", "fields differ")
-    print(f"  nearest entry {told.nearest}: {changed}")
-    for change in told.changed:
+    changed = format_count(len(found.changed), "field differs", "fields differ")
+    print(f"  nearest entry {found.nearest}: {changed}")
+    for change in found.changed:
         print(f"    {escape_name(str(change))}")
     return OK
 
 
 def _request(text: str, store: Any) -> str | bytes:
-    """A request in a file, or the key of an entry."""
+    """Returns the request in a file, or the key of an entry."""
     import json
 
     from fastplan.cache.inventory import entries_with_prefix
@@ -251,7 +251,7 @@ def _request(text: str, store: Any) -> str | bytes:
             return _canonical(basis.get("request"), text)
         if isinstance(content.get("fingerprint"), str):
             return str(content["fingerprint"])
-    raise CommandError(f"{text}: is neither a canonical request nor a plan with a fingerprint")
+    raise CommandError(f"{text}: is not a canonical request and not a plan with a fingerprint")
 
 
 def _canonical(content: Any, path: str) -> bytes:
@@ -261,5 +261,5 @@ def _canonical(content: Any, path: str) -> bytes:
         canonical = canonical_json(content)
         parse_canonical(canonical)
     except (ValueError, RecursionError) as error:
-        raise CommandError(f"{path}: is no canonical request: {error}") from error
+        raise CommandError(f"{path}: is not a canonical request: {error}") from error
     return canonical

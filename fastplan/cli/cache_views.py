@@ -1,4 +1,4 @@
-"""Cached plans as lines and as JSON."""
+"""Formats cached plans as text and as JSON."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from fastplan.cli.output import table
 from fastplan.report.names import escape_name
 from fastplan.report.units import format_bytes, format_count, format_milliseconds
 
-KEY_DIGITS = 12  # enough to tell keys apart
+KEY_DIGITS = 12  # enough to distinguish keys
 _AGES = ((86400, "d"), (3600, "h"), (60, "min"))
 _TIERS = ("HBM", "DDR", "SSD")
 
 
 def list_lines(items: list[EntryInfo], now: float) -> list[str]:
-    """A table of entries."""
+    """Returns a table of entries."""
     titles = ["key", "created", "tables", "ranks", "torchrec", "engine", "rating", "size", "used"]
     align = "<<>><<>>>"
     models = any(item.entry and "model" in item.entry.provenance for item in items)
@@ -41,7 +41,7 @@ def list_lines(items: list[EntryInfo], now: float) -> list[str]:
 
 
 def item_json(item: EntryInfo) -> dict[str, Any]:
-    """What `ls --json` has of an entry."""
+    """Returns an entry for `ls --json`."""
     stored, entry = item.stored, item.entry
     used = stored.used
     return {
@@ -57,7 +57,7 @@ def item_json(item: EntryInfo) -> dict[str, Any]:
 
 
 def show_lines(item: EntryInfo, now: float) -> Iterator[str]:
-    """All about one entry."""
+    """Yields the lines of `show` for one entry."""
     stored, entry = item.stored, item.entry
     yield f"key         {stored.key}"
     yield f"name        {stored.name}"
@@ -85,7 +85,7 @@ def show_lines(item: EntryInfo, now: float) -> Iterator[str]:
 
 
 def _plan(entry: Entry) -> str:
-    """Tables by sharding type and kernel."""
+    """Returns the number of tables by sharding type and kernel."""
     from fastplan.model.record import BadRecord, PlanRecord
     from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES
 
@@ -107,7 +107,7 @@ def _request_lines(entry: Entry) -> Iterator[str]:
     try:
         canonical = request_bytes(entry)
         if not canonical:
-            yield "request     none is kept"
+            yield "request     not stored"
             return
         request, document = parse_canonical(canonical)
     except (BadEntry, ValueError) as problem:
@@ -130,9 +130,10 @@ def _request_lines(entry: Entry) -> Iterator[str]:
 
 
 def request_text(entry: Entry) -> str:
-    """The canonical request, which is visible ASCII in one line, whoever wrote the entry.
+    """Returns the canonical request: one line of visible ASCII for any entry.
 
-    Raises BadEntry if it can't be unpacked.
+    Raises:
+        BadEntry: The request can't be unpacked.
     """
     return escape_name(request_bytes(entry).decode("ascii", "backslashreplace"))
 
@@ -143,7 +144,7 @@ class _Facts(dict[str, str]):
 
 
 def _facts(entry: Entry | None) -> _Facts:
-    """Provenance as text that can be shown; "?" where there is none."""
+    """Returns the provenance as text for display; "?" for missing fields."""
     if entry is None:
         return _Facts()
     return _Facts({name: escape_name(str(value)) for name, value in entry.provenance.items()})

@@ -1,4 +1,4 @@
-"""The commands there are, known without importing any of them.
+"""The list of commands, available without importing any of them.
 
 A command is a click command of the same name in a module of `fastplan.cli`, and a line in COMMANDS.
 Importing the module must load neither torch nor numpy: help and completion import it.
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 GROUPS = {
     "Plan": {
         "plan": "plan a spec file or a real model on a cluster",
-        "export": "write a real model down as a spec file",
-        "precompute": "plan models x hardware x sizes into a cache, and ask which fits",
+        "export": "export a real model to a spec file",
+        "precompute": "plan models on many clusters, fill a cache and show which clusters fit",
     },
     "Look": {
         "inspect": "show what a plan costs and what limits it",
         "compare": "show what changes from one plan to another",
         "convert": "write a plan in another format",
-        "skus": "list the hardware that has a name",
+        "skus": "list named hardware",
     },
     "Measure": {
-        "measure": "run plans on the devices at hand and time their steps",
+        "measure": "run plans on this machine's devices and time their steps",
         "calibrate": "measure the constants that estimates should use",
         "ett": "show where a job's time went, and what faster planning would gain",
     },
@@ -36,7 +36,7 @@ GROUPS = {
     },
     "Help": {
         "doctor": "find out what is wrong with this installation",
-        "completion": "let a shell complete fastplan's commands and options",
+        "completion": "print a shell completion script",
     },
 }
 COMMANDS = {name: help for group in GROUPS.values() for name, help in group.items()}
@@ -67,12 +67,12 @@ fastplan bundle save -o start.bundle --plans /shared/plans
 fastplan doctor
 source <(fastplan completion bash)
 """
-# What may stand before the command.
+# Options before the command.
 OPTIONS = {
-    "--help": "what the command does and takes, with examples",
+    "--help": "show help and examples of a command",
     "--debug": "show where an error comes from",
     "--no-color": "no colours, as NO_COLOR=1 does",
-    "--version": "the version, in place of a command",
+    "--version": "print the version",
 }
 
 
@@ -86,7 +86,7 @@ def load(name: str) -> click.Command:
 
 
 def top() -> click.Group:
-    """All commands as one click group, which imports the one that is called."""
+    """Returns all commands as one click group, which imports only the called command."""
     from fastplan.cli.parser import Group, Option
 
     class Top(Group):
@@ -108,6 +108,6 @@ def top() -> click.Group:
                 if word.startswith(incomplete)
             ]
 
-    # `main` answers to it, without click; here it can be the nearest word to a misspelt one.
+    # `main` handles it without click; it is here as a suggestion for misspelt words.
     version = Option("--version", OPTIONS["--version"], expose_value=False)
     return Top("fastplan", params=[version], examples=EXAMPLES)

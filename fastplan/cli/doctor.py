@@ -1,4 +1,4 @@
-"""What `fastplan doctor` does. Imports nothing that has to be installed, not even click."""
+"""The work of `fastplan doctor`. Imports only the standard library, not even click."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COLOURS = {findings.OK: "green", findings.NOTE: "yellow", findings.PROBLEM: "re
 
 
 def diagnose(as_json: bool) -> int:
-    """Prints what is wrong with this installation, and what helps, and returns the exit code."""
+    """Prints problems of this installation with their fixes, and returns the exit code."""
     from fastplan.doctor.checks import examine
 
     shown = style()

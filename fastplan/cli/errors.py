@@ -1,4 +1,4 @@
-"""Exit codes, and what a user gets to read of an error."""
+"""Exit codes and error messages."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class CommandError(Exception):
-    """What a command tells its user in place of a result: what is wrong, and the way out."""
+    """An error message for the user: what is wrong and what to do."""
 
 
 class UsageError(CommandError):
-    """The command line is not one that can be run."""
+    """The command line is invalid."""
 
 
 def unknown(what: str, word: str, known: Iterable[str]) -> str:
-    """Says that the word is not one of the known ones, and which one may have been meant."""
+    """Returns the message for an unknown word, with the nearest known one."""
     from difflib import get_close_matches
 
     names = list(known)
@@ -37,9 +37,11 @@ def unknown(what: str, word: str, known: Iterable[str]) -> str:
 
 @contextmanager
 def naming_options(*kinds: type[Exception], **others: str) -> Iterator[None]:
-    """Turns such errors into UsageErrors that say `--time-budget` for the library's `time_budget`.
+    """Turns errors into UsageErrors that say `--time-budget` instead of `time_budget`.
 
-    Options that are called otherwise than the argument are in `others`.
+    Args:
+        kinds: The classes of errors to convert.
+        others: Option names by argument, if they differ.
     """
     try:
         yield
@@ -54,10 +56,10 @@ def naming_options(*kinds: type[Exception], **others: str) -> Iterator[None]:
 
 
 def message(error: BaseException) -> str:
-    """The error in one line.
+    """Returns the error in one line.
 
-    Exceptions of fastplan's own classes were raised for the user and speak for themselves. Others
-    are only known to be expected if they are about a file or an installation.
+    Messages of fastplan's own exceptions are for the user and are shown unchanged. Other exceptions
+    are expected only if they are about a file or an installation.
     """
     text = _line(error)
     if type(error).__module__.partition(".")[0] == "fastplan":
@@ -66,14 +68,14 @@ def message(error: BaseException) -> str:
         advice = "; free some space, or write elsewhere" if error.errno in _FULL else ""
         if error.filename is not None:
             return f"{escape_name(str(error.filename))}: {error.strerror}{advice}"
-        if advice:  # of a stream, such as stdout, and those have no name
+        if advice:  # a stream without a name, such as stdout
             return f"{error.strerror}{advice}"
     if isinstance(error, ImportError):
         if isinstance(error.__cause__, ImportError):  # numpy wraps it in a page of advice
             text = _line(error.__cause__)
-        return f"{text}; `fastplan doctor` tells what to install"
-    told = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return f"{told} (--debug shows where)"
+        return f"{text}; `fastplan doctor` shows what to install"
+    named = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return f"{named} (--debug shows where)"
 
 
 def _line(error: BaseException) -> str:

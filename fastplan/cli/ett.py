@@ -1,4 +1,4 @@
-"""`fastplan ett`: where a job's time went, and what planning has to do with it."""
+"""`fastplan ett`: shows where a job's time went, and the share of planning."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ett = Group("ett", help=HELP, examples=EXAMPLES)
 
 
 @ett.action("report", "show where a job's time went", "fastplan ett report runs/")
-@argument("DIR", "what FASTPLAN_ETT was", name="runs")
+@argument("DIR", "the directory that FASTPLAN_ETT named", name="runs")
 @option("--html FILE", "write a page to look at in a browser")
 @option("--trace FILE", "write a Chrome trace for ui.perfetto.dev")
 @option("--tensorboard DIR", "write TensorBoard scalars")
@@ -102,14 +102,14 @@ def _diff(args: Args) -> int:
 
 @ett.action(
     "project",
-    "work out what faster planning would gain a job",
+    "project the gain of faster planning",
     f"{EXAMPLES.strip().splitlines()[-1]}\n"
     "fastplan ett project --from runs/ --loader 21s --fastplan 400ms --cached 10ms",
 )
 @option("--from DIR", "take them from a recorded job", name="runs")
-@option("--work TIME", "W: training, all of it")
+@option("--work TIME", "W: total training time")
 @option("--failures N", "F", read=number)
-@option("--start TIME", "B: a start but its planning")
+@option("--start TIME", "B: a start without its planning")
 @option("--lost TIME", "L: work that a failure loses")
 @option("--plan TIME", "P: TorchRec's planning")
 @option("--loader TIME", "P with a PlanLoader hit")
@@ -120,8 +120,8 @@ def _project(args: Args) -> int:
     from fastplan.ett.projection import Costs, Plans, project_json, project_text
 
     needed = ("work", "failures", "start", "lost", "plan")
-    told = {name: getattr(args, name) for name in needed if getattr(args, name) is not None}
-    values = {**_measured(args.runs), **told}
+    given = {name: getattr(args, name) for name in needed if getattr(args, name) is not None}
+    values = {**_measured(args.runs), **given}
     taken: dict[str, float] = {
         name: values.pop(name) for name in ("cold", "cached") if name in values
     }
@@ -158,19 +158,19 @@ def _measured(runs: str | None) -> dict[str, float]:
     plans = recorded_plans(report)
     if "full" in plans:
         whole = plans.pop("full")
-        plans["plan"] = whole if plans else plan  # unseen restarts have planned, too
+        plans["plan"] = whole if plans else plan  # restarts that were not recorded have planned too
     return {**asdict(costs), **plans}
 
 
 def _missing(names: list[str], runs: str | None, taken: dict[str, float]) -> str:
-    """What must be given; a job that did not plan with TorchRec can't tell what that takes."""
+    """Returns the message for missing values. A job without TorchRec's planner lacks its time."""
     if runs is None:
         return f"--{' and --'.join(names)} must be given, or a recorded job with --from DIR"
     from fastplan.report.units import format_seconds
 
-    told = " and ".join(
+    times = " and ".join(
         f"{format_seconds(seconds)} {'with' if name == 'cached' else 'without'} a hit of its cache"
         for name, seconds in taken.items()
     )
-    seen = f"its planning is fastplan's, {told}" if taken else "no planning was recorded"
-    return f"{runs}: {seen}; give what TorchRec's planning takes with --plan"
+    seen = f"its planning is fastplan's, {times}" if taken else "no planning was recorded"
+    return f"{runs}: {seen}; give the time of TorchRec's planning with --plan"

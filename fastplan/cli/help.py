@@ -1,4 +1,4 @@
-"""`fastplan doctor` and `fastplan completion`: help with the installation, and with typing."""
+"""`fastplan doctor` and `fastplan completion`."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _SHELLS = ("bash", "zsh", "fish")
 @json_option("findings as JSON")
 def doctor(args: Args) -> int:
     """Looks at Python, numpy, the native core, torch, FBGEMM and TorchRec, the plan cache and the
-    environment. Imports what is installed in another process, so nothing broken can stop it.
-    Problems come with the command that fixes them where there is one; what it has in capitals, such
-    as DIR, is for you to fill in. The exit code is 2 if there is a problem.
+    environment. Packages are imported in another process, so a broken one can't stop it.
+    Problems are shown with the command that fixes them, if any; replace words in capitals, such as
+    DIR. The exit code is 2 if there is a problem.
     """
     from fastplan.cli.doctor import diagnose
 
@@ -38,7 +38,7 @@ def doctor(args: Args) -> int:
 @argument("SHELL", ", ".join(_SHELLS), name="shell", choices=_SHELLS)
 def completion(args: Args) -> int:
     """Prints a script for a shell that completes fastplan's commands, options, files and names of
-    hardware. The script asks fastplan for them, so it stays as it is after an update.
+    hardware. The script asks fastplan for them, so it stays valid after an update.
     """
     from click.shell_completion import ShellComplete, get_completion_class
 
@@ -47,13 +47,13 @@ def completion(args: Args) -> int:
 
     found = get_completion_class(args.shell)
     assert found is not None
-    # Not the class's own `source`: bash's would run bash to see how old it is.
+    # Not the class's own `source`: bash's would run bash to check its version.
     sys.stdout.write(ShellComplete.source(found(top(), {}, "fastplan", COMPLETE)))
     return OK
 
 
 def complete(instruction: str) -> int:
-    """Answers a script: prints the words that can follow those in the environment.
+    """Completes for a script: prints the words that can follow those in the environment.
 
     Args:
         instruction: What the script asks, such as `bash_complete`.

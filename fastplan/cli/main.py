@@ -1,4 +1,4 @@
-"""The way into the command line: runs the command, and turns what happens into an exit code."""
+"""The entry point of the command line: runs a command and returns its exit code."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: The words after `fastplan`; by default those of this process.
 
     Returns:
-        The exit code: 0 done or yes, 2 the answer is no, 1 an error, which stderr tells in one
-        line.
+        The exit code: 0 done or yes, 2 the answer is no, 1 an error, with a one-line message on
+        stderr.
     """
     words = list(sys.argv[1:] if argv is None else argv)
-    _take_any_text()
+    _escape_unencodable()
     if "--no-color" in words:
-        os.environ["NO_COLOR"] = "1"  # whoever writes to a stream looks there
+        os.environ["NO_COLOR"] = "1"  # read by everything that writes to a stream
     try:
         code = _run(words)
         _flush()
         return code
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
-        _drop_output()
+        _discard_stdout()
         return PIPE_CLOSED
     except KeyboardInterrupt:
         print("\nfastplan: interrupted", file=sys.stderr)
@@ -56,7 +56,7 @@ def _run(words: list[str]) -> int:
         from fastplan.cli.help import complete
 
         return complete(os.environ[COMPLETE])
-    answer = _answer(words)  # without click: importing it would take as long as all the rest
+    answer = _answer(words)  # without click, whose import takes longer than the answer
     if answer is not None:
         print(answer)
         return OK
@@ -80,7 +80,7 @@ def _run(words: list[str]) -> int:
 
 
 def _answer(words: list[str]) -> str | None:
-    """What options before the command ask for, if they do and are known."""
+    """Returns the output for options before the command, if they ask for one."""
     given = []
     for word in words:
         if not word.startswith("-"):
@@ -96,10 +96,10 @@ def _answer(words: list[str]) -> str | None:
 
 
 def overview(style: Style) -> str:
-    """What `fastplan --help` shows."""
+    """Returns the output of `fastplan --help`."""
     wide = max(map(len, COMMANDS))
     lines = [
-        f"fastplan {__version__}: sharding plans for TorchRec, the same ones much sooner",
+        f"fastplan {__version__}: TorchRec's sharding plans, computed natively",
         "",
         "usage: fastplan COMMAND ...",
     ]
@@ -117,10 +117,10 @@ def overview(style: Style) -> str:
     return "\n".join(lines)
 
 
-def _take_any_text() -> None:
-    """Names that a stream's encoding can't express are escaped: never an error half-way.
+def _escape_unencodable() -> None:
+    """Escapes names that a stream's encoding can't express, instead of raising an error.
 
-    A stream that was closed by the caller is as good as one that nobody reads.
+    Output to a stream that the caller closed is discarded.
     """
     sys.stdout = sys.stdout or io.StringIO()
     sys.stderr = sys.stderr or io.StringIO()
@@ -130,15 +130,15 @@ def _take_any_text() -> None:
 
 
 def _flush() -> None:
-    """While its errors can still be told."""
+    """Flushes stdout while errors can still be reported."""
     try:
         sys.stdout.flush()
     except OSError:
-        _drop_output()
+        _discard_stdout()
         raise
 
 
-def _drop_output() -> None:
-    """Else the interpreter would try to flush once more when it ends, and complain."""
-    with suppress(OSError, ValueError):  # not a stream of the system's
+def _discard_stdout() -> None:
+    """Discards output, to prevent a second failing flush at interpreter exit."""
+    with suppress(OSError, ValueError):  # not a stream of the operating system
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

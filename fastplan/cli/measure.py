@@ -1,4 +1,4 @@
-"""`fastplan measure` and `fastplan calibrate`: run plans and benchmarks on the devices at hand."""
+"""`fastplan measure` and `fastplan calibrate`: run plans and benchmarks on devices."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ CALIBRATE_EXAMPLES = """
 fastplan calibrate --nproc 8 --model model.yaml -o my-cluster.yaml
 fastplan calibrate --nproc 4 --device cpu --like cpu -o my-cluster.yaml
 """
-# torchrun's, handed on as they are.
+# Options of torchrun, passed on unchanged.
 _TORCHRUN = ("node-rank", "rdzv-backend", "rdzv-endpoint", "rdzv-id", "master-addr", "master-port")
 _rank_options = options(
     option("--nproc N", "ranks of this host", required=True),
-    option("--device {auto,cuda,cpu}", "auto: GPUs if there are", default="auto"),
-    option("--threads N", "of each rank; default: its share of the cores"),
-    option("--timeout SECONDS", "give up after so many without any progress (300)", default=300.0),
+    option("--device {auto,cuda,cpu}", "auto: GPUs if available", default="auto"),
+    option("--threads N", "threads per rank; default: its share of the cores"),
+    option("--timeout SECONDS", "seconds without progress before giving up (300)", default=300.0),
     option("--nnodes N", "hosts (1)", default=1),
     *(option(f"--{name} X", "as torchrun has it, on several hosts") for name in _TORCHRUN),
     section="ranks",
@@ -66,29 +66,29 @@ _rank_options = options(
 @_rank_options
 @options(
     option("--batch-size N", "batch of one rank"),
-    option("--rounds N", "turns of each plan (5)", default=5),
-    option("--steps N", "timed in a turn (10)", default=10),
-    option("--warmup N", "before them (3)", default=3),
-    option("--lengths {fixed,poisson}", "of bags around the mean", default="fixed"),
-    option("--zipf S", "skew of ids; 0, the default, is none", default=0.0),
-    option("--seed N", "of all that is drawn", default=0),
+    option("--rounds N", "rounds, in which each plan has one turn (5)", default=5),
+    option("--steps N", "timed steps per turn (10)", default=10),
+    option("--warmup N", "warm-up steps per turn (3)", default=3),
+    option("--lengths {fixed,poisson}", "distribution of bag lengths", default="fixed"),
+    option("--zipf S", "Zipf exponent of ids; default 0: uniform", default=0.0),
+    option("--seed N", "random seed", default=0),
     option(
         "--dataset NAME",
         "package.module:function(rank, ranks) that yields KeyedJaggedTensors",
     ),
     option(
         "--scale-rows N",
-        "divide tables' rows by N, or by what it takes to fit (`auto`)",
+        "divide the rows of tables by N; `auto`: as needed to fit",
         read=scale,
         default=1,
     ),
     section="batches and steps",
 )
 def measure(args: Args) -> int:
-    """Runs plans on the devices at hand and times a step of each: the model's embedding modules are
-    sharded by TorchRec, fed batches by the spec's pooling factors, and trained. Plans take turns so
-    that a machine that gets slower is no plan's fault. `fastplan compare --measured` puts the
-    results beside the estimates.
+    """Runs plans on this machine's devices and times a step of each: TorchRec shards the model's
+    embedding modules, and they are trained on batches with the spec's pooling factors. Plans take
+    turns, so that a machine that gets slower does not favour one plan. `fastplan compare
+    --measured` shows the results next to the estimates.
     """
     from fastplan.measure.settings import MeasureError, Settings
 
@@ -116,8 +116,8 @@ def measure(args: Args) -> int:
     _print_runs(args, folder, has_results=group.hosts == 1 or _is_first(folder))
     if failures:
         count = f"{len(failures)} of {len(subject.plans)} plans failed"
-        told = "; ".join(failure.text(subject.labels) for failure in failures)
-        raise CommandError(f"{count}: {told}; logs are in {folder / 'logs'}")
+        reasons = "; ".join(failure.text(subject.labels) for failure in failures)
+        raise CommandError(f"{count}: {reasons}; logs are in {folder / 'logs'}")
     return OK
 
 
@@ -162,7 +162,7 @@ def _subject(args: Args, group: Group) -> Subject:
 
 
 def _is_first(folder: Path) -> bool:
-    """Whether results are here: rank 0 writes them on its host."""
+    """Returns whether this host has the results: rank 0 writes them on its host."""
     file = folder / "rounds.jsonl"
     return file.exists() and os.path.getsize(file) > 0
 
@@ -185,16 +185,16 @@ def _print_runs(args: Args, folder: Path, *, has_results: bool) -> None:
 @command("calibrate", CALIBRATE_EXAMPLES)
 @option("-o, --output FILE", "the SKU file, YAML", required=True)
 @option("--model FILE", "a spec file, to measure at its sizes")
-@option("--like SKU", "where figures come from that can't be measured", complete=sku_names)
-@option("--name NAME", "of the SKU; default: the file's")
-@option("--repetitions N", "of each benchmark (7)", default=7)
-@option("--points FILE", "write what was measured, as JSON lines")
+@option("--like SKU", "SKU with the figures that can't be measured", complete=sku_names)
+@option("--name NAME", "name of the SKU; default: the file name")
+@option("--repetitions N", "repetitions of each benchmark (7)", default=7)
+@option("--points FILE", "write the measurements as JSON lines")
 @json_option("print the result as JSON")
 @_rank_options
 def calibrate(args: Args) -> int:
-    """Runs FBGEMM's lookups, copies and collectives on the devices at hand, fits the bandwidths and
-    factors that TorchRec's cost model has, and writes them as a SKU file for --sku. Constants that
-    the data do not determine are left out, with the reason. TorchRec's model has no latencies, so
+    """Runs FBGEMM's lookups, copies and collectives on this machine's devices, fits the bandwidths
+    and factors of TorchRec's cost model, and writes them as a SKU file for --sku. Constants that
+    the data do not determine are omitted, with the reason. TorchRec's model has no latencies, so
     constants depend on sizes: give the model that they are for.
     """
     from fastplan.files.atomic import replace_file
@@ -214,8 +214,8 @@ def calibrate(args: Args) -> int:
     group = _group(args)
     like = args.like or ("torchrec" if group.device == "cuda" else "torchrec-cpu")
     if find_hardware(like).device != group.device:
-        raise CommandError(f"--like {like} is no {group.device} hardware")
-    read_hardware(document_of({"name": name, "like": like}, args.output))  # a name it can have?
+        raise CommandError(f"--like {like} is not {group.device} hardware")
+    read_hardware(document_of({"name": name, "like": like}, args.output))  # checks the name
     calibrated = _calibrate(args, group)
     if calibrated is None:
         print("done; the file is on the host of rank 0")
@@ -228,7 +228,7 @@ def calibrate(args: Args) -> int:
         host_memory=host_memory(),
         device_memory=_device_memory(group),
     )
-    _print_sku(args, sku)  # first, so that a disk that is full costs the files only
+    _print_sku(args, sku)  # first, so that a full disk loses only the files
     replace_file(output, [sku_yaml(sku).encode()])
     if args.points:
         replace_file(args.points, [_points(calibrated).encode()])
@@ -260,7 +260,7 @@ def _calibrate(args: Args, group: Group) -> Calibrated | None:
 
 
 def _device_memory(group: Group) -> int | None:
-    """That of the smallest GPU; None on CPUs."""
+    """Returns the memory of the smallest GPU; None on CPUs."""
     from fastplan.measure.probe import gpus
 
     devices = gpus()[: group.ranks_per_host] if group.device == "cuda" else []
@@ -277,15 +277,15 @@ def _points(calibrated: Calibrated) -> str:
 
 
 def _check_installed(*modules: str) -> None:
-    """Raises CommandError for the first that is not there: ranks could only die of it."""
+    """Raises CommandError for a missing module, before ranks fail because of it."""
     for module in modules:
-        if not _is_there(module):
+        if not _is_installed(module):
             raise CommandError(
-                f"ranks need {module}, which is not installed; `fastplan doctor` tells how to"
+                f"ranks need {module}, which is not installed; `fastplan doctor` shows how"
             )
 
 
-def _is_there(module: str) -> bool:
+def _is_installed(module: str) -> bool:
     from importlib.util import find_spec
 
     try:
@@ -295,7 +295,7 @@ def _is_there(module: str) -> bool:
 
 
 def _group(args: Args) -> Group:
-    """The processes that the arguments mean."""
+    """Returns the process group of the arguments."""
     from fastplan.measure.probe import gpus
     from fastplan.measure.settings import Group
 
@@ -335,11 +335,13 @@ def _check_group(args: Args) -> None:
     ):
         raise CommandError(f"--{given[0]} is for several hosts: give --nnodes, too")
     if args.nnodes > 1 and args.rdzv_endpoint is None and args.master_addr is None:
-        raise CommandError("several hosts must know where to meet: give --rdzv-endpoint HOST:PORT")
+        raise CommandError(
+            "several hosts need a rendezvous address: give --rdzv-endpoint HOST:PORT"
+        )
 
 
 def _room(group: Group) -> Room:
-    """The memory that plans may take here."""
+    """Returns the memory limit for plans on this host."""
     from fastplan.measure.probe import gpus
     from fastplan.measure.scaling import Room, free_host_memory
 

@@ -1,5 +1,4 @@
-"""Options that several commands share, and what they mean: the model and its cluster, the cache,
-trust, formats, better plans."""
+"""Options that several commands share: model and cluster, cache, trust, formats, optimization."""
 
 from __future__ import annotations
 
@@ -18,10 +17,10 @@ if TYPE_CHECKING:
     from fastplan.model.plan import Plan
     from fastplan.spec.model import ModelSpec
 
-SECONDS = 1.0  # for better plans, by default
-# What may be a module, and is no usual name of a file.
+SECONDS = 1.0  # the default time limit of --optimize
+# A possible name of a module that is not a usual name of a file.
 _MODULE = re.compile(r"(?!.*\.(json|ya?ml)$)[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
-# Options that mean something with --optimize only, by their name in the parsed arguments.
+# Options that need --optimize, by their name in the parsed arguments.
 _DETAILS = (
     "time_budget",
     "move_budget",
@@ -35,19 +34,19 @@ _DETAILS = (
 
 
 def sku_names() -> Iterable[str]:
-    """The names that --sku takes, for completion."""
+    """Returns the names for --sku, for completion."""
     from fastplan.spec.hardware import known_hardware
 
     return (hardware.name for hardware in known_hardware())
 
 
 def json_option(help: str = "print it as JSON") -> Decorator:
-    """--json, which prints one document and nothing else."""
+    """Declares --json, which prints one document and nothing else."""
     return option("--json", help)
 
 
 html_option = option("--html FILE", "write a report to look at in a browser")
-# Without it no code runs that a file names.
+# Without it, code that a file names does not run.
 trust_option = option("--trust-code", "import code that a file names, such as a cost")
 cache_options = options(
     option(
@@ -60,7 +59,7 @@ cache_options = options(
 
 
 def usual_cache(args: Args) -> str | os.PathLike[str]:
-    """The cache of --cache, of the environment, or else the platform's place for it."""
+    """Returns the cache of --cache, of the environment, or the platform's default."""
     from fastplan.cache.stores import default_directory
 
     return args.cache or os.environ.get("FASTPLAN_CACHE") or default_directory()
@@ -70,7 +69,7 @@ reading_options = option("--trust-pickle", "read pickled ShardingPlans; these ca
 
 
 def read_plan(path: str, args: Args) -> Plan:
-    """The plan in a file of any format; `args` are those of reading_options."""
+    """Reads a plan of any format; `args` has the values of reading_options."""
     from fastplan.plans.foreign import read_any
 
     return read_any(path, trust_pickle=args.trust_pickle)
@@ -81,21 +80,21 @@ cluster_options = options(
     option("--world-size N", "ranks"),
     option("--local-world-size N", "ranks of one host"),
     option("--batch-size N", "batch of one rank"),
-    option("--precision {fp32,fp16,bf16}", "of all tables of floating point"),
-    option("--torchrec VERSION", "whose planner to match; default: the installed one's"),
+    option("--precision {fp32,fp16,bf16}", "precision of all floating-point tables"),
+    option("--torchrec VERSION", "TorchRec version to match; default: the installed one"),
     section="cluster and model",
 )
 
 
 def is_function(target: str) -> bool:
-    """Whether the target is `package.module:function`."""
+    """Returns whether the target is `package.module:function`."""
     from fastplan.model.references import is_reference
 
     return is_reference(target) and not os.path.exists(target)
 
 
 def load_target(args: Args) -> ModelSpec:
-    """The spec that `args.model` and the options of the cluster mean."""
+    """Loads the spec of `args.model` with the options of the cluster."""
     from fastplan.spec.variants import on_cluster, with_precision
 
     check_sizes(args, "world_size", "local_world_size", "batch_size")
@@ -132,7 +131,7 @@ def load_target(args: Args) -> ModelSpec:
 
 
 def check_sizes(args: Args, *names: str) -> None:
-    """Raises CommandError for sizes that no spec may have either."""
+    """Raises CommandError for sizes beyond the limits of a spec."""
     from fastplan.model.limits import MOST_BATCH, MOST_RANKS
 
     for name in names:
@@ -144,12 +143,12 @@ def check_sizes(args: Args, *names: str) -> None:
 
 _BETTER = "better plans than TorchRec's"
 optimize_options = options(
-    option("--optimize", "improve on TorchRec's plan, and prove how good it is"),
+    option("--optimize", "search for a better plan than TorchRec's, and prove a bound"),
     option(
         "--time-budget S",
-        f"seconds for that; default: {SECONDS:g}, or no limit with --move-budget",
+        f"time limit in seconds; default: {SECONDS:g}, or no limit with --move-budget",
     ),
-    option("--move-budget N", "how much to try; gives the same plan each time"),
+    option("--move-budget N", "limit of search moves; gives the same plan on every run"),
     option("--seed N", "of the search; default: 0"),
     option("--threads N", "of the search; default: 1"),
     option(
@@ -157,19 +156,25 @@ optimize_options = options(
         "rating, memory (of the fullest rank), shards or critical_path",
         choices=("rating", "memory", "shards", "critical_path"),
     ),
-    option("--within PART", "how far the rating may be above the best one for that; default: 1%"),
+    option("--within PART", "how far the rating may be above the best rating; default: 1%"),
     section=_BETTER,
 )
-# Those that speak of single tables.
+# Options about single tables.
 rule_options = options(
     option("--pin TABLE=RANK", "a table on a rank, or its shards on RANK,RANK,...", multiple=True),
-    option("--together A,B", "tables that are cut alike and lie on the same ranks", multiple=True),
+    option(
+        "--together A,B", "tables that are split alike and placed on the same ranks", multiple=True
+    ),
     section=_BETTER,
 )
 
 
 def optimization(args: Args) -> Optimize | None:
-    """What optimize_options ask for; None for TorchRec's plan. Raises UsageError."""
+    """Returns the settings of optimize_options; None for TorchRec's plan.
+
+    Raises:
+        UsageError: An option needs --optimize or is invalid.
+    """
     given = {name: value for name in _DETAILS if (value := getattr(args, name, None)) not in _NONE}
     if not args.optimize:
         if given:

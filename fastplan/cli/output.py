@@ -1,7 +1,7 @@
-"""Everything that commands write: JSON, tables and progress for people, files.
+"""The output of commands: JSON, tables, progress and files.
 
-rich draws tables and bars on a terminal. It takes 30 ms to import, which is not spent where nobody
-sees it: in a pipe tables are plain lines, and a bar is drawn only when the work takes a second.
+rich draws tables and bars on a terminal. Its import takes 30 ms, so it is imported only if needed:
+tables in a pipe are plain lines, and a bar is drawn only if the work takes a second.
 """
 
 from __future__ import annotations
@@ -21,45 +21,45 @@ if TYPE_CHECKING:
 
     from fastplan.model.plan import Plan
 
-_PATIENCE = 1.0  # seconds before progress is worth showing
+_PATIENCE = 1.0  # seconds before progress is shown
 _REFRESH = 0.1  # seconds between two states of a bar
-_NO_LIMIT = 1 << 20  # columns: what reads a pipe wants whole names
+_NO_LIMIT = 1 << 20  # columns: readers of a pipe need whole names
 
 
 def style() -> Style:
-    """What stdout can show."""
+    """Returns the style that stdout supports."""
     return Style.of(sys.stdout)
 
 
 def print_json(value: Any, *, allow_nan: bool = True) -> None:
-    """A document on stdout."""
+    """Prints a document to stdout."""
     import json
 
     print(json.dumps(value, indent=2, allow_nan=allow_nan))
 
 
 def print_written(*paths: str | None) -> None:
-    """Names the files that were written, if there are some, below a report."""
+    """Prints the names of written files, if any, below a report."""
     if written := [path for path in paths if path]:
         print(f"\nwritten: {', '.join(written)}")
 
 
 def warn(text: str) -> None:
-    """A line on stderr, whatever is in the text."""
+    """Prints a line to stderr, for any text."""
     print(f"fastplan: {escape_name(text)}", file=sys.stderr)
 
 
 def tell_interrupt(text: str) -> None:
-    """Says below the terminal's `^C` what an interrupt has left."""
+    """Prints the effect of an interrupt, below the terminal's `^C`."""
     print(f"\nfastplan: interrupted{text}", file=sys.stderr)
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]], align: str) -> list[str]:
-    """Lines of a table for stdout. On a terminal long texts go on in the next line.
+    """Returns the lines of a table for stdout. On a terminal, long texts are wrapped.
 
     Args:
         titles: One for each column.
-        rows: Texts, which may hold anything.
+        rows: Texts, which may contain anything.
         align: A `<` or `>` for each column; numbers go right.
     """
     if sys.stdout.isatty():
@@ -91,7 +91,7 @@ def _drawn_table(titles: Sequence[str], rows: Iterable[Sequence[str]], align: st
 
 
 def _console(stream: TextIO, like: TextIO) -> Console:
-    """A rich console that writes to a stream what another one can show."""
+    """Returns a rich console that writes to `stream` in the format that `like` supports."""
     from shutil import get_terminal_size
 
     from rich.console import Console
@@ -132,7 +132,7 @@ class Progress:
         self._begin = self._shown_at = clock()
         self._done = 0
         self._tenths = 0
-        self._bar: Any = None  # rich's, once it is worth showing
+        self._bar: Any = None  # rich's bar, once it is shown
 
     def __enter__(self) -> Progress:
         return self
@@ -146,7 +146,7 @@ class Progress:
         self.reach(self._done + steps)
 
     def reach(self, done: int) -> None:
-        """So many steps are done."""
+        """Sets the number of steps that are done."""
         self._done = done
         now = self._clock()
         if now - self._begin < _PATIENCE:
@@ -163,7 +163,7 @@ class Progress:
         from rich.progress import BarColumn, Progress, TextColumn
 
         if self._bar is None:
-            # It refreshes here and not in a thread of its own: commands fork.
+            # It refreshes here and not in a separate thread, because commands fork.
             self._bar = Progress(
                 BarColumn(24, complete_style="green", finished_style="green"),
                 TextColumn("{task.description}", markup=False),
@@ -192,10 +192,10 @@ class Progress:
 
 
 class Countdown(Progress):
-    """Progress of work that takes so many seconds, to be used in a `with` statement.
+    """Progress of work that takes a known time, to be used in a `with` statement.
 
-    A thread shows it, so the work itself need not. None is for work of unknown length, and
-    shows nothing.
+    A thread shows it, so the work does not have to report progress. If the time is None (unknown),
+    nothing is shown.
     """
 
     def __init__(self, what: str, seconds: float | None, *, stream: TextIO | None = None) -> None:
@@ -236,49 +236,48 @@ def write_page(
 
 
 def check_outputs(*paths: str | None, inputs: Iterable[str | None] = ()) -> None:
-    """Looks at files that a command is to write, before it works for them.
+    """Checks output files before a command starts its work.
 
     Args:
-        paths: The files; None is for no file.
-        inputs: What the command reads.
+        paths: The files; None for no file.
+        inputs: The files that the command reads.
 
     Raises:
-        CommandError: The first file that can't be written, or must not be, since it is one of the
-            inputs or another output already.
+        CommandError: A file can't be written, or is also an input or another output.
     """
-    read = {place for path in inputs if path for place in _places(path)}
+    read = {place for path in inputs if path for place in _paths_of_input(path)}
     written: set[str] = set()
     for path in paths:
         if path is not None:
-            problem = _problem(path) or _conflict(path, read, written)
+            problem = _why_not_writable(path) or _conflict(path, read, written)
             if problem:
                 raise CommandError(f"`{escape_name(path)}` can't be written: {problem}")
             written.add(os.path.realpath(path))
 
 
-def _places(path: str) -> Iterable[str]:
-    """Where an input may be: `skus.yaml:mine` is in a file, too."""
+def _paths_of_input(path: str) -> Iterable[str]:
+    """Returns the possible paths of an input: `skus.yaml:mine` is in the file `skus.yaml`."""
     return map(os.path.realpath, (path, path.rpartition(":")[0] or path))
 
 
 def _conflict(path: str, read: set[str], written: set[str]) -> str:
     place = os.path.realpath(path)
     if os.path.exists(place) and not os.path.isfile(place):
-        return ""  # a device takes it all
+        return ""  # a device accepts several outputs
     if place in read:
-        return "the command reads that file; write elsewhere"
+        return "the command reads that file; choose another output"
     return "two outputs have that name; give each its own" if place in written else ""
 
 
-def _problem(path: str) -> str:
-    """What is wrong with the file's place, and the way out; empty for nothing."""
+def _why_not_writable(path: str) -> str:
+    """Returns why the file can't be written, and what to do; empty if it can."""
     folder = os.path.dirname(os.path.realpath(path))
-    told = escape_name(os.path.dirname(path) or ".")
+    directory = escape_name(os.path.dirname(path) or ".")
     if not path or os.path.isdir(path):
         return "give the name of a file"
     if not os.path.isdir(folder):
-        return f"there is no directory {told}; make it first"
+        return f"there is no directory {directory}; create it first"
     is_device = os.path.exists(path) and not os.path.isfile(path)
     if not is_device and not os.access(folder, os.W_OK):
-        return f"the directory {told} is read-only; write elsewhere"
+        return f"the directory {directory} is read-only; write elsewhere"
     return ""

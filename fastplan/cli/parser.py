@@ -31,23 +31,23 @@ else:
 
 Decorator = Callable[[Any], Any]
 
-_WIDTH = 98  # of help, wherever it is read: a line for each option
+_WIDTH = 98  # of help, on any terminal: a line for each option
 _PATHS = {"FILE": "file", "WHERE": "file", "DIR": "dir"}
 _NEGATIVE = re.compile(r"-\d+|-\d*\.\d+")
 
 
 class Args(SimpleNamespace):
-    """What was given of a command's options and arguments, by name."""
+    """The values of a command's options and arguments, by name."""
 
 
 class Value(_ParamType):
-    """What an option or argument takes.
+    """The value of an option or argument.
 
     Args:
-        metavar: What help calls it. It decides how the value is read (see READERS), and a FILE, DIR
+        metavar: Its name in help. It decides how the value is read (see READERS), and a FILE, DIR
             or WHERE is completed as a path.
-        read: Reads it otherwise; its ValueErrors tell what is wrong with it.
-        choices: The words that are allowed, if not all are.
+        read: Reads it instead; its ValueErrors say what is wrong.
+        choices: The allowed words, if limited.
         complete: Returns further words for completion.
     """
 
@@ -87,7 +87,7 @@ class Value(_ParamType):
 
 
 class _UnknownWord(click.BadParameter):
-    """A word that is none of the choices."""
+    """A word that is not one of the choices."""
 
 
 class Option(click.Option):
@@ -162,7 +162,7 @@ def argument(usage: str, help: str, **attributes: Any) -> Decorator:
 
 
 def options(*decorators: Decorator, section: str | None = None) -> Decorator:
-    """Several options as one decorator, below a heading of their own if one is given."""
+    """Combines several options into one decorator, with an optional heading in help."""
 
     def decorate(function: Any) -> Any:
         before = len(getattr(function, "__click_params__", ()))
@@ -185,7 +185,7 @@ def _declared(make: Callable[[], click.Parameter]) -> Decorator:
 
 
 class _Strict(click.Command):
-    """What commands and groups have in common."""
+    """The base class of commands and groups."""
 
     _rest = ""  # of the usage line
 
@@ -221,10 +221,10 @@ class _Strict(click.Command):
         return rest
 
     def _spread(self, args: list[str]) -> list[str]:
-        """The words with `--plans a b` as `--plans=a --plans=b`.
+        """Returns the words with `--plans a b` as `--plans=a --plans=b`.
 
-        click would take any word for an option's value, and write to a file `--json` if a name was
-        forgotten.
+        click would accept any word as an option's value, and write to a file `--json` if a name is
+        missing.
         """
         taking = {
             name: param
@@ -275,7 +275,7 @@ class _Strict(click.Command):
             "actions": self._actions(),
             "options": [(self._help.usage, self._help.help or "")],
         }
-        for param in given[-2:] + given[:-2]:  # those that all commands have come first
+        for param in given[-2:] + given[:-2]:  # options of all commands come first
             sections.setdefault(param.section, []).append((param.usage, param.help or ""))
         for name, rows in sections.items():
             if rows:
@@ -316,7 +316,7 @@ class Group(_Strict, click.Group):
         return self.command(name, cls=Command, help=help, examples=examples)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)  # as declared, not by the alphabet
+        return list(self.commands)  # as declared, not alphabetically
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -329,7 +329,7 @@ class Group(_Strict, click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except click.UsageError as error:  # the only one that no parse_args has turned into ours
+        except click.UsageError as error:  # the only one that no parse_args has converted
             raise _usage_error(ctx, f"{_REQUIRED}: {self.kind}") from error
 
     def _actions(self) -> list[tuple[str, str]]:
@@ -360,7 +360,7 @@ def _usage_error(ctx: click.Context, text: str) -> UsageError:
 
 
 def _text(error: click.UsageError, params: Iterable[click.Parameter]) -> str:
-    """What is wrong with the words, from click's error."""
+    """Returns the message for click's error."""
     if isinstance(error, click.NoSuchOption):
         from difflib import get_close_matches
 
@@ -377,7 +377,7 @@ def _text(error: click.UsageError, params: Iterable[click.Parameter]) -> str:
 
 
 def _called(param: click.Parameter) -> Sequence[str]:
-    """What a user calls it: the flags, or the metavar."""
+    """Returns the names for the user: the flags, or the metavar."""
     return param.opts if isinstance(param, click.Option) else [str(param.metavar)]
 
 

@@ -1,4 +1,4 @@
-"""`fastplan plan` and `fastplan export`: plan a model, or write it down as a spec file."""
+"""`fastplan plan` and `fastplan export`: plan a model, or export it to a spec file."""
 
 from __future__ import annotations
 
@@ -60,20 +60,20 @@ fastplan export mypkg.models:build --batch-size 4096 --sku h100 --world-size 64 
     option("--cost NAME", "package.module:function with @fastplan.shard_cost"),
     option("--objective NAME", "package.module:function with @fastplan.plan_objective"),
     trust_option,
-    section="costs of your own",
+    section="custom costs",
 )
 @options(
     option("-o, --output FILE", "write the plan as JSON"),
     html_option,
     json_option("print the result as JSON"),
-    option("--quiet", "print nothing but errors"),
+    option("--quiet", "print only errors"),
     section="output",
 )
 @options(
     cache_options,
-    option("--previous FILE", "a plan file to follow: few bytes move from there"),
-    option("--max-moved PART", "bytes that may move beyond what must; default 5%"),
-    option("--slack PART", "how far the rating may be above a new plan's; default 1%"),
+    option("--previous FILE", "a previous plan; the new plan moves few bytes from it"),
+    option("--max-moved PART", "share of bytes that may move, beyond those that must; default 5%"),
+    option("--slack PART", "how far the rating may be above a plan from scratch; default 1%"),
     section="older plans",
 )
 @optimize_options
@@ -82,7 +82,7 @@ def plan(args: Args) -> int:
     """Plans a model on a cluster: the plan that TorchRec's planner would return there. A spec file
     needs neither torch nor a GPU; `package.module:function` names a real model, by a function that
     returns module, (module, sharders) or (module, sharders, constraints). --optimize gives a better
-    plan, and a bound that no plan is below; Ctrl-C takes the best so far, with exit code 130.
+    plan and a proven lower bound; Ctrl-C returns the best plan so far, with exit code 130.
     """
     from fastplan.cache.plan_cache import open_cache
     from fastplan.model.job import DoesNotFit
@@ -96,17 +96,17 @@ def plan(args: Args) -> int:
     try:
         job = lower(spec, trust=args.trust_code)
     except DoesNotFit as why:
-        _say(args, spec.name, {"fits": False, "model": spec.name, "reason": str(why)}, str(why))
+        _print(args, spec.name, {"fits": False, "model": spec.name, "reason": str(why)}, str(why))
         return NO
     result = _plan(job, cache, settings, args.previous, policy)
     if result.cache.status == "failed":
         warn(f"warning: the cache failed: {result.cache.reason}")
     if result.record is None:
-        _say_infeasible(args, result)
+        _print_infeasible(args, result)
         return NO
     hardware = spec.topology.hardware
     found = result.plan({"sku": hardware.name} if hardware is not None else None)
-    _show(args, found, result)  # first, so that a disk that is full costs the files only
+    _show(args, found, result)  # first, so that a full disk loses only the files
     _write(args, found)
     return INTERRUPTED if result.interrupted else OK
 
@@ -132,7 +132,7 @@ def _show(args: Args, plan: Plan, result: Result) -> None:
 
 
 def _policy(args: Args) -> Replan:
-    """How a plan may follow the one of --previous."""
+    """Returns the policy for following the plan of --previous."""
     given = {"max_moved": args.max_moved, "slack": args.slack}
     parts: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if parts and args.previous is None:
@@ -152,7 +152,7 @@ def _plan(
     previous: str | None,
     policy: Replan,
 ) -> Result:
-    """The plan, or the one that follows the plan of a file."""
+    """Plans the job, or follows the plan of --previous."""
     from fastplan.planning.specs import plan_job
     from fastplan.plans.file import read_plan
 
@@ -174,7 +174,7 @@ def _plan(
 
 
 def _with_functions(spec: ModelSpec, args: Args) -> ModelSpec:
-    """The spec with the functions of the command line, which are the user's own words."""
+    """Returns the spec with the functions of the command line, which need no --trust-code."""
     from dataclasses import replace
 
     from fastplan.model.references import is_reference
@@ -205,7 +205,7 @@ def _write(args: Args, plan: Plan) -> None:
         print_written(args.output, args.html)
 
 
-def _say_infeasible(args: Args, result: Result) -> None:
+def _print_infeasible(args: Args, result: Result) -> None:
     from fastplan.planning.describe import shortage_of
     from fastplan.report.units import format_count
     from fastplan.sweep.memory import explain_shortage
@@ -219,10 +219,10 @@ def _say_infeasible(args: Args, result: Result) -> None:
     tables = format_count(len(job.request.tables), "table")
     ranks = format_count(len(job.cluster.rank_hbm), "rank")
     facts = {"fits": False, "model": name, "fingerprint": result.key.fingerprint, "reason": words}
-    _say(args, name, facts | (lack or {}), f"no plan of {tables} fits on {ranks}: {words}")
+    _print(args, name, facts | (lack or {}), f"no plan of {tables} fits on {ranks}: {words}")
 
 
-def _say(args: Args, name: str, facts: dict[str, object], words: str) -> None:
+def _print(args: Args, name: str, facts: dict[str, object], words: str) -> None:
     if args.json:
         print_json(facts)
     elif not args.quiet:
@@ -238,8 +238,8 @@ def _say(args: Args, name: str, facts: dict[str, object], words: str) -> None:
 @cluster_options
 @option("-o, --output FILE", "default: print YAML")
 def export(args: Args) -> int:
-    """Writes a real model down as a spec file, which gives the same plan under the same
-    fingerprint, also where TorchRec is not installed.
+    """Exports a real model to a spec file, which gives the same plan with the same fingerprint,
+    even without TorchRec.
     """
     if not is_function(args.model):
         raise CommandError(f"{args.model} is not package.module:function")

@@ -1,4 +1,4 @@
-"""`fastplan inspect`, `compare` and `convert`: look at plan files, and write them anew."""
+"""`fastplan inspect`, `compare` and `convert`: show, compare and convert plan files."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def inspect(args: Args) -> int:
 @argument("FILE...", "plan files, the first one first", name="plans")
 @option("--force", "compare plans of different models or clusters too")
 @option("--tables", "list every changed table")
-@option("--measured DIR", "what `fastplan measure` found, beside the estimates")
-@option("--model FILE", "estimate all plans again, as plans of this spec on as many ranks")
+@option("--measured DIR", "show results of `fastplan measure` next to the estimates")
+@option("--model FILE", "estimate all plans again with this spec, on the plans' number of ranks")
 @option("--sku NAME", "with --model: on this hardware", complete=sku_names)
 @trust_option
 @json_option()
@@ -90,9 +90,9 @@ def compare(args: Args) -> int:
     from fastplan.report.comparison import compare, unique_labels
 
     if args.sku and not args.model:
-        raise UsageError("--sku needs --model: plans are estimated anew from a spec")
+        raise UsageError("--sku needs --model: plans are estimated again from a spec")
     check_outputs(args.html, inputs=[*args.plans, args.model, args.sku])
-    plans = _estimated_anew([read_plan(path, args) for path in args.plans], args)
+    plans = _reestimated([read_plan(path, args) for path in args.plans], args)
     labels = unique_labels(args.plans)
     tried = None if args.measured is None else Measurements(args.measured, plans, labels)
     measured = None if tried is None else tried.by_label
@@ -109,8 +109,8 @@ def compare(args: Args) -> int:
     return OK if comparison.same else NO
 
 
-def _estimated_anew(plans: list[Plan], args: Args) -> list[Plan]:
-    """The plans with one model's and one cluster's estimates, if that is asked for."""
+def _reestimated(plans: list[Plan], args: Args) -> list[Plan]:
+    """Returns the plans with estimates of one model and one cluster, if --model is given."""
     if not args.model:
         return plans
     from fastplan.measure.rerate import reestimate
@@ -130,16 +130,17 @@ def _estimated_anew(plans: list[Plan], args: Args) -> list[Plan]:
         try:
             found.append(reestimate(plan, jobs[shape]))
         except EstimateUnavailable as problem:
-            raise CommandError(f"{path} is no plan of {args.model}: {problem}") from problem
+            raise CommandError(f"{path} is not a plan for {args.model}: {problem}") from problem
     return found
 
 
 def _shape(
     path: str, plan: Plan, plans: list[Plan], spec: ModelSpec, model: str
 ) -> tuple[int, int | None]:
-    """The plan's ranks, and those of a host where that is known. The spec must not say otherwise.
+    """Returns the number of ranks of a plan, and of a host if known. The spec must agree.
 
-    A bare layout does not tell of ranks that it leaves empty: the spec, or another plan, does."""
+    A layout without a basis does not show empty ranks at its end: the spec or another plan does.
+    """
     topology = spec.topology
     local: int | None
     if plan.basis is not None:
@@ -148,21 +149,21 @@ def _shape(
         others = (other.ranks for other in plans if other.basis is not None)
         ranks = max(plan.ranks, topology.world_size or next(others, 0))
         local = plan.layout.ranks_per_host or topology.local_world_size
-    for name, own, told in (
+    for name, own, unit in (
         ("world_size", ranks, "ranks"),
         ("local_world_size", local, "ranks per host"),
     ):
         given = getattr(topology, name)
         if given is not None and own is not None and given != own:
             raise CommandError(
-                f"{path} is a plan for {own} {told}, and {model} has {given} as "
-                f"`topology.{name}`: leave that out, or give the plan's spec"
+                f"{path} is a plan for {own} {unit}, and {model} has {given} as "
+                f"`topology.{name}`: remove that field, or give the plan's spec"
             )
     return ranks, local
 
 
 class Measurements:
-    """What was measured of plans, beside their comparison: a folder of `fastplan measure`."""
+    """Measurements of plans, from a folder of `fastplan measure`."""
 
     by_label: Any
 
@@ -175,17 +176,19 @@ class Measurements:
         self.by_label = measured_for(plans, labels, self._runs)
 
     def text(self) -> str:
+        """Returns the measurements as text."""
         from fastplan.measure.text import agreement_text
 
         return agreement_text(self._agreement, self._runs, style())
 
     def json(self) -> dict[str, Any]:
+        """Returns the measurements as JSON values."""
         from fastplan.measure.text import agreement_json
 
         return agreement_json(self._agreement, self._runs)
 
     def findings(self) -> list[str]:
-        """Sentences below the picture."""
+        """Returns sentences for below the chart."""
         from fastplan.measure.text import order, warnings
 
         return [*order(self._agreement), *warnings(self._runs)]

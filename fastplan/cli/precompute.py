@@ -35,24 +35,26 @@ fastplan precompute sweep.yaml --shard $SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_CO
 @command("precompute", EXAMPLES)
 @argument("FILE", "what to plan: models, skus, ...", name="sweep")
 @cache_options
-@option("--results FILE", "keep results there, and take over those that it has")
+@option("--results FILE", "write results to this file, and reuse the results in it")
 @option("--jobs N", "processes; default: one for each core", read=positive)
-@option("--shard I/N", "just this part: 0/N to N-1/N", default=(0, 1))
+@option("--shard I/N", "run only one part of the cells: 0/N to N-1/N", default=(0, 1))
 @option("--dry-run", "list the cells and plan nothing")
 @trust_option
 @optimize_options
 @options(
     json_option("print everything as JSON"),
     option("--csv", "print a line for each cell", excludes="--json"),
-    option("--smallest", "name the smallest cluster that fits"),
-    option("--cheapest RATING", "name the cheapest cluster with at most so many milliseconds"),
-    option("--price SKU=X", "what a rank of a SKU costs by the hour", multiple=True),
+    option("--smallest", "show the smallest cluster that fits"),
+    option(
+        "--cheapest RATING", "show the cheapest cluster with at most this rating in milliseconds"
+    ),
+    option("--price SKU=X", "price per rank and hour of a SKU", multiple=True),
     section="answers",
 )
 def precompute(args: Args) -> int:
     """Plans every combination of models, SKUs, world sizes, batch sizes and precisions that a sweep
-    file lists, tells which fit and how fast they are, and keeps the plans in a cache. It goes on
-    where it was stopped. docs/precompute.md has the fields of a sweep file.
+    file lists, shows which fit and how fast they are, and stores the plans in a cache. Run it again
+    to resume. docs/precompute.md has the fields of a sweep file.
     """
     if args.csv and (args.smallest or args.cheapest is not None):
         raise UsageError("--csv lists cells only; --json has --smallest and --cheapest, too")
@@ -75,11 +77,11 @@ def precompute(args: Args) -> int:
     if result is None:
         return INTERRUPTED
     _print(args, result, prices)
-    return _verdict(result)
+    return _exit_code(result)
 
 
 def _run(args: Args, sweep: Sweep, asked: list[Cell]) -> SweepResult | None:
-    """The result; None if it was interrupted, which is told."""
+    """Runs the sweep. Returns None if it was interrupted, after a message."""
     from fastplan.sweep.rows import Row
     from fastplan.sweep.run import run_sweep
 
@@ -104,9 +106,11 @@ def _run(args: Args, sweep: Sweep, asked: list[Cell]) -> SweepResult | None:
             )
     except KeyboardInterrupt:
         kept = " and ".join(place for place in (args.results, where) if place)
-        way_on = f"They are in {kept}: run the same command again to go on."
+        way_on = f"They are in {kept}: run the same command again to resume."
         if not kept:
-            way_on = "Nothing was kept: --results FILE or --cache WHERE would let it go on."
+            way_on = (
+                "Nothing was stored. With --results FILE or --cache WHERE the command can resume."
+            )
         tell_interrupt(f" after {done} of {len(asked)} cells. {way_on}")
         return None
 
@@ -151,16 +155,16 @@ def _print(args: Args, result: SweepResult, prices: dict[str, float]) -> None:
         print("\n".join(lines))
 
 
-def _verdict(result: SweepResult) -> int:
+def _exit_code(result: SweepResult) -> int:
     unstored = result.unstored
     if unstored:
-        told = f"the cache failed for {len(unstored)} of {len(result.rows)} cells"
-        warn(f"error: {told}: {unstored[0].warning or ''}")
+        problem = f"the cache failed for {len(unstored)} of {len(result.rows)} cells"
+        warn(f"error: {problem}: {unstored[0].warning or ''}")
     return FAILED if unstored or result.failed else OK
 
 
 def _loader(args: Args) -> Callable[[str], ModelSpec]:
-    """What makes specs of the models that a sweep names as package.module:function."""
+    """Returns a function that exports models that a sweep names as package.module:function."""
 
     def export(target: str) -> ModelSpec:
         if not args.trust_code:
@@ -175,8 +179,10 @@ def _loader(args: Args) -> Callable[[str], ModelSpec]:
 
 
 def _prices(args: Args, sweep: Sweep, asked: list[Cell]) -> dict[str, float]:
-    """Prices by the SKUs' own names, whatever they are called on the command line. All that
-    --cheapest may need must be there: planning takes long."""
+    """Returns prices by the names of SKUs, which may have other spellings on the command line.
+
+    Raises MissingPrice for a price that --cheapest may need, before the long planning starts.
+    """
     from fastplan.spec.hardware import HardwareError, find_hardware
     from fastplan.sweep.queries import no_price
 
@@ -194,8 +200,8 @@ def _prices(args: Args, sweep: Sweep, asked: list[Cell]) -> dict[str, float]:
             there = ", ".join(sorted(own))
             raise CommandError(f"--price {name}: the sweep has no such SKU, but {there}")
         prices[known] = price
-    told = {sku.name for sku in sweep.skus if sku.price is not None}
-    missing = sorted(of_cells - told - prices.keys())
+    priced = {sku.name for sku in sweep.skus if sku.price is not None}
+    missing = sorted(of_cells - priced - prices.keys())
     if args.cheapest is not None and missing:
         raise no_price(missing)
     return prices

@@ -1,4 +1,4 @@
-"""`fastplan skus`: the hardware that plans can be made for."""
+"""`fastplan skus`: lists named hardware."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ fastplan skus my-cluster.yaml --json
 @argument("[NAME]", "show one, with its sources", name="sku", complete=sku_names)
 @json_option()
 def skus(args: Args) -> int:
-    """Lists the hardware that has a name, with the figures that plans are made with."""
+    """Lists named hardware with its figures."""
     from dataclasses import asdict
 
     from fastplan.spec.hardware import find_hardware, known_hardware
@@ -60,7 +60,7 @@ def skus(args: Args) -> int:
 
 
 def _figures(hardware: Hardware) -> list[str]:
-    """Every figure with its source."""
+    """Returns every figure with its source."""
     from fastplan.spec.skus import FIGURES
 
     rows = []

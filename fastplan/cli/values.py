@@ -1,7 +1,7 @@
-"""Values as people write them on a command line: numbers, times, sizes, parts of a whole.
+"""Parses values of the command line: numbers, times, sizes, fractions.
 
-Each function takes the text and returns the value, or raises a ValueError that says how the value
-is written. READERS has them by the metavar of the option.
+Each function returns the value of a text, or raises a ValueError that shows the right form. READERS
+has the functions by the metavar of the option.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TIME = re.compile(rf"({_NUMBER})\s*(ms|min|s|m|h|d|w)", re.ASCII)
 
 
 def whole(text: str) -> int:
-    """A whole number, also a negative one: the command says which it takes."""
+    """Parses a whole number, also a negative one: the command checks the range."""
     return _checked(int, text, "a whole number")
 
 
@@ -43,19 +43,19 @@ def positive(text: str) -> int:
 
 
 def number(text: str) -> float:
-    """A number, whichever."""
+    """Parses any number."""
     return _checked(float, text, "a number")
 
 
 def rating(text: str) -> float:
-    """Milliseconds, more than none."""
+    """Parses a positive number of milliseconds."""
     return _checked(float, text, "a positive number of milliseconds", math.ulp(0.0))
 
 
 def _checked(
     read: Callable[[str], _Number], text: str, must: str, least: float | None = None
 ) -> _Number:
-    """The number, which may be any one if there is no least."""
+    """Parses a number that is at least `least`, if given."""
     try:
         value = read(text)
         if least is None or least <= value < math.inf:
@@ -73,7 +73,7 @@ def seconds(text: str) -> float:
 
 
 def age(text: str) -> float:
-    """The same, but always with a unit: a limit in the wrong one would delete too much."""
+    """Parses a time with a unit: without one, a mistake could delete too much."""
     words = text.strip().lower()
     parts = _TIME.findall(words)
     if not parts or _TIME.sub("", words).strip():
@@ -82,7 +82,7 @@ def age(text: str) -> float:
 
 
 def part(text: str) -> float:
-    """A part of a whole: `5%` and `0.05` are the same, to the bit."""
+    """Parses a fraction: `5%` and `0.05` are the same, to the bit."""
     words = text.strip()
     number = words.removesuffix("%").rstrip()
     in_percent = words.endswith("%")
@@ -105,11 +105,13 @@ def size(text: str) -> int:
 
 
 def cache_place(text: str) -> str:
-    """Where a cache is. An empty text is a variable that is not set, and must not become the cache
-    that is used without the option."""
+    """Parses the place of a cache.
+
+    An empty text comes from an unset variable, and must not select the default cache.
+    """
     if not text.strip():
         raise ValueError(
-            "is empty; give a directory or URL, or leave the option out for the usual cache"
+            "is empty; give a directory or URL, or omit the option for the default cache"
         )
     return text
 
@@ -126,12 +128,12 @@ def pin(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Names with commas between."""
+    """Parses names separated by commas."""
     return tuple(text.split(","))
 
 
 def shard(text: str) -> tuple[int, int]:
-    """A part of a sweep, and how many there are: `0/16`."""
+    """Parses a part of a sweep and the number of parts: `0/16`."""
     part, slash, parts = text.partition("/")
     if not (slash and part.isdecimal() and parts.isdecimal() and int(part) < int(parts)):
         raise ValueError(f"{text!r} must be I/N with I from 0 to N-1, such as 0/16")
@@ -139,7 +141,7 @@ def shard(text: str) -> tuple[int, int]:
 
 
 def price(text: str) -> tuple[str, float]:
-    """A SKU and what a rank of it costs: `h100=2.5`."""
+    """Parses a SKU and its price per rank and hour: `h100=2.5`."""
     name, _, cost = text.rpartition("=")
     try:
         if name:
@@ -150,7 +152,7 @@ def price(text: str) -> tuple[str, float]:
 
 
 def scale(text: str) -> int | None:
-    """What tables' rows are divided by; None for `auto`."""
+    """Parses the divisor of tables' rows; None for `auto`."""
     if text == "auto":
         return None
     value = _checked(int, text, "`auto`, or a whole number of at least 1", 1)

@@ -1,1 +1,1 @@
-"""Costs and objectives that users write in Python, compiled so that the core can call them."""
+"""Custom costs and objectives, written in Python and compiled so that the core can call them."""

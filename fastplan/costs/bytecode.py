@@ -1,4 +1,4 @@
-"""What a function's code says: the bytes to hash, and the names that it reads."""
+"""Reads code objects: the bytes to hash, and the names that the code reads."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ from typing import NamedTuple
 
 
 class CodeFacts(NamedTuple):
-    """What there is to know of a code object, with the code inside it."""
+    """The facts of a code object and of the code objects inside it."""
 
     static: bytes
     globals: tuple[str, ...]
-    attributes: tuple[str, ...]  # that it may ask for, of whatever
+    attributes: tuple[str, ...]  # that it may read, of any object
 
 
-class _Same:
-    """A code object, equal to itself alone: Python takes codes for equal that differ, for instance
-    in their flags. Keeps the object, whose id would go to another one otherwise."""
+class _ByIdentity:
+    """A code object that is compared by identity, as a key of the cache.
+
+    Python compares code objects by value and ignores some differences, such as flags. The reference
+    keeps the object alive, because its id could be reused otherwise.
+    """
 
     __slots__ = ("code",)
 
@@ -26,19 +29,19 @@ class _Same:
         self.code = code
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.code is self.code
+        return isinstance(other, _ByIdentity) and other.code is self.code
 
     def __hash__(self) -> int:
         return id(self.code)
 
 
 def read_code(code: CodeType) -> CodeFacts:
-    """The facts of a code object."""
-    return _read(_Same(code))
+    """Returns the facts of a code object."""
+    return _read(_ByIdentity(code))
 
 
 @lru_cache(maxsize=256)
-def _read(same: _Same) -> CodeFacts:
+def _read(same: _ByIdentity) -> CodeFacts:
     code = same.code
     parts = [code.co_code, getattr(code, "co_exceptiontable", b"")]
     shape = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
@@ -57,7 +60,7 @@ def _read(same: _Same) -> CodeFacts:
             names.update(dict.fromkeys(inner.globals))
             attributes.update(dict.fromkeys(inner.attributes))
             continue
-        if isinstance(constant, frozenset):  # of `in {...}`: its order changes
+        if isinstance(constant, frozenset):  # from `in {...}`: its order changes
             constant = tuple(sorted(map(repr, constant)))
         elif isinstance(constant, str) and "getattr" in code.co_names and constant.isidentifier():
             attributes[constant] = None

@@ -24,17 +24,21 @@ _OPTIONS = {"nopython": True, "fastmath": False, "error_model": "python", "bound
 
 
 class Compiled(NamedTuple):
-    """A function in machine code. The address is good as long as this lives."""
+    """A function in machine code. The address is valid as long as this object exists."""
 
     address: int
-    seconds: float  # that compiling or loading took
+    seconds: float  # time for compiling or loading
     from_disk: bool
     owner: Any
-    not_kept: str | None = None  # why it is not on disk for the next process
+    not_kept: str | None = None  # why it is not cached on disk
 
 
 def compile_cost(frozen: Frozen) -> Compiled:
-    """A cost function. Raises CostError."""
+    """Compiles a cost function.
+
+    Raises:
+        CostError: The function can't be compiled.
+    """
     numba = load_numba()
     shard, cost = (numba.from_dtype(d) for d in (_native.SHARD_DTYPE, _native.COST_DTYPE))
     pointers = (numba.types.CPointer(shard), numba.types.CPointer(cost), numba.types.int64)
@@ -42,7 +46,11 @@ def compile_cost(frozen: Frozen) -> Compiled:
 
 
 def compile_objective(frozen: Frozen) -> Compiled:
-    """An objective. Raises CostError."""
+    """Compiles an objective.
+
+    Raises:
+        CostError: The function can't be compiled.
+    """
     numba = load_numba()
     rank = numba.from_dtype(_native.RANK_DTYPE)
     rating = numba.from_dtype(loops.RATING_DTYPE)
@@ -52,19 +60,19 @@ def compile_objective(frozen: Frozen) -> Compiled:
 
 
 def _compile(frozen: Frozen, types: Any, loop: Callable[..., int], pointers: Any) -> Compiled:
-    """Compiles the function and a loop of ours around it into one library.
+    """Compiles the function and the loop around it into one library.
 
-    One that reads what can't be followed is not kept on disk.
+    A function is cached on disk only if it has a fingerprint.
     """
     numba = load_numba()
-    function: Any = frozen.function  # mypy takes it for a method
+    function: Any = frozen.function  # else mypy treats it as a method
     from numba.core.ccallback import CFunc
 
-    base: Any = CFunc  # whose inner life mypy does not know
+    base: Any = CFunc  # untyped
 
     class Callback(base):
         def _compile_uncached(self) -> Any:
-            # The function alone first, so that an error is about it and not about our loop.
+            # Compile the function alone first, so that errors are about it and not about the loop.
             for helper, signatures in frozen.declared:
                 for signature in signatures:
                     helper.compile(signature)
@@ -79,7 +87,7 @@ def _compile(frozen: Frozen, types: Any, loop: Callable[..., int], pointers: Any
     names = {**loop.__globals__, "carray": numba.carray, "call": inner}
     outer = FunctionType(loop.__code__, names, function.__name__)
     callback = Callback(outer, (pointers, numba.types.int64), locals={}, options=_OPTIONS)
-    not_kept = _keep_on_disk(callback, outer, frozen)
+    not_kept = _enable_disk_cache(callback, outer, frozen)
     try:
         callback.compile()
     except CostError:
@@ -90,15 +98,15 @@ def _compile(frozen: Frozen, types: Any, loop: Callable[..., int], pointers: Any
     return Compiled(callback.address, took, callback.cache_hits > 0, callback, not_kept)
 
 
-def _keep_on_disk(callback: Any, outer: FunctionType, frozen: Frozen) -> str | None:
-    """Gives the function its place on disk, or says why it gets none."""
+def _enable_disk_cache(callback: Any, outer: FunctionType, frozen: Frozen) -> str | None:
+    """Caches the function on disk, or returns the reason why not."""
     if frozen.unknown:
         EXTENSIONS.forget_compiled()
         return f"it can't be fingerprinted: {frozen.unknown[0]}"
     try:
         callback._cache = disk_cache(outer, frozen.digest)
     except (DirectoryNotPrivate, OSError) as why:
-        _log.info("fastplan: %s is not kept on disk: %s", outer.__name__, why)
+        _log.info("fastplan: %s is not cached on disk: %s", outer.__name__, why)
         return str(why)
     return None
 
@@ -108,13 +116,17 @@ def _check_result(function: FunctionType, inner: Any) -> None:
     if str(result) != "none":
         code = function.__code__
         raise CostError(
-            f"{function.__qualname__} returns a {result}, which nobody reads, "
+            f"{function.__qualname__} returns a {result}, which is ignored, "
             f"{code.co_filename}:{code.co_firstlineno}: set fields of `{code.co_varnames[1]}`"
         )
 
 
 def load_numba() -> Any:
-    """The module numba. Raises CostError where it is not installed."""
+    """Imports numba.
+
+    Raises:
+        CostError: numba is not installed.
+    """
     try:
         import numba
     except ImportError as error:

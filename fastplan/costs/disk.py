@@ -1,8 +1,8 @@
-"""Compiled functions on disk, so that the next process need not compile.
+"""Caches compiled functions on disk, so that the next process does not have to compile.
 
-They lie under the function's digest, which covers more than numba's own cache looks at: globals,
-and functions in other files. They are pickles with machine code: whoever can write one runs code
-as the user who loads it, so only a directory that nobody else can write to is used.
+The key is the function's digest. It covers more than numba's own cache: globals, and functions in
+other files. Files are pickles with machine code: a user who can write one runs code as the user who
+loads it. Therefore only a directory that no other user can write to is used.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _SETTINGS = ("BOUNDSCHECK", "OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "DEBUGINFO
 
 
 class DirectoryNotPrivate(Exception):
-    """A directory that code can't be loaded from; says why, and the way out."""
+    """Other users can write to the directory. The message says why and what to do."""
 
 
 def directory() -> Path:
-    """Beside the plan cache, or where numba is told to keep its own."""
+    """Returns the directory: in NUMBA_CACHE_DIR if that is set, else next to the plan cache."""
     named = os.environ.get("NUMBA_CACHE_DIR", "")
     if named:
         return Path(named, "fastplan")
@@ -33,7 +33,12 @@ def directory() -> Path:
 
 
 def private_directory() -> Path:
-    """The directory, made if need be. Raises DirectoryNotPrivate and OSError."""
+    """Returns the directory, and creates it if necessary.
+
+    Raises:
+        DirectoryNotPrivate: Other users can write to it.
+        OSError: It can't be created or read.
+    """
     from fastplan.cache.stores import StoreError
 
     try:
@@ -43,16 +48,16 @@ def private_directory() -> Path:
     place.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
         place.mkdir(mode=0o700)
-    if hasattr(os, "geteuid"):  # elsewhere the user's own folders are private
+    if hasattr(os, "geteuid"):  # on other systems the user's folders are private
         _check_private(place)
     return place
 
 
 def _check_private(place: Path) -> None:
-    """Nobody else may write into the directory, or put another one in its place."""
+    """Raises DirectoryNotPrivate if other users can write to the directory or replace it."""
     found = place.lstat()
     if not stat.S_ISDIR(found.st_mode):
-        raise DirectoryNotPrivate(f"{place} is no directory")
+        raise DirectoryNotPrivate(f"{place} is not a directory")
     if found.st_uid != os.geteuid():
         raise DirectoryNotPrivate(f"{place} belongs to user {found.st_uid}: set NUMBA_CACHE_DIR")
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -63,23 +68,27 @@ def _check_private(place: Path) -> None:
         mode = above.stat().st_mode
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
             raise DirectoryNotPrivate(
-                f"everybody can write to {above}, above {place}: `chmod o-w` it"
+                f"all users can write to {above}, above {place}: `chmod o-w` it"
             )
 
 
 def _settings() -> str:
-    """Numba's settings that change what it compiles, and that its own cache does not look at."""
+    """Returns numba's settings that change compiled code and that its own cache ignores."""
     from numba.core import config
 
     return " ".join(f"{name}={getattr(config, name, None)}" for name in _SETTINGS)
 
 
 def disk_cache(function: FunctionType, digest: str) -> Any:
-    """A cache for numba. What goes wrong with the disk later costs a compilation, nothing else.
+    """Returns a cache for numba. Later errors of the disk only cause a compilation.
+
+    Args:
+        function: The function.
+        digest: Its digest, which is the key.
 
     Raises:
-        DirectoryNotPrivate: others can write to the directory.
-        OSError: the directory can't be made or read.
+        DirectoryNotPrivate: Other users can write to the directory.
+        OSError: The directory can't be created or read.
     """
     from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 
@@ -111,14 +120,14 @@ def disk_cache(function: FunctionType, digest: str) -> Any:
         def load_overload(self, *request: Any) -> Any:
             try:
                 return super().load_overload(*request)
-            except Exception:  # a damaged file, which the next save would stumble over too
+            except Exception:  # a damaged file, which would also break the next save
                 with suppress(OSError):
                     self.flush()
                 return None
 
         def save_overload(self, *result: Any) -> None:
             with suppress(OSError), warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # large arrays can't be kept
+                warnings.simplefilter("ignore")  # large arrays can't be cached
                 super().save_overload(*result)
 
     return DiskCache(function)

@@ -1,11 +1,11 @@
-"""What can go wrong with a custom function."""
+"""Errors of custom functions."""
 
 from __future__ import annotations
 
 
 class CostError(ValueError):
-    """A custom cost or objective that can't be used; says which, where, and why."""
+    """A custom cost or objective failed. The message names the function, place and reason."""
 
 
 class NoFingerprint(Exception):
-    """A function depends on something that can't be fingerprinted; says on what."""
+    """A function reads something that can't be fingerprinted. The message names it."""

@@ -1,4 +1,4 @@
-"""Costs and objectives to use as they are, or to copy: each is a function that makes one."""
+"""Costs and objectives to use or to copy. Each function returns one."""
 
 # numba's decorators and records have no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
@@ -31,10 +31,17 @@ def values_looked_up(shard: Any) -> float:
 
 
 def measured_lookup(sizes: ArrayLike, milliseconds: ArrayLike) -> ShardCost:
-    """Lookups in device memory take what was measured, by the bytes that a shard looks up.
+    """Returns a cost that takes the time of lookups in device memory from measurements.
 
-    Between two measurements lies a straight line, and beyond the last one its slope goes on.
+    Values between two measurements are interpolated linearly, and the last slope continues.
     Backward keeps TorchRec's ratio to forward.
+
+    Args:
+        sizes: Bytes that a shard looks up, increasing.
+        milliseconds: The measured time for each size.
+
+    Raises:
+        ValueError: The lists don't have the same length, or are not sorted.
     """
     known, times = np.array(sizes, np.float64), np.array(milliseconds, np.float64)
     if known.ndim != 1 or known.shape != times.shape or len(known) < 2:
@@ -60,9 +67,16 @@ def measured_lookup(sizes: ArrayLike, milliseconds: ArrayLike) -> ShardCost:
 
 
 def cache_aware_lookup(cache_bytes: float, speedup: float) -> ShardCost:
-    """Rows that the device's own cache holds are read `speedup` times as fast.
+    """Returns a cost in which rows in the device's cache are read `speedup` times as fast.
 
-    A shard is taken to have the cache to itself, and all of its rows to be read equally often.
+    It assumes that a shard has the whole cache, and that all rows are read equally often.
+
+    Args:
+        cache_bytes: The size of the cache.
+        speedup: How much faster cached rows are read.
+
+    Raises:
+        ValueError: `cache_bytes` is negative, or `speedup` is below 1.
     """
     if cache_bytes < 0 or speedup < 1:
         raise ValueError("`cache_bytes` must not be negative, and `speedup` must be at least 1")
@@ -79,7 +93,15 @@ def cache_aware_lookup(cache_bytes: float, speedup: float) -> ShardCost:
 
 
 def straggler(rank: int, factor: float) -> PlanObjective:
-    """The largest rank, where one rank computes `factor` times as long as the others."""
+    """Returns an objective in which one rank computes `factor` times as long as the others.
+
+    Args:
+        rank: The slow rank.
+        factor: How much longer it computes.
+
+    Raises:
+        ValueError: `rank` is negative, or `factor` is not positive.
+    """
     if rank < 0 or factor <= 0:
         raise ValueError("`rank` must not be negative, and `factor` must be positive")
 
@@ -96,7 +118,16 @@ def straggler(rank: int, factor: float) -> PlanObjective:
 
 
 def energy(compute_watts: float, comms_watts: float, idle_watts: float) -> PlanObjective:
-    """Millijoules of a step: what ranks draw while they compute, send, and wait for the last."""
+    """Returns an objective that rates the energy of a step in millijoules.
+
+    Args:
+        compute_watts: Power of a rank while it computes.
+        comms_watts: Power of a rank while it communicates.
+        idle_watts: Power of a rank while it waits for the slowest one.
+
+    Raises:
+        ValueError: A value is negative.
+    """
     if min(compute_watts, comms_watts, idle_watts) < 0:
         raise ValueError("watts must not be negative")
 
@@ -116,7 +147,10 @@ def energy(compute_watts: float, comms_watts: float, idle_watts: float) -> PlanO
 
 
 def critical_path() -> PlanObjective:
-    """The slowest computation and then the slowest communication: all ranks wait in between."""
+    """Returns an objective: the slowest computation plus the slowest communication.
+
+    All ranks wait for each other in between.
+    """
 
     @plan_objective
     def objective(ranks: Any, out: Any) -> None:

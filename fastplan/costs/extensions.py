@@ -1,6 +1,6 @@
-"""What was taught to numba with `numba.extending`: overloads, intrinsics, methods, attributes.
+"""Extensions registered with `numba.extending`: overloads, intrinsics, methods, attributes.
 
-Their functions run while numba compiles, and may look at anything: nobody can follow them.
+Their functions run while numba compiles and may read anything, so their inputs can't be tracked.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ _KNOWN = frozenset({"numba", "numpy", "llvmlite", "fastplan"}) | sys.stdlib_modu
 
 
 class Extensions:
-    """Extensions that are not numba's own, as of the last `refresh`."""
+    """Extensions that are not part of numba, as of the last `refresh`."""
 
     def __init__(self) -> None:
         self._read: dict[str, int] = {}
-        self.names: dict[str, str] = {}  # of what was extended, and the module that did it
-        self.operators: str | None = None  # the module that extended one: code names none
+        self.names: dict[str, str] = {}  # extended name -> extending module
+        self.operators: str | None = None  # a module that extended an operator
         self._targets: list[tuple[Any, str]] = []
         self._templates: list[Any] = []
 
     def of_value(self, value: Any) -> str | None:
-        """The module that extended the function, if any."""
+        """Returns the module that extended the function, if any."""
         return next((module for target, module in self._targets if target is value), None)
 
     def forget_compiled(self) -> None:
-        """Makes numba ask the extensions again: it keeps what they gave it before."""
+        """Clears numba's cached results of the extensions, so that it calls them again."""
         for template in self._templates:
             for kept in ("_impl_cache", "_inline_overloads"):
                 vars(template).get(kept, {}).clear()
 
     def refresh(self) -> None:
-        """Looks for new ones. Numba's registries only grow, and are read as they do."""
+        """Reads new extensions. Numba's registries only grow, so only new entries are read."""
         if "numba" not in sys.modules:
             return
         from numba.core.imputils import builtin_registry as lowering
@@ -68,7 +68,7 @@ class Extensions:
 
 
 def _author(template: Any) -> str:
-    """The module whose function makes the implementations of a template."""
+    """Returns the module of the function that creates the implementations of a template."""
     for name in ("_overload_func", "_definition_func", "generic"):
         made = vars(template).get(name)
         made = getattr(made, "__func__", made)
@@ -78,7 +78,7 @@ def _author(template: Any) -> str:
 
 
 def _module_of(function: Any) -> str:
-    """Where a function was written, or the one that numba wrapped into it."""
+    """Returns the module of a function, or of the function that numba wrapped."""
     for cell in getattr(function, "__closure__", None) or ():
         try:
             inner = cell.cell_contents

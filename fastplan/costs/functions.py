@@ -1,4 +1,4 @@
-"""The decorators, and what they make of a function."""
+"""The decorators `shard_cost` and `plan_objective`, and the objects they return."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ _PASSING = 8
 
 
 class CustomFunction:
-    """A Python function that is compiled when it is first needed, and again when a value that
-    it reads has changed. Called from Python, it is the function itself."""
+    """A Python function that is compiled on first use, and again if a value it reads has changed.
+
+    A call from Python runs the Python function.
+    """
 
     _parameters: ClassVar[tuple[str, str]]
     _decorator: ClassVar[str]
 
     def __init__(self, function: Callable[[Any, Any], None]) -> None:
-        plain = getattr(function, "py_func", function)  # of a function that numba has already
+        plain = getattr(function, "py_func", function)  # already compiled with numba
         if not isinstance(plain, FunctionType):
             raise CostError(f"@{self._decorator} takes a function, not a {type(plain).__name__}")
         wanted = f"{plain.__name__}({', '.join(self._parameters)})"
@@ -44,7 +46,7 @@ class CustomFunction:
         functools.update_wrapper(self, plain)
         self._function = plain
         self._compiled: dict[str, Compiled] = {}
-        # Of a function that can't be followed. Several, since threads may still be calling them.
+        # Code of a function without a fingerprint. Several, because threads may still call them.
         self._passing: deque[tuple[Frozen, Compiled]] = deque(maxlen=_PASSING)
 
     def __call__(self, record: Any, out: Any) -> None:
@@ -58,33 +60,42 @@ class CustomFunction:
 
     @property
     def name(self) -> str:
-        """`module:function`, by which a spec file or a command line can name it."""
+        """The name `module:function` for spec files and command lines."""
         return f"{self._function.__module__}:{self._function.__qualname__}"
 
     def fingerprint(self) -> str:
-        """A hash of the code and of all it reads. Raises NoFingerprint where there is none."""
+        """Returns a hash of the code and of everything it reads.
+
+        Raises:
+            NoFingerprint: The function reads something that can't be fingerprinted.
+        """
         try:
             return identity.digest(self._function)
         except NoFingerprint as why:
             raise NoFingerprint(f"{self.name} can't be fingerprinted: {why}") from None
 
     def compiled(self) -> Compiled:
-        """The machine code for all that the function reads, as it is now. Raises CostError.
+        """Returns the machine code for the current values that the function reads.
 
-        Where some of that can't be followed, nobody knows whether it has changed: the function is
-        compiled for every call, and the code is kept neither here nor on disk.
+        If some of them can't be fingerprinted, changes can't be detected. Then every call compiles
+        the function, and the code is cached neither in memory nor on disk.
+
+        Raises:
+            CostError: The function can't be compiled.
         """
         seen = identity.look(self._function)
         known = None if seen.unknown else self._compiled.get(seen.digest)
         return known or self._compile_now()
 
     def address(self) -> int:
-        """Where the core finds the function."""
+        """Returns the address of the compiled function for the core."""
         return self.compiled().address
 
-    def _address_for_python(self) -> int:
-        """The same for Python, which asks for every option or plan: a function that can't be
-        followed is compiled again when a value that can be seen has changed."""
+    def _cached_address(self) -> int:
+        """Returns the address for Python, which needs it for every option or plan.
+
+        A function without a fingerprint is compiled again only if a visible value has changed.
+        """
         seen = identity.look(self._function)
         if self._passing and seen.looks_like(self._passing[-1][0]):
             return self._passing[-1][1].address
@@ -102,8 +113,8 @@ class CustomFunction:
     def _compile(self, frozen: Frozen) -> Compiled:
         raise NotImplementedError
 
-    def _raised(self, record: Any, out: Any) -> str:
-        """What the function raises; compiled code can't tell, so it is asked in Python."""
+    def _python_error(self, record: Any, out: Any) -> str:
+        """Describes the error of the function. Compiled code has no details, so Python runs it."""
         try:
             with np.errstate(divide="raise", invalid="raise"):
                 self._function(record, out)
@@ -116,28 +127,32 @@ class CustomFunction:
                 trail = trail.tb_next
             where = f", line {line}" if line else ""
             return f"raised {type(error).__name__}: {error}{where}"
-        return "raised an error that it does not raise in Python"
+        return "raised an error that can't be reproduced in Python"
 
 
 class ShardCost(CustomFunction):
-    """A function that prices a shard."""
+    """A function that sets the cost of a shard."""
 
     _parameters = ("shard", "out")
     _decorator = "shard_cost"
 
     def price(self, shards: Any, costs: Any) -> int:
-        """Prices records in place, as the core does; returns how many before one raised."""
-        return _call(self._address_for_python(), shards.ctypes.data, costs.ctypes.data, len(shards))
+        """Sets the costs of records in place, as the core does.
+
+        Returns:
+            The number of records before the first one that raised an error.
+        """
+        return _call(self._cached_address(), shards.ctypes.data, costs.ctypes.data, len(shards))
 
     def failure(self, facts: dict[str, Any], table: str) -> CostError:
-        """What went wrong with a shard of a table: `facts` are those of the core."""
+        """Returns the error for a shard of a table, from the facts that the core reports."""
         record, cost = facts["record"][0], facts["cost"][0]
         kind = f"{SHARDING_TYPES[record['sharding_type']]}, {KERNELS[record['kernel']]}"
         if facts["raised"]:
-            what = self._raised(_plain(record), _plain(record["stock"]))
+            what = self._python_error(_to_python_record(record), _to_python_record(record["stock"]))
         else:
             part = next(n for n in cost.dtype.names if not 0 <= cost[n] < np.inf)
-            what = f"set `{part}` to {float(cost[part])}, which is no cost"
+            what = f"set `{part}` to {float(cost[part])}, which is not a valid cost"
         return CostError(
             f"{self.name} {what}: table {table} as ({kind}), shard {facts['shard']} of "
             f"{record['shards']}, {record['rows']} x {record['dim']}"
@@ -148,26 +163,30 @@ class ShardCost(CustomFunction):
 
 
 class PlanObjective(CustomFunction):
-    """A function that rates a plan by what its ranks carry."""
+    """A function that rates a plan by the load of its ranks."""
 
     _parameters = ("ranks", "out")
     _decorator = "plan_objective"
 
     def rate(self, ranks: Any) -> float:
-        """The rating of rank records, as the core takes it. Raises CostError."""
+        """Returns the rating of rank records, as the core computes it.
+
+        Raises:
+            CostError: The function raises an error or sets an invalid rating.
+        """
         out = np.full(1, np.nan, loops.RATING_DTYPE)
-        done = _call(self._address_for_python(), ranks.ctypes.data, len(ranks), out.ctypes.data)
+        done = _call(self._cached_address(), ranks.ctypes.data, len(ranks), out.ctypes.data)
         rating = float(out["rating"][0])
         if not done or not 0 <= rating < 2.0**63:
             raise self.failure({"raised": not done, "rating": rating, "ranks": ranks})
         return rating
 
     def failure(self, facts: dict[str, Any]) -> CostError:
-        """What went wrong with a plan: `facts` are those of the core."""
+        """Returns the error for a plan, from the facts that the core reports."""
         ranks = facts["ranks"]
         worst = int(ranks["total"].argmax())
         if facts["raised"]:
-            what = self._raised(ranks.view(np.recarray), SimpleNamespace())
+            what = self._python_error(ranks.view(np.recarray), SimpleNamespace())
         elif np.isnan(facts["rating"]):
             what = "set `rating` to nan, or not at all"
         else:
@@ -181,12 +200,12 @@ class PlanObjective(CustomFunction):
         return compiling.compile_objective(frozen)
 
 
-def _plain(record: Any) -> SimpleNamespace:
-    """A record with Python's own numbers, which raise where compiled ones do."""
+def _to_python_record(record: Any) -> SimpleNamespace:
+    """Returns a record with Python numbers, which raise the same errors as compiled code."""
     fields = {name: record[name] for name in record.dtype.names}
     return SimpleNamespace(
         **{
-            name: _plain(value) if isinstance(value, np.void) else value.tolist()
+            name: _to_python_record(value) if isinstance(value, np.void) else value.tolist()
             for name, value in fields.items()
         }
     )
@@ -200,20 +219,32 @@ def _call(address: int, *arguments: int) -> int:
 
 
 def shard_cost(function: Callable[[Any, Any], None]) -> ShardCost:
-    """Makes a cost of `function(shard, out)`, which prices one shard.
+    """Turns `function(shard, out)` into a cost, which sets the cost of one shard.
 
-    `out` holds TorchRec's cost of the shard and keeps what the function does not set. Compiled
-    with numba when a plan first needs it. Raises CostError for what is no such function; planning
-    raises it where the function can't be compiled, raises, or sets what is no cost.
+    `out` has TorchRec's cost of the shard; parts that the function does not set keep it. The
+    function is compiled with numba when a plan first needs it. Planning raises CostError if the
+    function can't be compiled, raises an error or sets an invalid cost.
+
+    Args:
+        function: A Python function with two arguments.
+
+    Raises:
+        CostError: The argument is not such a function.
     """
     return ShardCost(function)
 
 
 def plan_objective(function: Callable[[Any, Any], None]) -> PlanObjective:
-    """Makes an objective of `function(ranks, out)`, which sets `out.rating`; less is better.
+    """Turns `function(ranks, out)` into an objective, which sets `out.rating` (lower is better).
 
-    `ranks` is an array with a record of each rank: costs, memory and host. Compiled with numba when
-    a plan first needs it. Raises CostError for what is no such function; planning raises it where
-    the function can't be compiled, raises, or sets what is no rating.
+    `ranks` is an array with a record of each rank: costs, memory and host. The function is compiled
+    with numba when a plan first needs it. Planning raises CostError if the function can't be
+    compiled, raises an error or sets an invalid rating.
+
+    Args:
+        function: A Python function with two arguments.
+
+    Raises:
+        CostError: The argument is not such a function.
     """
     return PlanObjective(function)

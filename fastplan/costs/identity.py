@@ -1,8 +1,8 @@
-"""What a function computes, as a hash: its code, and every value it reads from outside.
+"""Fingerprints a function: a hash of its code and of every value that it reads.
 
-The code is what Python has compiled, and not the source file, which may have been edited since.
-What is hashed can also be copied, helpers and modules included: numba compiles the copy, and so
-reads no value that the hash does not know, and no helper's code that was compiled for older values.
+The code is Python's bytecode, not the source file, which may have been edited since. Everything
+that is hashed can also be copied, helpers and modules included. numba compiles the copy, so that it
+reads no value outside the hash, and no helper's code that was compiled for older values.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from fastplan.costs.extensions import EXTENSIONS
 
 _DIGEST_BYTES = 16
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...))
-# Modules whose functions do the same whenever they have the same name.
+# Modules whose functions are identified by their names.
 _STEADY = frozenset({"builtins", "math", "cmath", "operator", "_operator", "numpy", "numba"})
-# But for these.
+# Exceptions, with the reason.
 _UNSTEADY = {
-    "random": "gives other numbers every time",
-    "objmode": "runs Python, which can't be followed",
+    "random": "returns different numbers on every call",
+    "objmode": "runs Python code that can't be tracked",
 }
 _MISSING = object()
 
 
 class Frozen(NamedTuple):
-    """A function as it is now."""
+    """A snapshot of a function and of the values that it reads."""
 
     function: FunctionType  # a copy, with copies of all that it reads
-    declared: list[tuple[Any, list[Any]]]  # its numba functions with signatures of their own
+    declared: list[tuple[Any, list[Any]]]  # its numba functions with declared signatures
     digest: str
-    unknown: tuple[str, ...]  # what could not be followed: then the digest tells too little
-    opaque: tuple[Any, ...]  # these very objects
+    unknown: tuple[str, ...]  # values that can't be tracked; the digest does not cover them
+    opaque: tuple[Any, ...]  # the objects of `unknown`
 
     def looks_like(self, other: Frozen) -> bool:
-        """Whether the two differ in nothing that can be seen from outside."""
+        """Returns whether no visible value differs between the two."""
         return (
             self.digest == other.digest
             and len(self.opaque) == len(other.opaque)
@@ -52,7 +52,11 @@ class Frozen(NamedTuple):
 
 
 def digest(function: FunctionType) -> str:
-    """Equal for functions that compute the same. Raises NoFingerprint."""
+    """Returns the hash of a function: functions with equal hashes compute the same.
+
+    Raises:
+        NoFingerprint: The function reads something that can't be fingerprinted.
+    """
     found = look(function)
     if found.unknown:
         raise NoFingerprint(found.unknown[0])
@@ -60,29 +64,30 @@ def digest(function: FunctionType) -> str:
 
 
 def look(function: FunctionType) -> Frozen:
-    """The function as it is now, not to be compiled: helpers and arrays are not copied."""
+    """Returns a snapshot for comparison: helpers and arrays are not copied."""
     return _Walk(copying=False).frozen(function)
 
 
 def freeze(function: FunctionType) -> Frozen:
-    """The function as it is now, to be compiled."""
+    """Returns a snapshot to compile, with copies of helpers and arrays."""
     return _Walk(copying=True).frozen(function)
 
 
 class _Walk:
-    """Says a function, and all that it reads, for a hash, and returns each value as its copy."""
+    """Adds a function, and everything that it reads, to a hash, and copies the values."""
 
     def __init__(self, *, copying: bool) -> None:
         self._words: list[str | bytes] = []
         self._copying = copying
-        # By id, with the objects themselves: what a module makes on demand would be gone, and
-        # its id another object's.
+        # By id, with the objects: a module may create an attribute on demand, and the id of a
+        # deleted object can be reused.
         self._seen: dict[tuple[int, Any], tuple[int, Any, Any]] = {}
         self._declared: list[tuple[Any, list[Any]]] = []
         self._unknown: list[str] = []
         self._opaque: list[Any] = []
 
     def frozen(self, function: FunctionType) -> Frozen:
+        """Returns the snapshot of a function."""
         EXTENSIONS.refresh()
         copy = self._new_function(function)
         try:
@@ -95,7 +100,7 @@ class _Walk:
         return Frozen(copy, self._declared, self._digest(), *found)
 
     def _new_function(self, function: FunctionType) -> FunctionType:
-        """A copy that has its defaults, and waits for its names."""
+        """Returns a copy with its defaults. `_fill` adds its names."""
         names = {"__builtins__": builtins, "__name__": function.__globals__.get("__name__")}
         cells = tuple(CellType() for _ in function.__closure__ or ())
         copy = FunctionType(function.__code__, names, function.__name__, None, cells)
@@ -153,7 +158,7 @@ class _Walk:
         return value
 
     def _members(self, value: type[enum.Enum], facts: CodeFacts) -> None:
-        """An enumeration; its members have all the names that lead to them."""
+        """Adds an enumeration. Members count under all of their names."""
         if self._is_known(value):
             return
         self._keep(value, value)
@@ -163,7 +168,7 @@ class _Walk:
             self._value(name, member, facts)
 
     def _function_of_name(self, name: str, value: Any) -> None:
-        """A function that numba knows by itself, or that it was taught."""
+        """Adds a function that numba supports, or that an extension registered."""
         module = EXTENSIONS.of_value(value) if callable(value) else None
         if module is not None:
             self._not_followed(f"`{name}`", _is_registered_with_numba(module), value)
@@ -176,8 +181,10 @@ class _Walk:
             self._not_followed(f"`{name}`", f"is a {type(value).__name__}", value)
 
     def _module(self, name: str, value: ModuleType, facts: CodeFacts) -> ModuleType:
-        """A module that has nothing but what the code may ask for: which attribute belongs to
-        which module is for the compiler to find out."""
+        """Returns a copy of a module with only the attributes that the code may read.
+
+        The code does not show which attribute belongs to which module.
+        """
         self._say("module", value.__name__)
         if _home(value.__name__) in _STEADY:
             for attribute, why in _UNSTEADY.items():
@@ -190,20 +197,20 @@ class _Walk:
         copy = ModuleType(value.__name__)
         self._keep(value, copy, facts.attributes)
         for attribute in facts.attributes:
-            found = getattr(value, attribute, _MISSING)  # once: it may be made on demand
+            found = getattr(value, attribute, _MISSING)  # once: it may be created on demand
             if found is not _MISSING:
                 self._say("attribute", attribute)
                 setattr(copy, attribute, self._value(f"{name}.{attribute}", found, facts))
         return copy
 
     def _numba_function(self, name: str, value: Any, facts: CodeFacts) -> Any:
-        """A helper: its options, the signatures it was declared with, and its Python function."""
+        """Adds a helper: its options, its declared signatures and its Python function."""
         if self._is_known(value):
             return self._copy_of(value)
         signatures = [] if value._can_compile else [c.signature for c in value.overloads.values()]
         self._say("options", *map(str, signatures))
         for option, setting in sorted(value.targetoptions.items()):
-            if isinstance(setting, set):  # of fastmath
+            if isinstance(setting, set):  # option fastmath
                 setting = tuple(sorted(setting))
             self._say(option)
             self._value(f"{name}, {option}", setting, facts)
@@ -233,7 +240,7 @@ class _Walk:
         self._opaque.extend(values)
 
     def _is_known(self, value: Any, more: Any = None) -> bool:
-        """Whether it has been walked before; then its number stands for it."""
+        """Returns whether the value was added before. If so, adds its number to the hash."""
         known = self._seen.get((id(value), more))
         if known is not None:
             self._say("again", str(known[0]))
@@ -263,8 +270,11 @@ def _bits(value: Any) -> bytes:
 
 
 def _is_compiled_by_numba(value: Any) -> bool:
-    """Whether it is what @njit makes. Others hold code that was compiled when they were made, or
-    that a custom pipeline or Python makes while compiling."""
+    """Returns whether it is an @njit function.
+
+    Other numba functions contain code that was compiled earlier, or that a custom pipeline or
+    Python creates during compilation.
+    """
     if "numba" not in sys.modules or not hasattr(value, "py_func"):
         return False
     from numba.core.compiler import Compiler
@@ -274,7 +284,7 @@ def _is_compiled_by_numba(value: Any) -> bool:
 
 
 def _is_stable(value: Any) -> bool:
-    """Whether it is a function or type that can be found by its name in a steady module."""
+    """Returns whether it is a function or type with a name in a stable module."""
     home, name = getattr(value, "__module__", None), getattr(value, "__name__", None)
     if isinstance(value, np.ufunc):
         home = "numpy"  # old ones have no module
@@ -284,7 +294,7 @@ def _is_stable(value: Any) -> bool:
 
 
 def _is_registered_with_numba(module: str) -> str:
-    return f"is taught to numba with numba.extending in {module}"
+    return f"is registered with numba.extending in {module}"
 
 
 def _home(module: str) -> str:

@@ -1,4 +1,4 @@
-"""What custom functions add to the key of a request."""
+"""The parts of a request's key for custom functions."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from fastplan.model.request import Request, Search
 
 
 def custom_parts(request: Request, search: Search) -> list[list[Any]]:
-    """A request's own functions by their fingerprints. Raises NoFingerprint."""
+    """Returns the fingerprints of a request's custom functions.
+
+    Raises:
+        NoFingerprint: A function reads something that can't be fingerprinted.
+    """
     parts: list[list[Any]] = []
     pricing = request.pricing
     if pricing is not None:
-        # The batch size is otherwise only in the products that costs are made of.
+        # Custom functions can read the batch size; the rest of the key has it only in products.
         function = pricing.function
         parts.append(["shard_cost", function.name, function.fingerprint(), pricing.batch_size])
     if search.objective is not None:

@@ -1,6 +1,6 @@
-"""The loops around a user's function, compiled together with it.
+"""The loops around a custom function, compiled together with it.
 
-`call` and `carray` are put in when they are compiled.
+The compiler sets the globals `call` and `carray`.
 """
 
 from __future__ import annotations

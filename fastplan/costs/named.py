@@ -1,4 +1,4 @@
-"""Costs and objectives by the names that specs and command lines give them."""
+"""Finds costs and objectives by their names in specs and on command lines."""
 
 from __future__ import annotations
 
@@ -12,12 +12,20 @@ F = TypeVar("F", bound=CustomFunction)
 
 
 def find_cost(name: str) -> ShardCost:
-    """The cost of that name. Raises CostError."""
+    """Imports a cost by its name.
+
+    Raises:
+        CostError: The name can't be found, or is not a cost.
+    """
     return _find(name, ShardCost, "shard_cost")
 
 
 def find_objective(name: str) -> PlanObjective:
-    """The objective of that name. Raises CostError."""
+    """Imports an objective by its name.
+
+    Raises:
+        CostError: The name can't be found, or is not an objective.
+    """
     return _find(name, PlanObjective, "plan_objective")
 
 

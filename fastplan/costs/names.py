@@ -1,6 +1,6 @@
 """Sharding types and kernels as numbers that compiled functions can compare.
 
-The numbers are the native core's, those of the lists in `spec/vocabulary.py`.
+The numbers are those of the native core and of the lists in `model/vocabulary.py`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from enum import IntEnum
 
 
 class ShardingType(IntEnum):
-    """What `shard.sharding_type` can be."""
+    """The values of `shard.sharding_type`."""
 
     DATA_PARALLEL = 0
     TABLE_WISE = 1
@@ -21,7 +21,7 @@ class ShardingType(IntEnum):
 
 
 class Kernel(IntEnum):
-    """What `shard.kernel` can be."""
+    """The values of `shard.kernel`."""
 
     DENSE = 0
     FUSED = 1

@@ -1,4 +1,4 @@
-"""Why numba can't compile a function, in one readable message with the line."""
+"""Turns numba's compile errors into one readable message with the line."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import re
 from types import FunctionType
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-# What numba writes around its reason: the name of a pass, a picture of the source, its own trail.
+# Numba's text around the reason: the name of a pass, an excerpt of the source, its call stack.
 _HEAD = re.compile(r"^Failed in \w+ mode pipeline \(step: [^)]*\)\n")
 _TAIL = re.compile(r"\n\s*(File \"|During: |There are \d+ candidate|This error may have been)")
 _MOST_WORDS = 400
 
 
 def reason_of(error: Exception, function: FunctionType) -> str:
-    """The message of an error that numba raised while it compiled the function."""
+    """Returns the message for an error that numba raised while it compiled the function."""
     code = function.__code__
     line: int | None = getattr(getattr(error, "loc", None), "line", None)
     text = _HEAD.sub("", _COLOUR.sub("", str(error)).strip())
     text = _TAIL.split(text, maxsplit=1)[0]
     if isinstance(error, KeyError) and error.args:
-        # All that numba says of a field that a record does not have is its name.
+        # For a field that a record does not have, numba's message is only the name.
         field = str(error.args[0]).strip("'\"")
         line = _line_of(function, field)
         text = f"there is no field `{field}`"

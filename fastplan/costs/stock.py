@@ -1,4 +1,4 @@
-"""TorchRec's own cost as a custom one: a copy to start from, and equal to the core's to the bit.
+"""TorchRec's cost as a custom cost: a template to copy, equal to the core's cost to the bit.
 
 Sizes are tuples: input read, forward and backward lookup, forward and backward output, lookups of
 the linear prefetch model, and the number of parts that a batch is divided into.

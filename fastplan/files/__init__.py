@@ -1,1 +1,1 @@
-"""How fastplan reads and writes files: text, typed structs, and files that appear whole."""
+"""Reads and writes files: documents, typed structs, containers and atomic replacement."""

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Atomic file replacement."""
 
 from __future__ import annotations
 
@@ -13,12 +13,18 @@ from pathlib import Path
 def replace_file(
     path: str | os.PathLike[str], pieces: Iterable[bytes], *, others_write: bool = True
 ) -> None:
-    """Puts a whole file in place of the old one, behind a link if there is one.
+    """Replaces a file atomically. If the path is a link, its target is replaced.
 
-    It is open to those that the old one was open to, and its owner's, as far as this process may
-    say so. Without `others_write`, nobody but its owner may write to it, whoever could before.
-    Devices and pipes, such as /dev/stdout, are written to and stay what they are. An OSError names
-    the file as it was given, whatever had to be written on the way.
+    The new file gets the old one's permissions, owner and group, as far as this process may set
+    them. Devices and pipes, such as /dev/stdout, are written to directly.
+
+    Args:
+        path: The file.
+        pieces: The new content.
+        others_write: Whether users other than the owner keep their permission to write.
+
+    Raises:
+        OSError: The file can't be written. The error names `path`, not the temporary file.
     """
     given = Path(path)
     if given.exists() and not (given.is_file() or given.is_dir()):
@@ -28,7 +34,7 @@ def replace_file(
     target = given.resolve()
     draft = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
     try:
-        with _naming(path, draft):
+        with _errors_for(path, draft):
             with open(_create(draft, _stat(target), others_write), "wb") as stream:
                 stream.writelines(pieces)
                 stream.flush()
@@ -40,21 +46,21 @@ def replace_file(
 
 
 def _create(draft: Path, old: os.stat_result | None, others_write: bool) -> int:
-    """A new file with the owner and the permissions of the old one, if there is one."""
+    """Creates a file with the owner and the permissions of the old one, if any."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     new = 0o666 if others_write else 0o644
     file = os.open(draft, flags, new if old is None else 0o600)
     if old is not None and hasattr(os, "fchown"):
         mode = stat.S_IMODE(old.st_mode) & 0o777
-        if not _give(file, old):  # what the old group might do, another may not, unless all may
+        if not _copy_owner(file, old):  # another group gets only what all users may do
             mode &= ~0o070 | (mode & 0o007) << 3
         with suppress(OSError):  # not every file system has permissions
             os.fchmod(file, mode if others_write else mode & ~0o022)
     return file
 
 
-def _give(file: int, old: os.stat_result) -> bool:
-    """Gives the file to the old one's owner and group; whether it is the group's."""
+def _copy_owner(file: int, old: os.stat_result) -> bool:
+    """Sets the owner and the group of the old file; returns whether the group was set."""
     for user in (old.st_uid, -1):
         with suppress(OSError):
             os.fchown(file, user, old.st_gid)
@@ -70,8 +76,8 @@ def _stat(path: Path) -> os.stat_result | None:
 
 
 @contextmanager
-def _naming(path: str | os.PathLike[str], draft: Path) -> Iterator[None]:
-    """Errors of the draft are told of the file: the draft is gone when they are read."""
+def _errors_for(path: str | os.PathLike[str], draft: Path) -> Iterator[None]:
+    """Makes errors name the target file instead of the temporary file."""
     try:
         yield
     except OSError as error:

@@ -1,9 +1,9 @@
-"""Documents as typed structs, and what is wrong with those that are none.
+"""Decodes documents into typed structs, and explains errors.
 
-A struct's annotations say everything: names, types, limits and units. `decode` writes out what
-people abbreviate (`40M`, `80GiB`, one value in place of a list, null in place of a default) and
-leaves the rest to msgspec. For a document that msgspec refuses, `_problem` finds the first place
-that is wrong: msgspec's own errors know no keys of mappings, no units and no nearest names.
+The annotations of a struct state names, types, limits and units. `decode` expands abbreviations
+(`40M`, `80GiB`, one value for a list, null for a default), and msgspec does the rest. If msgspec
+rejects a document, `_problem` finds the first error: msgspec's own messages have no keys of
+mappings, no units and no nearest names.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ from fastplan.model.units import shown
 T = TypeVar("T", bound=Struct)
 Steps = tuple[Step, ...]
 
-# Of half a surrogate pair in place of a number, msgspec can't even quote the text.
+# msgspec can't quote a string with a lone surrogate in its error.
 _REFUSALS = (ValidationError, UnicodeEncodeError)
 
 
 class Mismatch(ValueError):
-    """A value that is not as a struct has it.
+    """A value that does not match a struct.
 
     Attributes:
-        steps: Keys and indices from the value to what is wrong.
-        problem: What is wrong there.
-        line_of: The steps to what stands in the file: an unknown field, or what lacks one.
+        steps: Keys and indices from the value to the error.
+        problem: The error there.
+        line_of: The steps to the part of the file to show: an unknown field, or the mapping that
+            lacks a field.
     """
 
     def __init__(self, steps: Steps, problem: str, line_of: Steps | None = None) -> None:
@@ -45,11 +46,16 @@ class Mismatch(ValueError):
 
 
 def decode(document: Document, kind: type[T], steps: Steps = ()) -> T:
-    """The struct that a document, or the part of it at `steps`, holds.
+    """Decodes a document, or a part of it.
+
+    Args:
+        document: The document.
+        kind: The struct.
+        steps: Keys and indices to the part.
 
     Raises:
-        SpecError: Something is unknown, missing or not as the struct has it; says where, what is
-            there, and what would be right.
+        SpecError: A field is unknown, missing or invalid. The message has the place, the value and
+            what is allowed.
     """
     try:
         return decode_value(document.at(steps), kind)
@@ -59,10 +65,10 @@ def decode(document: Document, kind: type[T], steps: Steps = ()) -> T:
 
 
 def decode_value(value: Any, kind: type[T]) -> T:
-    """The struct of plain data.
+    """Decodes plain data.
 
     Raises:
-        Mismatch: Something is not as the struct has it.
+        Mismatch: The data does not match the struct.
     """
     try:
         return convert(_prepared(kind, value), kind)
@@ -72,12 +78,12 @@ def decode_value(value: Any, kind: type[T]) -> T:
 
 
 class _Field(NamedTuple):
-    """A field of a struct, as files have it."""
+    """A field of a struct, and how to read it from a file."""
 
     kind: Any
-    read: Read | None  # None for what needs no preparation
+    read: Read | None  # None if it needs no preparation
     is_required: bool
-    takes_null: bool  # in place of its default
+    takes_null: bool  # for its default
 
 
 @cache
@@ -96,7 +102,7 @@ def _fields_of(kind: type[Struct]) -> dict[str, _Field]:
 
 
 def _annotations(kind: type[Struct]) -> dict[str, Any]:
-    """The types of a struct's fields. `fields` evaluates them, which takes long."""
+    """Returns the types of a struct's fields. msgspec's `fields` would evaluate them slowly."""
     found: dict[str, Any] = {}
     for each in reversed(kind.__mro__):
         found |= vars(each).get("__annotations__", {})
@@ -107,7 +113,7 @@ def _annotations(kind: type[Struct]) -> dict[str, Any]:
 
 
 def _prepared(kind: type[Struct], value: Any) -> Any:
-    """The value with everything written out that a struct's fields may have abbreviated."""
+    """Returns the value with all abbreviations expanded."""
     if type(value) is not dict:
         return REFUSED
     known = _fields_of(kind)
@@ -124,7 +130,7 @@ def _prepared(kind: type[Struct], value: Any) -> Any:
 
 
 def _reader(kind: Any) -> Read | None:
-    """What prepares a value of a type for msgspec."""
+    """Returns a function that prepares values of a type for msgspec."""
     kind, meta = _unwrapped(kind)
     if "read" in meta:
         read: Read = meta["read"]
@@ -160,7 +166,7 @@ def _read_one_or_more(read: Read | None, value: Any) -> Any:
 
 
 def _unwrapped(kind: Any) -> tuple[Any, dict[str, Any]]:
-    """A type without None and annotations, and what those say."""
+    """Returns a type without None and annotations, and the content of the annotations."""
     meta: dict[str, Any] = {}
     while True:
         origin = get_origin(kind)
@@ -178,13 +184,13 @@ def _is_struct(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, Struct)
 
 
-# What is wrong
+# Explaining errors
 
 
 def _problem(kind: Any, value: Any, steps: Steps) -> Mismatch | None:
-    """What is wrong with a value that msgspec refuses.
+    """Returns the first error of a value that msgspec rejects.
 
-    Goes into one refused part after the other, so that large files don't take longer than to read.
+    It follows only rejected parts, so an error in a large file takes no longer than reading it.
     """
     plain, meta = _unwrapped(kind)
     if value is None:

@@ -239,7 +239,7 @@ def _parse(header: bytes) -> dict[str, Any]:
 
 
 def _integer(text: str) -> int:
-    # Python releases without a limit of their own need quadratic time for long ones.
+    # Python releases without a built-in limit need quadratic time for long ones.
     if len(text) > _MOST_DIGITS:
         raise ValueError("integer over 64 bits")
     return int(text)

@@ -1,7 +1,7 @@
-"""Files as documents: YAML or JSON as plain data whose lines can be found.
+"""Documents: YAML or JSON files as plain data with line numbers.
 
-Whatever the bytes are, reading them ends in a Document or in a SpecError that says where and why.
-A file is data only: no tag or name in it ever chooses a class.
+Reading any bytes returns a Document or raises a SpecError with place and reason. Files are only
+data: tags and names in them never select a class.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from fastplan.model import units
 from fastplan.model.units import Scalar, shown
 
 MOST_BYTES = 64 << 20
-MOST_VALUES = 2_000_000  # with every alias written out
+MOST_VALUES = 2_000_000  # counting every alias
 MOST_LEVELS = 100
 TOO_DEEP = f"is nested more than {MOST_LEVELS} levels deep"
-TOO_MANY = f"has more than {MOST_VALUES:,} values, with every alias written out"
-TWICE = "is there twice, in lines {} and {}; keep one"
+TOO_MANY = f"has more than {MOST_VALUES:,} values, counting every alias"
+TWICE = "occurs twice, in lines {} and {}; keep one"
 
 Format = Literal["json", "yaml"]
 Step = str | int  # the key of a mapping, or the index of a list
 
-_SHOWN = 80  # characters of either end of a long place
+_SHOWN = 80  # characters at either end of a long place
 _SUFFIXES: dict[str, Format] = {".json": "json", ".yaml": "yaml", ".yml": "yaml"}
 _JSON_TEXT = r'"[^"\\]*(?:\\.[^"\\]*)*"'
 _JSON_VALUE = rf'(?:({_JSON_TEXT})\s*:\s*)?({_JSON_TEXT}|[\[{{\]}}]|[^\s\[\]{{}},:"]+)'
 
 
 class SpecError(ValueError):
-    """A file that can't be used: in which file, line and place, and what is the problem there."""
+    """An invalid file. The message has the file, line, place and problem."""
 
     def __init__(self, file: str, line: int | None, place: str, problem: str) -> None:
         super().__init__(file, line, place, problem)
@@ -55,7 +55,7 @@ class SpecError(ValueError):
 
 
 def below(place: str, step: Step) -> str:
-    """The place of an entry: `tables[3]`, `tables[3].rows`, `groups["a b"]`."""
+    """Returns the place of an entry: `tables[3]`, `tables[3].rows`, `groups["a b"]`."""
     if isinstance(step, int):
         return f"{place}[{step}]"
     if step.replace("-", "_").isidentifier():
@@ -64,10 +64,10 @@ def below(place: str, step: Step) -> str:
 
 
 class Document:
-    """A file's content as plain data: dicts, lists, texts, numbers, flags and None.
+    """A file's content as plain data: dicts, lists, strings, numbers, booleans and None.
 
     Attributes:
-        file: The name that errors give.
+        file: The name of the file in errors.
         root: The content.
     """
 
@@ -79,36 +79,39 @@ class Document:
         self._line = line
 
     def at(self, steps: tuple[Step, ...]) -> Any:
-        """The value at a place."""
+        """Returns the value at a place."""
         return reduce(lambda value, step: value[step], steps, self.root)
 
     def line(self, steps: tuple[Step, ...]) -> int | None:
-        """The line of a place, or of what would hold it; None for data that is from no file."""
+        """Returns the line of a place, or of its parent; None for data that is not from a file."""
         return self._line(steps)
 
     def error(
         self, steps: tuple[Step, ...], problem: str, *, line_of: tuple[Step, ...] | None = None
     ) -> SpecError:
-        """The error of a problem at a place, for the caller to raise.
+        """Returns the error for a problem at a place.
 
         Args:
             steps: Keys and indices from the root to the place.
-            problem: What is wrong there.
-            line_of: The place whose line is given, if it is another one.
+            problem: The problem there.
+            line_of: The place whose line the error has, if different.
         """
         line = self._line(steps if line_of is None else line_of)
         return SpecError(self.file, line, reduce(below, steps, ""), problem)
 
 
 def read_document(path: str | os.PathLike[str]) -> Document:
-    """The document in a file, JSON or YAML by its suffix and else by how it begins.
+    """Reads a file, as JSON or YAML by its suffix, or else by its first characters.
+
+    Args:
+        path: The file.
 
     Raises:
         SpecError: The file can't be read, or is neither YAML nor JSON.
     """
     file = os.fspath(path)
     try:
-        with open(file, "rb", opener=_open_at_once) as stream:
+        with open(file, "rb", opener=_open_nonblocking) as stream:
             if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
                 raise OSError(errno.EINVAL, "it is a pipe or a device")
             data = stream.read(MOST_BYTES + 1)
@@ -119,12 +122,12 @@ def read_document(path: str | os.PathLike[str]) -> Document:
 
 
 def parse_document(text: bytes, name: str, *, format: Format | None = None) -> Document:
-    """The document in `text`.
+    """Parses the content of a file.
 
     Args:
-        text: What a file holds.
-        name: Stands for the file in errors, and its suffix for the format.
-        format: The format, whatever the suffix.
+        text: The content.
+        name: The name of the file in errors. By default its suffix selects the format.
+        format: The format; overrides the suffix.
 
     Raises:
         SpecError: The text is too large, or is neither YAML nor JSON.
@@ -147,17 +150,25 @@ def parse_document(text: bytes, name: str, *, format: Format | None = None) -> D
 
 
 def document_of(value: Any, name: str) -> Document:
-    """Plain Python data as a document: mappings, lists, texts and numbers."""
+    """Returns plain Python data (mappings, lists, strings and numbers) as a document.
+
+    Args:
+        value: The data.
+        name: The name of the file in errors.
+
+    Raises:
+        SpecError: It is not plain data.
+    """
     return Document(name, _PlainReader(name, None).read(value), lambda steps: None)
 
 
-def _open_at_once(path: str, flags: int) -> int:
-    """Opens without waiting for somebody to write into a pipe."""
+def _open_nonblocking(path: str, flags: int) -> int:
+    """Opens a file without blocking, in case it is a pipe without a writer."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 class _PlainReader:
-    """Checks and copies plain Python data, such as `json` gives for `json_text`."""
+    """Checks and copies plain Python data, such as the result of `json` for `json_text`."""
 
     def __init__(self, file: str, json_text: str | None) -> None:
         self._file = file
@@ -177,13 +188,13 @@ class _PlainReader:
             return [self._child(i, item) for i, item in enumerate(value)]
         for key in value:
             if not isinstance(key, str) or units.is_broken(key):
-                raise self._error(f"must have texts as keys, not {shown(key)}")
+                raise self._error(f"must have strings as keys, not {shown(key)}")
         return {key: self._child(key, item) for key, item in value.items()}
 
     def _child(self, step: Step, item: Any) -> Any:
         kind = type(item)
         if item.isascii() if kind is str else kind is int and 0 <= item <= units.LARGEST:
-            return item  # as most are: a shortcut past the checks
+            return item  # a shortcut for most values
         self._steps.append(step)
         item = self.read(item)
         self._steps.pop()
@@ -192,7 +203,7 @@ class _PlainReader:
     def _scalar(self, value: Any) -> Scalar:
         if isinstance(value, str):
             if units.is_broken(value):
-                raise self._error(f"must be a text without lone surrogates, not {shown(value)}")
+                raise self._error(f"must be a string without lone surrogates, not {shown(value)}")
             return str.__str__(value)
         if value is None or isinstance(value, bool):
             return value
@@ -236,7 +247,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _json_line(text: str, place: str) -> int:
-    """The line of a place or, when nothing stands there, of what would hold it."""
+    """Returns the line of a place, or of its parent if the place does not exist."""
     found = 1
     for other, line in _json_places(text):
         if place == other:
@@ -247,10 +258,10 @@ def _json_line(text: str, place: str) -> int:
 
 
 def _json_places(text: str) -> Iterator[tuple[str, int]]:
-    """Place and line of every value of well-formed JSON; only errors pay for it."""
+    """Yields place and line of every value of valid JSON. It is slow, and only errors use it."""
     line, counted = 1, 0
     above: list[str] = []
-    items: list[int] = []  # that were seen of each container above
+    items: list[int] = []  # the number of items so far, by container
     for token in re.finditer(_JSON_VALUE, text):
         line += text.count("\n", counted, token.start())
         counted = token.start()

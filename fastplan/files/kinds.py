@@ -1,6 +1,6 @@
-"""Types of fields in files: limits and units, how people write values, and what is told of others.
+"""Types of fields in files: limits, units, accepted spellings and error messages.
 
-Each function makes what an annotation says beyond a type, as in `Annotated[int, whole(1)]`.
+Each function returns the metadata of an annotation, as in `Annotated[int, whole(1)]`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from fastplan.model.units import LARGEST, parse_bandwidth, parse_count, parse_si
 
 Read = Callable[[Any], Any]
 
-# YAML 1.1 takes 1e6 for a text, and JSON has no word for the others.
+# YAML 1.1 reads 1e6 as a string, and JSON does not have the others.
 _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|nan|-?inf"
 _MOST_LISTED = 40
-REFUSED = object()  # of no type, so that msgspec refuses it
+REFUSED = object()  # has no type that msgspec accepts
 
 Text = Annotated[str, Meta(max_length=MOST_TEXT)]
 
@@ -40,12 +40,12 @@ def whole(least: int = 0, most: int | float = LARGEST) -> Meta:
         ge=least,
         le=most,
         extra={"read": _whole, "problem": problem},
-        extra_json_schema={"description": "a whole number, or a text", "examples": ["40M", "10k"]},
+        extra_json_schema={"description": "an integer, or a string", "examples": ["40M", "10k"]},
     )
 
 
 def plain_whole(least: int = 0) -> Meta:
-    """A whole number of 64 bits, written out."""
+    """A whole number of 64 bits, without abbreviations."""
     expected = f"must be a whole number from {least} to 2^63-1"
     problem = {"problem": lambda value: f"{expected}, not {shown(value)}"}
     return Meta(ge=least, le=LARGEST, extra=problem)
@@ -57,7 +57,7 @@ def size() -> Meta:
         ge=0,
         le=LARGEST,
         extra={"read": _size, "problem": partial(_refusal, parse_size)},
-        extra_json_schema={"description": "bytes, or a text", "examples": ["80GiB", "64GB"]},
+        extra_json_schema={"description": "bytes, or a string", "examples": ["80GiB", "64GB"]},
     )
 
 
@@ -68,7 +68,7 @@ def bandwidth() -> Meta:
         le=FASTEST,
         extra={"read": partial(_parsed, parse_bandwidth), "problem": _bandwidth_problem},
         extra_json_schema={
-            "description": "bytes per millisecond, or a text",
+            "description": "bytes per millisecond, or a string",
             "examples": ["900GB/s", "50Gbit/s"],
         },
     )
@@ -82,7 +82,7 @@ def number(least: float = -MOST_NUMBER, most: float = MOST_NUMBER) -> Meta:
 
 
 def any_number() -> Meta:
-    """A number of usual size, an infinity or NaN; in JSON the latter are texts."""
+    """A number of usual size, an infinity or NaN; in JSON the latter two are strings."""
 
     def read(value: Any) -> Any:
         found = _number(value)
@@ -95,7 +95,7 @@ def any_number() -> Meta:
 
 
 def choice(names: Iterable[str]) -> Meta:
-    """One of some texts."""
+    """One of several strings."""
     known = tuple(names)
     return Meta(
         extra={
@@ -107,13 +107,13 @@ def choice(names: Iterable[str]) -> Meta:
     )
 
 
-def told(problem: str) -> Meta:
-    """What to say of a list that has not as many entries as it should."""
+def with_problem(problem: str) -> Meta:
+    """Sets the error message for a list with the wrong number of entries."""
     return Meta(extra={"problem": lambda value: problem})
 
 
 def unknown(name: str, names: Iterable[str]) -> str:
-    """The problem of a field that is none of the known ones."""
+    """Returns the message for an unknown field."""
     known = tuple(names)
     quoted = f"`{name}`" if name.isprintable() and len(name) <= 60 else shown(name)
     nearest = _nearest(name, known)
@@ -122,12 +122,12 @@ def unknown(name: str, names: Iterable[str]) -> str:
 
 
 def too_long(text: str) -> str:
-    """The problem of a text beyond the limit."""
+    """Returns the message for a string over the limit."""
     return f"must be at most {MOST_TEXT} characters, not {shown(text)}"
 
 
 def choice_problem(value: Any, choices: Iterable[str]) -> str:
-    """The problem of a value that is none of the choices."""
+    """Returns the message for a value that is not one of the choices."""
     known = tuple(choices)
     problem = f"must be {_listed('one of', known)}, not {shown(value)}"
     nearest = _nearest(value, known) if isinstance(value, str) else None
@@ -135,10 +135,11 @@ def choice_problem(value: Any, choices: Iterable[str]) -> str:
 
 
 def text_problem(value: Any) -> str:
+    """Returns the message for a value that is not a valid string."""
     if isinstance(value, str):
         return too_long(value)
     advice = "; put it in quotes" if isinstance(value, (bool, int, float)) else ""
-    return f"must be a text, not {shown(value)}{advice}"
+    return f"must be a string, not {shown(value)}{advice}"
 
 
 def _number_problem(least: float, most: float, value: Any) -> str:
@@ -170,7 +171,7 @@ def _listed(introduction: str, names: tuple[str, ...]) -> str:
 
 
 def _nearest(name: str, names: tuple[str, ...]) -> str | None:
-    """The one that may have been meant, whatever its case and dashes."""
+    """Returns the nearest name, ignoring case and dashes."""
     from difflib import get_close_matches  # only errors need it
 
     folded = {_fold(each): each for each in names}

@@ -1,4 +1,4 @@
-"""YAML text as plain data whose lines can be found."""
+"""Parses YAML text as plain data with line numbers."""
 
 from __future__ import annotations
 
@@ -16,10 +16,14 @@ Marks = dict[int, Any]  # by id of a dict or list: the line of each entry
 
 
 def parse_yaml(text: str, file: str) -> tuple[Any, Callable[[tuple[Step, ...]], int | None]]:
-    """The content of YAML text, and what finds the line of a place.
+    """Returns the content of YAML text, and a function that returns the line of a place.
+
+    Args:
+        text: The text.
+        file: The name of the file in errors.
 
     Raises:
-        SpecError: It is not YAML, or not plain data. `file` stands for the text there.
+        SpecError: It is not YAML, or not plain data.
     """
     try:
         import yaml
@@ -40,13 +44,13 @@ def parse_yaml(text: str, file: str) -> tuple[Any, Callable[[tuple[Step, ...]], 
         found = yaml.reader.Reader.NON_PRINTABLE.search(text)
         line = text.count("\n", 0, found.start()) + 1 if found else None
         problem = str(error.reason)
-    except (ValueError, OverflowError) as error:  # an escape or a version that is no such number
+    except (ValueError, OverflowError) as error:  # an escape or a version with an invalid number
         line, problem = None, str(error)
     raise SpecError(file, line, "", f"is not YAML: {problem}")
 
 
 class _Open:
-    """A YAML mapping or list whose end is yet to come."""
+    """A YAML mapping or list that is not complete yet."""
 
     def __init__(self, is_mapping: bool, line: int, anchor: str | None, before: int) -> None:
         self.is_mapping = is_mapping
@@ -57,19 +61,19 @@ class _Open:
         self.value: Any = {} if is_mapping else []
         self.lines: Any = {} if is_mapping else []  # of the entries
         self.merged: list[dict[str, Any]] = []  # what `<<` refers to
-        self.key: str | None = None  # the one whose value comes next
+        self.key: str | None = None  # the key of the next value
         self.key_line = 0
         self.merging = False  # whether that key is a plain `<<`
 
 
 class _YamlReader:
-    """Makes data of YAML's events, in a loop: `yaml.compose` overflows the stack on deep files."""
+    """Builds data from events in a loop: `yaml.compose` overflows the stack on deep files."""
 
     def __init__(self, file: str, yaml: Any) -> None:
         self._file = file
         self._yaml = yaml
         self._open: list[_Open] = []
-        # Each with its values and levels; None until its end.
+        # Each with its number of values and levels; None until it is complete.
         self._anchors: dict[str, tuple[Any, int, int] | None] = {}
         self._count = 0
         self._is_read = False
@@ -80,7 +84,7 @@ class _YamlReader:
     def read(self, text: str) -> tuple[Any, Callable[[tuple[Step, ...]], int | None]]:
         yaml = self._yaml
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
-        scalars: dict[Any, tuple[Scalar, bool]] = {}  # files repeat most of them
+        scalars: dict[Any, tuple[Scalar, bool]] = {}  # a cache: files repeat most of them
         while loader.check_event():
             event = loader.get_event()
             kind = type(event)
@@ -114,7 +118,7 @@ class _YamlReader:
         return line
 
     def _scalar(self, event: Any, loader: Any) -> tuple[Scalar, bool]:
-        """The value, and whether it is the key of a merge."""
+        """Returns the value, and whether it is the key of a merge."""
         tag = event.tag
         if tag is None or tag == "!":
             tag = loader.resolve(self._yaml.ScalarNode, event.value, event.implicit)
@@ -129,7 +133,7 @@ class _YamlReader:
             raise self._error(event, f"refers to `*{name}`, but no `&{name}` stands before it")
         anchored = self._anchors[name]
         if anchored is None:
-            raise self._error(event, f"refers to `*{name}` inside of `&{name}`, so it has no end")
+            raise self._error(event, f"refers to `*{name}` inside `&{name}`, which is circular")
         value, size, levels = anchored
         self._put(event, value, name, size, levels)
 
@@ -137,7 +141,7 @@ class _YamlReader:
         if event.tag not in (None, "!", YAML_TAG + ("map" if is_mapping else "seq")):
             raise self._error(event, f"has the tag {shown(event.tag)}; {NO_TAGS}")
         if self._open and self._open[-1].is_mapping and self._open[-1].key is None:
-            raise self._error(event, "must have texts as keys, not mappings or lists")
+            raise self._error(event, "must have strings as keys, not mappings or lists")
         if len(self._open) >= MOST_LEVELS:
             raise SpecError(self._file, event.start_mark.line + 1, "", TOO_DEEP)
         if event.anchor:
@@ -168,7 +172,7 @@ class _YamlReader:
         levels: int,
         line: int | None = None,
     ) -> None:
-        """Takes a whole value, of so many values and levels, into the mapping or list around it."""
+        """Adds a complete value, with its number of values and levels, to the open parent."""
         self._count += size
         if self._count > document.MOST_VALUES:
             raise SpecError(self._file, event.start_mark.line + 1, "", TOO_MANY)
@@ -198,7 +202,7 @@ class _YamlReader:
 
     def _put_key(self, event: Any, top: _Open, key: object) -> None:
         if not isinstance(key, str):
-            raise self._error(event, f"must have texts as keys; put {shown(key)} in quotes")
+            raise self._error(event, f"must have strings as keys; put {shown(key)} in quotes")
         top.key, top.key_line = key, event.start_mark.line + 1
         if key in top.value and not top.merging:
             raise self._error(event, TWICE.format(top.lines[key], top.key_line))

@@ -1,1 +1,1 @@
-"""Plans as plain data: what is where, what it costs, and how two of them differ."""
+"""Plans as plain data, and the formats of plan files."""

@@ -1,7 +1,7 @@
-"""What a plan was made from, as a plan file keeps it: request, capacities and rating.
+"""The basis of a plan in a plan file: request, capacities and rating.
 
-Options, ranks and the order of tables are in the file's modules already. Both must tell the same
-plan, or the file is refused.
+Options, ranks and the order of tables are in the file's modules. Both parts must describe the same
+plan, else the file is invalid.
 """
 
 from __future__ import annotations
@@ -48,7 +48,12 @@ _NO_FACTOR = "none"  # the table's cache has no load factor, though the request 
 
 
 def basis_json(basis: Basis, order: list[int]) -> dict[str, Any]:
-    """The field of a plan file. `order` has the place in the modules of each table of the plan."""
+    """Returns the field `basis` of a plan file.
+
+    Args:
+        basis: The basis.
+        order: For each table of the plan, its position in the modules.
+    """
     record = basis.record
     fields: dict[str, Any] = {
         "capacities": [list(run) for run in capacities_of(basis.cluster)],
@@ -65,9 +70,10 @@ def basis_json(basis: Basis, order: list[int]) -> dict[str, Any]:
 
 
 def read_basis(document: Document) -> tuple[Basis, list[TableEntry]] | None:
-    """What the file's plan was made from, and its tables in the plan's order; None without.
+    """Returns the basis of a file's plan and its tables in the plan's order; None without a basis.
 
-    Raises BadValue when the basis is malformed or is not that of the file's tables.
+    Raises:
+        BadValue: The basis is malformed, or does not describe the file's tables.
     """
     if document.basis is None:
         return None
@@ -110,7 +116,11 @@ def read_basis(document: Document) -> tuple[Basis, list[TableEntry]] | None:
 
 
 def check_agreement(basis: Basis, entries: list[TableEntry]) -> None:
-    """Raises BadValue, which names the table, unless the entries are the basis's plan."""
+    """Checks that the entries are the plan of the basis.
+
+    Raises:
+        BadValue: A table differs. The message names it.
+    """
     record = basis.record
     if len(entries) != len(record.table):
         raise BadValue("modules", f"must have the {len(record.table)} tables of `basis`")
@@ -143,18 +153,18 @@ def check_agreement(basis: Basis, entries: list[TableEntry]) -> None:
 
 
 def _check_cut(entry: TableEntry, cut: Cut | None, shape: tuple[int, int]) -> None:
-    """Raises BadValue unless the table is cut as its option cuts it."""
+    """Raises BadValue unless the table is split as its option splits it."""
     found = entry.cut
     if entry.listed is not None:
         found = cut_of(listed_shards(entry))
     if found is None or cut is None:
         if found is not cut or entry.listed is not None:
-            raise BadValue(entry.place, "has other shards than its sharding type in `basis`")
+            raise BadValue(entry.place, "has shards that don't match its sharding type in `basis`")
         return
     if found.shape != shape:
         refuse(below(entry.place, "shape"), f"{list(shape)}, as `basis` says", list(found.shape))
     if Cut(merged(found.rows), merged(found.columns)) != cut:
-        raise BadValue(entry.place, "is cut at other rows or columns than `basis` cuts it")
+        raise BadValue(entry.place, "is split at other rows or columns than in `basis`")
 
 
 def _is_every_rank(entry: TableEntry, count: int) -> bool:
@@ -212,7 +222,7 @@ def _order(value: Any, count: int) -> list[int]:
 
 
 def _tables(request: Request, entries: list[TableEntry]) -> list[int]:
-    """The number of each table in the request."""
+    """Returns the index of each table in the request."""
     numbers = {(table.path, table.name): i for i, table in enumerate(request.tables)}
     found = []
     for entry in entries:
@@ -227,12 +237,12 @@ def _tables(request: Request, entries: list[TableEntry]) -> list[int]:
 
 def _index(known: dict[str, int], name: str, place: str) -> int:
     if name not in known:
-        refuse(place, f"one of {', '.join(known)}, since there is a `basis`", name)
+        refuse(place, f"one of {', '.join(known)}, because the file has a `basis`", name)
     return known[name]
 
 
 def _ranks(entries: list[TableEntry], ranks: int) -> Any:
-    """The ranks of the shards that are not uniform."""
+    """Returns the ranks of the shards that are not uniform."""
     found: list[int] = []
     for entry in entries:
         for i, (_, last) in enumerate(entry.ranks or ()):
@@ -249,7 +259,7 @@ def _factors(value: Any, count: int) -> list[float]:
     place = "basis.load_factors"
     factors = as_list(value, place)
     if len(factors) != count:
-        refuse(place, f"as many values as there are tables, {count}", len(factors))
+        refuse(place, f"one value per table, {count}", len(factors))
     return [_factor(factor, f"{place}[{i}]") for i, factor in enumerate(factors)]
 
 
@@ -279,7 +289,7 @@ def _certificate(text: Any) -> bytes:
 
 
 def _rating(text: Any) -> float:
-    """Hexadecimal text, since the rating must come back to the bit whoever reads the JSON."""
+    """Parses a rating. It is hexadecimal, so that any JSON reader keeps every bit."""
     value = math.nan
     if type(text) is str:
         with suppress(ValueError, OverflowError):

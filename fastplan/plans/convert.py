@@ -1,7 +1,7 @@
-"""Tables of a plan file as layouts, and back.
+"""Converts the tables of a plan file to layouts and back.
 
-A layout says where shards lie. What a file says beyond that, such as placements that follow no
-rule, stays in the layout's settings, so that nothing is lost when it is written again.
+A layout says where shards are. Other content of a file, such as placements that follow no rule, is
+stored in the layout's settings, so that nothing is lost when the file is written again.
 """
 
 from __future__ import annotations
@@ -19,15 +19,19 @@ from fastplan.plans.checks import BadValue, below, check_fields, refuse
 from fastplan.plans.entries import SETTINGS, EntryReader, ListedShard, TableEntry, rank_runs
 from fastplan.plans.placement import Device, PlacementRule, infer_rule, read_placement
 
-# More than any cluster has, and more than any memory holds; below, sums of bytes fit 64 bits.
+# Limits beyond any real cluster and memory; below them, sums of bytes fit into 64 bits.
 MOST_RANKS = 2**20
 MOST_CELLS = 2**56
 
-_ENTRY = ("shards", "ranks")  # fields that are settings only where a layout can't say them
+_ENTRY = ("shards", "ranks")  # fields that are settings only if a layout can't represent them
 
 
 def table_layout(entry: TableEntry) -> TableLayout:
-    """Where the table's shards lie; BadValue if the file does not tell."""
+    """Returns the layout of a table.
+
+    Raises:
+        BadValue: The file does not say where its shards are, or the table is too large.
+    """
     settings = dict(entry.settings)
     shape = None
     if entry.cut is not None:
@@ -51,7 +55,15 @@ def table_layout(entry: TableEntry) -> TableLayout:
 
 
 def table_entry(table: TableLayout, rule: PlacementRule | None) -> TableEntry:
-    """The table as a plan file has it; BadValue for a layout that a file can't hold."""
+    """Returns the entry of a table in a plan file.
+
+    Args:
+        table: The layout of the table.
+        rule: The placement rule of the file, if any.
+
+    Raises:
+        BadValue: A plan file can't represent the layout.
+    """
     place = below(below("modules", table.path), table.name)
     settings = {name: value for name, value in table.settings.items() if name not in _ENTRY}
     check_fields(settings, SETTINGS, place)
@@ -71,19 +83,19 @@ def table_entry(table: TableLayout, rule: PlacementRule | None) -> TableEntry:
         settings,
     )
     if any(name in table.settings for name in _ENTRY):
-        return _as_written(entry, table.settings)
+        return _keep_listed_shards(entry, table.settings)
     if table.sharding_type == "data_parallel" or table.shape is None:
         return entry
     cut = cut_of(table.shards)
     if rule is None:
-        raise BadValue("device", f"must be known, since {entry.place} has shards")
+        raise BadValue("device", f"must be known, because {entry.place} has shards")
     if cut is not None and cut.shape == table.shape:
         return entry._replace(cut=cut)
     return entry._replace(listed=_placed(table.shards, rule))
 
 
 def compacted(entries: list[TableEntry]) -> tuple[list[TableEntry], PlacementRule | None]:
-    """Listed shards as blocks where they are blocks that lie by the rule, and that rule."""
+    """Writes listed shards as blocks if they follow the placement rule; also returns the rule."""
     rule = infer_rule(Counter(_devices(entries)))
     return [_compact(entry, rule) for entry in entries], rule
 
@@ -108,8 +120,8 @@ def _devices(entries: list[TableEntry]) -> Iterable[Device]:
                 yield found
 
 
-def _as_written(entry: TableEntry, settings: dict[str, Any]) -> TableEntry:
-    """The table with shards and ranks as its file had them."""
+def _keep_listed_shards(entry: TableEntry, settings: dict[str, Any]) -> TableEntry:
+    """Returns the table with the shards and ranks that its file had."""
     fields = {
         "sharding_type": entry.sharding_type,
         "compute_kernel": entry.kernel,
@@ -121,7 +133,11 @@ def _as_written(entry: TableEntry, settings: dict[str, Any]) -> TableEntry:
 
 
 def listed_shards(entry: TableEntry) -> Shards:
-    """Listed shards as a layout has them; a placement says more than `ranks`."""
+    """Returns listed shards for a layout. Placements take precedence over `ranks`.
+
+    Raises:
+        BadValue: A shard names no rank, or is not inside a table of valid size.
+    """
     place = below(entry.place, "shards")
     listed = entry.listed or ()
     ranks = entry.all_ranks()
@@ -134,7 +150,7 @@ def listed_shards(entry: TableEntry) -> Shards:
         if placement is not None:
             device = read_placement(placement, below(f"{place}[{i}]", "placement"))
         if device is None and len(ranks) != len(listed):
-            raise BadValue(f"{place}[{i}]", "names no rank, so that it lies nowhere known")
+            raise BadValue(f"{place}[{i}]", "names no rank, so its place is unknown")
         rank = ranks[i] if device is None else device.rank
         ends = [start + length for start, length in zip(offset, size, strict=True)]
         if max(ends) > MOST_CELLS:

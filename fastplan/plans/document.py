@@ -1,14 +1,14 @@
-"""A plan file as a whole: its header, its tables and what it was made from.
+"""The whole content of a plan file: its header, its tables and its basis.
 
     format, version, fingerprint, notes, device, ranks_per_host, modules, basis
 
-This is the only reader and writer of that structure. It is data from strangers: whatever is wrong
-is a BadValue with its place. Annotations are no texts: msgspec would have to evaluate them.
+This is the only reader and writer of that structure. Files are untrusted input: every error is a
+BadValue with its place. Annotations are not strings, because msgspec would have to evaluate those.
 
-Row-wise and data-parallel tables are on every rank of the job, table-row-wise ones on every rank of
-one host, or of one group of hosts, and so is each column of a grid. Column-wise shards may be
-anywhere, and share a rank. A file does not say how many ranks the job has. So without a topology or
-a basis it is only asked that no rank has such a table twice, and that a module's tables agree.
+Row-wise and data-parallel tables are on every rank of the job. Table-row-wise tables, and each
+column of a grid, are on every rank of one host or of one group of hosts. Column-wise shards may be
+anywhere and may share a rank. A file does not say how many ranks the job has. Without a topology or
+a basis, only two rules are checked: no rank has such a table twice, and a module's tables agree.
 """
 
 import json
@@ -31,7 +31,7 @@ _BY_HOST = frozenset({"table_row_wise", "grid_shard"})
 
 
 class PlanFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A plan file's JSON."""
+    """The JSON of a plan file."""
 
     format: str
     version: int
@@ -44,20 +44,25 @@ class PlanFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Document(NamedTuple):
-    """What a plan file says."""
+    """The content of a plan file."""
 
     fingerprint: str | None
     notes: dict[str, str]
     rule: PlacementRule | None  # None when no table needs one
-    paths: tuple[str, ...]  # modules in order; one without tables is a module, too
+    paths: tuple[str, ...]  # modules in order, also those without tables
     entries: tuple[TableEntry, ...]  # by module
-    basis: dict[str, Any] | None  # not looked into here
+    basis: dict[str, Any] | None  # not checked here
 
 
 def read_document(content: Any, *, ranks: int | None = None) -> Document:
-    """What a file's JSON says; BadValue if it is no plan file.
+    """Checks the JSON of a plan file and returns its content.
 
-    With `ranks`, those of a topology, every rank must be below.
+    Args:
+        content: The parsed JSON.
+        ranks: The number of ranks of a topology: all ranks must be below.
+
+    Raises:
+        BadValue: It is not a valid plan file.
     """
     fields = as_object(content, "the file")
     if fields.get("format") != FORMAT:
@@ -83,9 +88,11 @@ def read_document(content: Any, *, ranks: int | None = None) -> Document:
 
 
 def parse_json(data: bytes) -> Any:
-    """JSON without names that are there twice and without numbers that JSON does not have.
+    """Parses JSON without duplicate names and without NaN and infinities.
 
-    Raises BadValue, or RecursionError where it is nested too deeply.
+    Raises:
+        BadValue: It is not such JSON.
+        RecursionError: It is nested too deeply.
     """
     if not data.strip():
         raise BadValue("", "is empty")
@@ -103,24 +110,28 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         for name, _ in pairs:
             if name in seen:
-                raise BadValue(below("", name), "is there twice in one object")
+                raise BadValue(below("", name), "occurs twice in one object")
             seen.add(name)
     return entry
 
 
 def _no_constant(name: str) -> Any:
-    raise BadValue("", f'is not JSON: {name} must be written as a text such as "nan" or "-inf"')
+    raise BadValue("", f'is not JSON: {name} must be written as a string such as "nan" or "-inf"')
 
 
 def checked_notes(notes: Any) -> dict[str, str]:
-    """Notes, all of them texts."""
+    """Returns the notes.
+
+    Raises:
+        BadValue: A note is not a string.
+    """
     for key, value in as_object(notes, "notes").items():
         as_text(value, below("notes", as_text(key, "notes")))
     return dict(notes)
 
 
 def document_text(document: Document) -> str:
-    """The file: a line per table, or per field and shard where a table has more to say."""
+    """Returns the text of a file: a line per table, or per field and shard of a long table."""
     rule, fingerprint = document.rule, document.fingerprint
     header = {
         "format": FORMAT,
@@ -153,7 +164,7 @@ def _table(table: dict[str, Any]) -> str:
 
 
 def _basis(basis: dict[str, Any]) -> str:
-    """A line per field, per menu of the request, and per column of its tables."""
+    """Writes a line per field, per menu of the request and per column of its tables."""
     request = basis["request"]
     texts = {name: json.dumps(value) for name, value in request.items()}
     texts["menus"] = _braces("[]", [json.dumps(menu) for menu in request["menus"]], 3)
@@ -180,16 +191,24 @@ def _braces(pair: str, lines: list[str], depth: int) -> str:
 
 
 class Ranks(NamedTuple):
-    """The ranks of a job, and how many of them are a host, or a group of hosts."""
+    """The number of ranks of a job, and of a host or a group of hosts."""
 
     world: int
     group: int
 
 
 def check_ranks(entries: Iterable[TableEntry], known: Ranks | None = None) -> None:
-    """Raises BadValue, which names the table, for ranks that TorchRec can't run."""
+    """Checks that TorchRec can run the tables on their ranks.
+
+    Args:
+        entries: The tables.
+        known: The ranks of the cluster, if known.
+
+    Raises:
+        BadValue: TorchRec can't run a table. The message names it.
+    """
     for _, tables in groupby(entries, key=lambda entry: entry.path):
-        every: RankRuns | None = None  # of a row-wise table, so of all others in the module
+        every: RankRuns | None = None  # of a row-wise table, so of the whole module
         for entry in sorted(tables, key=lambda entry: entry.sharding_type != "row_wise"):
             if entry.ranks is None:
                 continue
@@ -210,9 +229,9 @@ def _ranks_place(entry: TableEntry) -> str:
 
 
 def _check_own(entry: TableEntry, ranks: RankRuns) -> None:
-    """What holds for a table by itself."""
+    """Checks the rules for a single table."""
     if entry.sharding_type == "table_wise" and _count(ranks) > 1:
-        refuse(_ranks_place(entry), "one rank, for the table is in one piece", _items(ranks))
+        refuse(_ranks_place(entry), "one rank, because the table is not split", _items(ranks))
     if entry.sharding_type not in UNIFORM_TYPES | _BY_HOST:
         return
     for column in _columns(entry, ranks):
@@ -222,18 +241,18 @@ def _check_own(entry: TableEntry, ranks: RankRuns) -> None:
                 what = entry.sharding_type
                 refuse(
                     _ranks_place(entry),
-                    f"ranks that are there once, as {what} needs",
+                    f"different ranks, as {what} requires",
                     _items(column),
                 )
             before = last
 
 
 def _check_known(entry: TableEntry, ranks: RankRuns, known: Ranks) -> None:
-    """What holds on a cluster."""
+    """Checks the rules for a known cluster."""
     for _, last in ranks:
         if last >= known.world:
-            refuse(_ranks_place(entry), f"below the {known.world} ranks that there are", last)
-    if entry.listed is not None:  # on devices of another kind, of which there may be fewer
+            refuse(_ranks_place(entry), f"below the {known.world} ranks of the cluster", last)
+    if entry.listed is not None:  # devices of another kind; there may be fewer
         return
     if entry.sharding_type in UNIFORM_TYPES and _joined(ranks) != ((0, known.world - 1),):
         everywhere = f"every rank in order, 0-{known.world - 1}, as {entry.sharding_type} needs"
@@ -248,7 +267,7 @@ def _check_known(entry: TableEntry, ranks: RankRuns, known: Ranks) -> None:
 
 
 def _check_module(entry: TableEntry, ranks: RankRuns, every: RankRuns | None) -> None:
-    """A row-wise table tells the ranks that its module is sharded over."""
+    """Checks that a module's tables agree: its row-wise tables are on all of its ranks."""
     if every is None:
         return
     if _is_everywhere(entry) and _in_order(ranks) != every:
@@ -261,7 +280,7 @@ def _check_module(entry: TableEntry, ranks: RankRuns, every: RankRuns | None) ->
 
 
 def _columns(entry: TableEntry, ranks: RankRuns) -> list[RankRuns]:
-    """The ranks of each column of blocks; shards go down the rows first."""
+    """Returns the ranks of each column of blocks. Shards are in column-major order."""
     if entry.sharding_type != "grid_shard" or entry.cut is None:
         return [ranks]
     height = blocks_in(entry.cut.rows)
@@ -276,7 +295,7 @@ def _count(ranks: RankRuns) -> int:
 
 
 def _in_order(ranks: RankRuns) -> RankRuns:
-    """Runs in the order of their ranks, as few as there can be."""
+    """Returns sorted runs, merged if possible."""
     return _joined(tuple(sorted(ranks)))
 
 

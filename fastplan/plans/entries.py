@@ -1,15 +1,15 @@
-"""One table of a plan file: its JSON object, checked and taken apart, and back.
+"""One table of a plan file: reads, checks and writes its JSON object.
 
-Shards that cut a table into row and column blocks are written as those blocks and their ranks:
+Shards that split a table into row and column blocks are written as those blocks and their ranks:
 
     {"sharding_type": "row_wise", "compute_kernel": "fused", "shape": [1000000, 64],
      "row_blocks": ["1023 x 977", 529], "ranks": ["0-1023"]}
 
-Blocks that are left out are one block. Shards go down the rows first, and each lies where
-TorchRec places its rank. Any other shards are listed one by one under `shards`, which is null
-for a table without a sharding spec.
+Blocks that are omitted are one block. Shards are in column-major order, and each is where TorchRec
+places its rank. Any other shards are listed one by one under `shards`, which is null for a table
+without a sharding spec.
 
-Annotations are no texts here: msgspec would have to evaluate them.
+Annotations are not strings here, because msgspec would have to evaluate those.
 """
 
 import re
@@ -23,12 +23,11 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict
 
 from fastplan.engine.layout import MOST_SHARDS, Cut, Runs, blocks_in
-from fastplan.files.kinds import plain_whole, told
+from fastplan.files.kinds import plain_whole, with_problem
 from fastplan.plans.checks import BadValue, as_struct, as_whole, below, refuse
 from fastplan.plans.placement import read_placement
 
-# What a plan carries for a table beside its layout; read and written as it is, unless TorchRec
-# is asked.
+# Settings of a table in a plan, in addition to its layout. Only TorchRec interprets them.
 SETTINGS = (
     "cache_params",
     "enforce_hbm",
@@ -48,24 +47,25 @@ Whole = Annotated[int, plain_whole()]
 
 
 class ListedShard(Struct, frozen=True, forbid_unknown_fields=True):
-    """A shard that is written out."""
+    """A shard in the list `shards`."""
 
     offset: list[Whole]
     size: list[Whole]
     placement: str | None
 
     def json(self) -> dict[str, Any]:
-        """The shard's object."""
+        """Returns the JSON object of the shard."""
         return asdict(self)
 
 
 class TableFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The object of a table."""
+    """The JSON object of a table."""
 
     sharding_type: str
     compute_kernel: str
     shape: (
-        Annotated[tuple[Whole, Whole], told("must be two numbers, rows and columns")] | UnsetType
+        Annotated[tuple[Whole, Whole], with_problem("must be two numbers, rows and columns")]
+        | UnsetType
     ) = UNSET
     row_blocks: list[Any] | UnsetType = UNSET
     column_blocks: list[Any] | UnsetType = UNSET
@@ -80,7 +80,7 @@ class TableFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class TableEntry(NamedTuple):
-    """A table as a plan file has it: cut into blocks, or with listed shards, or without any."""
+    """A table in a plan file: with blocks, with listed shards, or without shards."""
 
     path: str
     name: str
@@ -93,15 +93,15 @@ class TableEntry(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Where in the file it is."""
+        """The place in the file."""
         return below(below("modules", self.path), self.name)
 
     def all_ranks(self) -> list[int]:
-        """Every rank by itself; none if they are not known."""
+        """Returns all ranks; an empty list if they are unknown."""
         return list(chain.from_iterable(range(first, last + 1) for first, last in self.ranks or ()))
 
     def json(self) -> dict[str, Any]:
-        """The table's object."""
+        """Returns the JSON object of the table."""
         entry: dict[str, Any] = {
             "sharding_type": self.sharding_type,
             "compute_kernel": self.kernel,
@@ -118,7 +118,7 @@ class TableEntry(NamedTuple):
 
 
 def rank_runs(ranks: Any) -> RankRuns:
-    """Ranks as runs of those that follow each other."""
+    """Returns ranks as runs of consecutive ranks."""
     numbers = np.asarray(ranks, np.int64)
     if not len(numbers):
         return ()
@@ -136,15 +136,24 @@ def _rank_items(runs: RankRuns) -> list[int | str]:
 
 
 class EntryReader:
-    """Reads the tables of one file, and counts their shards."""
+    """Reads the tables of one file and limits the number of their shards."""
 
     def __init__(self, *, has_device: bool, ranks: int | None = None) -> None:
         self._has_device = has_device
-        self._ranks = ranks  # of a topology, where there is one
+        self._ranks = ranks  # of a topology, if any
         self._shards = 0
 
     def read(self, path: str, name: str, value: Any) -> TableEntry:
-        """The table of a JSON object; BadValue if it is not one."""
+        """Reads a table.
+
+        Args:
+            path: The path of its module.
+            name: Its name.
+            value: Its JSON object.
+
+        Raises:
+            BadValue: The object is invalid.
+        """
         try:
             fields = as_struct(value, TableFields)
             ranks = None if fields.ranks is None else self._rank_runs(fields.ranks)
@@ -153,7 +162,7 @@ class EntryReader:
             raise error.inside(below(below("modules", path), name)) from error
         if cut is not None and not self._has_device:
             place = below(below("modules", path), name)
-            raise BadValue("device", f"must be known, since {place} has blocks")
+            raise BadValue("device", f"must be known, because {place} has blocks")
         settings = {name: getattr(fields, name) for name in SETTINGS}
         return TableEntry(
             path,
@@ -174,7 +183,7 @@ class EntryReader:
         if fields.shape is not UNSET:
             return _cut(fields, fields.shape, ranks), None
         if fields.row_blocks is not UNSET or fields.column_blocks is not UNSET:
-            raise BadValue("", "must have `shape` beside `row_blocks` and `column_blocks`")
+            raise BadValue("", "must have `shape` with `row_blocks` and `column_blocks`")
         if not isinstance(fields.shards, list):
             return None, None
         return None, self._listed(fields.shards)
@@ -203,7 +212,7 @@ class EntryReader:
     def _count(self, more: int, place: str) -> None:
         self._shards += more
         if self._shards > MOST_SHARDS:
-            raise BadValue(place, f"makes more than {MOST_SHARDS} shards, the most a file can have")
+            raise BadValue(place, f"makes more than {MOST_SHARDS} shards, the limit of a file")
 
     def _listed(self, shards: list[ListedShard]) -> tuple[ListedShard, ...]:
         self._count(len(shards), "shards")
@@ -214,7 +223,7 @@ class EntryReader:
                 device = read_placement(shard.placement, f"shards[{i}].placement")
                 if device is not None:
                     self._check(device.rank, f"shards[{i}].placement")
-        if problem := _no_table(shards):
+        if problem := _why_not_one_table(shards):
             raise BadValue("shards", f"must be shards of one table: {problem}")
         return tuple(shards)
 
@@ -234,7 +243,7 @@ def _cut(fields: TableFields, shape: tuple[int, int], ranks: RankRuns | None) ->
 
 
 def _read_runs(items: list[Any], total: int, place: str) -> Runs:
-    """Block sizes, which must add up to the table's."""
+    """Reads block sizes, which must add up to the table's size."""
     runs = []
     for i, item in enumerate(items):
         found = _BLOCKS.fullmatch(item) if type(item) is str else None
@@ -250,8 +259,8 @@ def _read_runs(items: list[Any], total: int, place: str) -> Runs:
     return tuple(runs)
 
 
-def _no_table(shards: Sequence[ListedShard]) -> str:
-    """Why shards can't be those of one table; empty if they can."""
+def _why_not_one_table(shards: Sequence[ListedShard]) -> str:
+    """Returns why shards can't belong to one table; empty if they can."""
     if not shards:
         return "Empty shard list"
     dimensions = {len(shard.size) for shard in shards}
@@ -263,10 +272,10 @@ def _no_table(shards: Sequence[ListedShard]) -> str:
 
 
 def _overlap(shards: Sequence[ListedShard]) -> tuple[int, int] | None:
-    """The numbers of two shards that share a cell.
+    """Returns the numbers of two shards that overlap, if any.
 
-    Goes down the rows and keeps the column spans that are open; as long as none overlap, a new
-    one can only meet its neighbours.
+    A sweep over the rows keeps the open column spans in order. As long as they don't overlap, a new
+    span can only overlap its neighbours.
     """
     steps = []
     for i, shard in enumerate(shards):

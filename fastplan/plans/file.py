@@ -1,7 +1,7 @@
-"""Plan files: a sharding plan as JSON that people can read, compare and edit.
+"""Plan files: sharding plans as JSON that people can read, compare and edit.
 
-A file holds the plan of a model table by table and the fingerprint of the request it was made
-for; it may hold that request, too. It holds data only: reading one runs nothing.
+A file contains the plan of a model table by table and the fingerprint of its request. It can also
+contain the request. Files contain only data: reading one runs no code.
 """
 
 from __future__ import annotations
@@ -36,40 +36,74 @@ MOST_BYTES = 128 * 1024**2
 
 
 def read_plan(path: str | os.PathLike[str]) -> Plan:
-    """The plan of a file. Raises PlanFileError if it is malformed, and OSError as open() does."""
+    """Reads a plan file.
+
+    Args:
+        path: The file.
+
+    Raises:
+        PlanFileError: The file is malformed.
+        OSError: The file can't be read.
+    """
     data, name = read_bytes(path), os.fspath(path)
     try:
         return parse_plan(data, name)
     except PlanFileError as error:
         from fastplan.plans.foreign import other_format
 
-        told = other_format(data)
-        if told is None:
+        problem = other_format(data)
+        if problem is None:
             raise
-        raise PlanFileError(name, "", told) from error
+        raise PlanFileError(name, "", problem) from error
 
 
 def parse_plan(data: bytes, name: str) -> Plan:
-    """What `read_plan` reads. `name` stands for the file in errors."""
+    """Parses the content of a plan file.
+
+    Args:
+        data: The content.
+        name: The name of the file in errors.
+
+    Raises:
+        PlanFileError: The content is malformed.
+    """
     return plan_of(parse_file(data, name), name)
 
 
 def write_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
-    """Writes a plan file, all at once: readers see the old file or the whole new one.
+    """Writes a plan file atomically.
 
-    Raises PlanFileError, naming the table and the field, for what a file can't hold.
+    Args:
+        plan: The plan.
+        path: The file.
+
+    Raises:
+        PlanFileError: A file can't represent the plan. The message names the table and the field.
+        OSError: The file can't be written.
     """
     replace_file(path, [_text(plan, os.fspath(path)).encode()])
 
 
 def plan_text(plan: Plan) -> str:
-    """What `write_plan` writes."""
+    """Returns the text of a plan file.
+
+    Raises:
+        PlanFileError: A file can't represent the plan.
+    """
     return _text(plan, plan.name)
 
 
 def parse_file(data: bytes, name: str, *, ranks: Ranks | None = None) -> Document:
-    """A file taken apart. Raises PlanFileError, also for ranks that TorchRec can't run a table on,
-    those of a topology if there is one."""
+    """Parses a plan file, and checks that TorchRec can run its tables on their ranks.
+
+    Args:
+        data: The content.
+        name: The name of the file in errors.
+        ranks: The ranks of a topology, if any.
+
+    Raises:
+        PlanFileError: The content is malformed, or TorchRec can't run a table.
+    """
     try:
         document = read_document(parse_json(data), ranks=None if ranks is None else ranks.world)
         check_ranks(document.entries, ranks)
@@ -81,7 +115,15 @@ def parse_file(data: bytes, name: str, *, ranks: Ranks | None = None) -> Documen
 
 
 def plan_of(document: Document, name: str) -> Plan:
-    """The plan that a file's content tells. Raises PlanFileError."""
+    """Returns the plan of a parsed file.
+
+    Args:
+        document: The content.
+        name: The name of the file in errors.
+
+    Raises:
+        PlanFileError: The content contradicts itself.
+    """
     try:
         found = read_basis(document)
         layout = _layout(document) if found is None else _layout_by(document, *found)
@@ -106,7 +148,7 @@ def _layout(document: Document) -> Layout:
 
 
 def _layout_by(document: Document, basis: Basis, entries: list[TableEntry]) -> Layout:
-    """The layout of a plan whose basis is known, which tells the shape of copies, too."""
+    """Returns the layout of a plan with a basis, which also has the shapes of copies."""
     device = document.rule and document.rule.device
     layout = layout_of(basis.request, basis.cluster, basis.record, device=device)
     return replace(
@@ -147,9 +189,12 @@ def new_document(
     basis: Basis | None,
     paths: Iterable[str] = (),
 ) -> Document:
-    """The content of a new file, from tables in the plan's order. Raises BadValue.
+    """Returns the content of a new file, from tables in the plan's order.
 
-    `paths` are the modules, where some of them may have no table.
+    `paths` lists the modules, because some of them may have no table.
+
+    Raises:
+        BadValue: A file can't represent the plan.
     """
     numbers: dict[str, list[int]] = {path: [] for path in paths}
     for number, entry in enumerate(entries):
@@ -177,10 +222,15 @@ def new_document(
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """A file's bytes. Raises PlanFileError if it is larger than any plan's."""
+    """Reads a file.
+
+    Raises:
+        PlanFileError: The file is larger than the limit.
+        OSError: The file can't be read.
+    """
     with open(path, "rb") as stream:
         data = stream.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
-        problem = f"is larger than {MOST_BYTES >> 20} MiB, the most it can be"
+        problem = f"is larger than {MOST_BYTES >> 20} MiB, the limit"
         raise PlanFileError(os.fspath(path), "", problem)
     return data

@@ -1,6 +1,6 @@
-"""Plans in every format that people have them in.
+"""Reads and writes plans in other formats.
 
-TorchEasyRec keeps a plan in every checkpoint, as the file `plan`:
+TorchEasyRec stores a plan in every checkpoint, as the file `plan`:
 
     {"ebc": {"t1": {"sharding_type": "row_wise", "compute_kernel": "fused", "ranks": [0, 1]}}}
 
@@ -18,8 +18,8 @@ prints plans as `str(plan)`, which its dry run saves as a text file:
     t1    | [0, 0]        | [500, 64]   | rank:0/cuda:0
     t1    | [500, 0]      | [500, 64]   | rank:1/cuda:1
 
-Columns are as wide as their widest cell, so names may contain anything but line ends. A module
-whose tables have no shards, being data-parallel, has an empty second table.
+Columns are as wide as their widest cell, so names may contain anything except line ends. If all
+tables of a module are data-parallel, they have no shards, and the second table is empty.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ READABLE = {
 WRITABLE = ("fastplan", "torcheasyrec", "pickle")
 
 _PICKLES = (b"\x80", b"PK\x03\x04")  # pickle since protocol 2; torch.save's archive
-_IS_SPEC = "is a spec file, and a plan is needed; `fastplan plan` makes one of it"
-# How spec files begin. A module of a plan may be called model, too, but it holds tables.
+_IS_SPEC = "is a spec file, not a plan; `fastplan plan` creates a plan from it"
+# How spec files begin. A module of a plan may also be called model, but it contains tables.
 _SPEC = re.compile(rb'\{?\s*"?model"?\s*:\s*[^\s{]')
 
 _COMMON = ("sharding_type", "compute_kernel", "ranks")
@@ -65,11 +65,16 @@ _NUMBERS = re.compile(r"\[((?:\d{1,19}(?:, \d{1,19})*)?)\]", re.ASCII)
 def read_any(
     path: str | os.PathLike[str], *, trust_pickle: bool = False, format: str | None = None
 ) -> Plan:
-    """The plan of a file, in the given format or in the one that it is found to have.
+    """Reads a plan in any readable format.
 
-    A pickle runs whatever code its writer put into it, so it is read only with `trust_pickle`, and
-    needs TorchRec. Raises PlanFileError for a file that can't be read as a plan, and OSError as
-    open() does.
+    Args:
+        path: The file.
+        format: The format; by default it is detected.
+        trust_pickle: Whether to read pickles. They can run any code, and they need TorchRec.
+
+    Raises:
+        PlanFileError: The file can't be read as a plan.
+        OSError: The file can't be read.
     """
     name = os.fspath(path)
     if format is not None and format not in READABLE:
@@ -82,7 +87,16 @@ def read_any(
 
 
 def parse_any(data: bytes, name: str, *, format: str | None = None) -> Plan:
-    """What `read_any` reads, other than a pickle. `name` stands for the file in errors."""
+    """Parses a plan in any readable format except pickle.
+
+    Args:
+        data: The content of the file.
+        name: The name of the file in errors.
+        format: The format; by default it is detected.
+
+    Raises:
+        PlanFileError: The content is not a plan.
+    """
     try:
         document = _document(data, format)
         check_ranks(document.entries)
@@ -94,7 +108,7 @@ def parse_any(data: bytes, name: str, *, format: str | None = None) -> Plan:
 
 
 def other_format(data: bytes) -> str | None:
-    """What a file is that is no plan file of fastplan's, as far as that is known."""
+    """Returns a message about the format of a file that is not a fastplan plan file, if known."""
     if data.startswith(_PICKLES):
         found = "pickle"
     elif data.lstrip().startswith(_MODULE.encode()):
@@ -108,13 +122,20 @@ def other_format(data: bytes) -> str | None:
             return None
     if found == "fastplan":
         return None
-    return f"is {READABLE[found]}: `fastplan convert` makes a plan file of it"
+    return f"is {READABLE[found]}: `fastplan convert` converts it to a plan file"
 
 
 def write_any(plan: Plan, path: str | os.PathLike[str], format: str = "fastplan") -> None:
-    """Writes a plan in one of the formats in WRITABLE, all at once.
+    """Writes a plan atomically, in one of the formats in WRITABLE.
 
-    Raises PlanFileError for a format that can't be written, and for what a format can't hold.
+    Args:
+        plan: The plan.
+        path: The file.
+        format: The format.
+
+    Raises:
+        PlanFileError: The format can't be written, or can't represent the plan.
+        OSError: The file can't be written.
     """
     if format not in WRITABLE:
         known = " or ".join(WRITABLE)
@@ -145,7 +166,7 @@ def _document(data: bytes, format: str | None) -> Document:
 
 
 def _json_format(content: Any) -> str:
-    """What a JSON object is, by the first thing that tells."""
+    """Detects the format of a JSON object."""
     if content.get("format") == FORMAT:
         return "fastplan"
     inner, found = content, "torcheasyrec"
@@ -184,7 +205,7 @@ def _pickle(plan: Plan, name: str) -> None:
 
 
 def _lacks(error: ImportError) -> str:
-    return f"{error}; `fastplan doctor` tells what to install"
+    return f"{error}; `fastplan doctor` shows what to install"
 
 
 def _known() -> str:
@@ -192,7 +213,7 @@ def _known() -> str:
 
 
 def _read_tables(content: Any, source: str) -> Document:
-    """The plan of TorchEasyRec's JSON. Raises BadValue."""
+    """Reads a plan from TorchEasyRec's JSON. Raises BadValue."""
     modules = as_object(content, "the file")
     reader = EntryReader(has_device=False)
     entries = []
@@ -207,7 +228,7 @@ def _read_tables(content: Any, source: str) -> Document:
 
 
 def _read_serialized(content: Any, source: str) -> Document:
-    """The plan of `ShardingPlan._serialize()`. Raises BadValue."""
+    """Reads a plan from `ShardingPlan._serialize()`. Raises BadValue."""
     fields = as_object(content, "the file")
     if "plan" not in fields:
         raise BadValue("plan", "is missing")
@@ -215,7 +236,7 @@ def _read_serialized(content: Any, source: str) -> Document:
 
 
 def _foreign_document(paths: list[str], entries: list[TableEntry], source: str) -> Document:
-    """What a plan file would say of tables from another format."""
+    """Returns the content of a plan file with tables from another format."""
     entries, rule = compacted(entries)
     return Document(
         fingerprint=None,
@@ -228,7 +249,7 @@ def _foreign_document(paths: list[str], entries: list[TableEntry], source: str) 
 
 
 def _tables_text(plan: Plan) -> str:
-    """The plan as TorchEasyRec writes it. Shapes, shards and settings have no place in it."""
+    """Returns the plan in TorchEasyRec's format, which has no shapes, shards and settings."""
     modules: dict[str, dict[str, Any]] = {}
     for table in plan.layout.tables:
         modules.setdefault(table.path, {})[table.name] = {
@@ -240,7 +261,7 @@ def _tables_text(plan: Plan) -> str:
 
 
 def _shards(value: Any, place: str) -> list[Any] | None:
-    """Listed shards under the names that a plan file has for their fields."""
+    """Returns listed shards with the field names of a plan file."""
     if value is None:
         return None
     shards = []
@@ -254,7 +275,7 @@ def _shards(value: Any, place: str) -> list[Any] | None:
 
 
 class _Printed:
-    """The tables of a text so far: objects of a plan file by module and name."""
+    """The tables of a printed plan so far: objects of a plan file by module and name."""
 
     def __init__(self) -> None:
         self.modules: dict[str, dict[str, Any]] = {}
@@ -263,7 +284,7 @@ class _Printed:
         self._columns: list[slice] | None = None  # None before the ruler
 
     def add(self, line: str, place: str) -> None:
-        """Takes the next line that is not empty. Raises BadValue."""
+        """Reads the next line that is not empty. Raises BadValue."""
         if self._titles and self._columns is None:
             if not _RULER.fullmatch(line.rstrip()):
                 refuse(place, "a line of dashes below the titles", line)
@@ -280,7 +301,7 @@ class _Printed:
 
     def _module(self, path: str, place: str) -> None:
         if path in self.modules:
-            raise BadValue(place, f"module {path!r:.60} is there twice")
+            raise BadValue(place, f"module {path!r:.60} occurs twice")
         self._tables = self.modules[path] = {}
         self._titles = self._columns = None
 
@@ -289,7 +310,7 @@ class _Printed:
         name, second, third, fourth = cells
         if self._titles == _TABLE_TITLES:
             if name in self._tables:
-                raise BadValue(place, f"table {name!r:.60} is there twice in its module")
+                raise BadValue(place, f"table {name!r:.60} occurs twice in its module")
             self._tables[name] = {
                 "sharding_type": second,
                 "compute_kernel": third,
@@ -298,7 +319,7 @@ class _Printed:
             }
             return
         if name not in self._tables:
-            raise BadValue(place, f"table {name!r:.60} has shards, but no line of its own")
+            raise BadValue(place, f"table {name!r:.60} has shards, but is not listed")
         table = self._tables[name]
         table["shards"] = table["shards"] or []
         table["shards"].append(
@@ -311,7 +332,7 @@ class _Printed:
 
 
 def _read_printed(data: bytes, source: str) -> Document:
-    """The plan of a printed one. Raises BadValue."""
+    """Reads a printed plan. Raises BadValue."""
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -334,13 +355,13 @@ def _columns(ruler: str) -> list[slice]:
     for dashes in ruler.split(" | "):
         columns.append(slice(begin, begin + len(dashes)))
         begin += len(dashes) + len(" | ")
-    # Editors may have cut the spaces at the end of lines, and only there may a cell be longer.
+    # Editors may have removed spaces at the end of lines. Only the last cell may be longer.
     columns[-1] = slice(columns[-1].start, None)
     return columns
 
 
 def _cells(line: str, columns: list[slice]) -> list[str] | None:
-    """The line's cells; None if it has no separators where the columns have them."""
+    """Returns the line's cells; None if its separators are not where the columns have them."""
     if any(line[column.stop : column.stop + 3] != " | " for column in columns[:-1]):
         return None
     return [line[column].rstrip() for column in columns] if len(columns) == 4 else None

@@ -1,4 +1,4 @@
-"""Where the ranks of a plan are: placements such as `rank:9/cuda:1`, and the rule behind them."""
+"""Placements of ranks such as `rank:9/cuda:1`, and the rule that they follow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from fastplan.plans.checks import LARGEST, BadValue, as_text, as_whole, refuse
 
-# Devices whose rank has an index of its own in a placement.
+# Devices that have an index in a placement.
 INDEXED_DEVICES = frozenset({"cuda", "mtia", "tpu"})
 
 _RANKED = re.compile(r"rank:(\d{1,18})(?:/([A-Za-z_]+)(?::(\d{1,4}))?)?", re.ASCII)
@@ -22,13 +22,13 @@ class Device(NamedTuple):
 
     rank: int
     kind: str
-    number: int  # 0 where the placement has none
+    number: int  # 0 if the placement has none
 
 
 class PlacementRule(NamedTuple):
-    """Where TorchRec places a rank: a kind of device, and the ranks that share a host.
+    """Where TorchRec places a rank: a kind of device, and the number of ranks per host.
 
-    Without `ranks_per_host` all ranks share one.
+    Without `ranks_per_host`, all ranks are on one host.
     """
 
     device: str
@@ -36,17 +36,26 @@ class PlacementRule(NamedTuple):
 
     @classmethod
     def of(cls, topology: Any) -> PlacementRule:
+        """Returns the rule of a TorchRec topology."""
         return cls(topology.compute_device, topology.local_world_size)
 
     def text(self, rank: int) -> str:
-        """The placement of a rank."""
+        """Returns the placement of a rank."""
         if self.device not in INDEXED_DEVICES:
             return f"rank:{rank}/{self.device}"
         return f"rank:{rank}/{self.device}:{rank % (self.ranks_per_host or LARGEST)}"
 
 
 def read_placement(text: str, place: str) -> Device | None:
-    """The device that a placement names; None for one that names no rank."""
+    """Returns the device in a placement; None if the placement names no rank.
+
+    Args:
+        text: The placement.
+        place: Its place in the file, for errors.
+
+    Raises:
+        BadValue: It is not a placement.
+    """
     if not text.startswith("rank:"):
         return None
     found = _RANKED.fullmatch(text)
@@ -56,7 +65,11 @@ def read_placement(text: str, place: str) -> Device | None:
 
 
 def read_rule(device: Any, ranks_per_host: Any) -> PlacementRule | None:
-    """The rule of a file's header; BadValue if it is none."""
+    """Reads the rule from the fields of a file's header; None without a device.
+
+    Raises:
+        BadValue: A field is invalid.
+    """
     host = None if ranks_per_host is None else as_whole(ranks_per_host, "ranks_per_host", 1)
     if device is None:
         return None
@@ -66,10 +79,10 @@ def read_rule(device: Any, ranks_per_host: Any) -> PlacementRule | None:
 
 
 def infer_rule(seen: Mapping[Device, int]) -> PlacementRule | None:
-    """The rule that most placements follow, given how often each is seen; None without any.
+    """Returns the rule that most placements follow, from the number of each; None without any.
 
-    Of the host sizes that explain the placements the largest is taken: a rank that is added by
-    hand then gets the right device, or one that does not exist, but not another rank's.
+    If several host sizes explain the placements, the largest is used. A rank that a user adds then
+    gets the right device or one that does not exist, but not another rank's device.
     """
     kinds: Counter[str] = Counter()
     for device, count in seen.items():
@@ -85,7 +98,7 @@ def infer_rule(seen: Mapping[Device, int]) -> PlacementRule | None:
 
 
 def _host_size(pairs: list[tuple[int, int]]) -> int:
-    """The ranks per host that explain most ranks and their devices."""
+    """Returns the number of ranks per host that explains most ranks and their devices."""
     common = math.gcd(*(rank - index for rank, index in pairs)) or LARGEST
     if all(rank % common == index for rank, index in pairs):
         return common

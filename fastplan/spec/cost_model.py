@@ -1,4 +1,4 @@
-"""The scalars of the cost model for a cluster, as TorchRec's stock estimators take them."""
+"""Computes the scalars of the cost model for a cluster, as TorchRec's stock estimators use them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COST_FIELDS = tuple(field.name for field in fields(CostModel))
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How many ranks there are, and who shares a host or a pod."""
+    """The number of ranks in the job, on a host and in a group of hosts."""
 
     world_size: int
     local_world_size: int
@@ -31,7 +31,15 @@ def cost_model(
     rank_memory: tuple[int, ...],
     given: dict[str, Any],
 ) -> CostModel:
-    """Only the bandwidths that the sharding types need are filled in; `given` has the last word."""
+    """Returns the cost model of a cluster.
+
+    Args:
+        hardware: The devices and their links.
+        shape: The number of ranks in the job, on a host and in a group.
+        sharding_types: Only the bandwidths that these types need are set.
+        rank_memory: Bytes by rank, if they differ.
+        given: Fields that override the computed ones.
+    """
     device = hardware.device
     model = CostModel(
         perf_world_size=shape.world_size,

@@ -1,7 +1,7 @@
-"""Named hardware: devices and the hosts they come in, as the numbers of TorchRec's Topology.
+"""Named hardware: devices and their hosts, as the numbers of TorchRec's Topology.
 
-`skus.json` has the common ones, a user's files add or override; docs/hardware.md says what the
-figures mean and where they are from.
+`skus.json` has the common SKUs, and a user's files add or override some. docs/hardware.md explains
+the figures and their sources.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SUFFIXES = (".json", ".yaml", ".yml")
 
 
 class HardwareError(ValueError):
-    """Unknown hardware, or hosts that don't fit it; the text names the way out."""
+    """Unknown hardware, or hosts that don't fit it. The message says what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class Hardware:
     intra_host_bw: float
     inter_host_bw: float
     ranks_per_host: int
-    pod_size: int | None  # hosts that share an NVLink domain; None where a host is one of its own
+    pod_size: int | None  # hosts that share an NVLink domain; None: each host is one
     bwd_compute_multiplier: float
     weighted_feature_bwd_compute_multiplier: float
     price: float | None = None  # per rank and hour, in the user's currency
@@ -76,10 +76,16 @@ class Hardware:
 
 
 def find_hardware(name_or_path: str, *, extra: Sequence[PathLike] = ()) -> Hardware:
-    """Hardware by name, of a file that holds just one, or `file:name` of a file with several.
+    """Finds hardware by its name or in a SKU file.
 
-    Names are those of `known_hardware` and their aliases; case and separators don't matter.
-    Raises HardwareError for an unknown name, and SpecError for a file that is wrong.
+    Args:
+        name_or_path: A name or alias from `known_hardware` (case and separators don't matter), a
+            file with one SKU, or `file:name` for a file with several.
+        extra: More SKU files, whose names are known too.
+
+    Raises:
+        HardwareError: The name is unknown.
+        SpecError: A file is invalid.
     """
     known = _known(extra)
     sku = lookup(name_or_path, known)
@@ -100,9 +106,12 @@ def find_hardware(name_or_path: str, *, extra: Sequence[PathLike] = ()) -> Hardw
 
 
 def hardware_of_file(name_or_path: str) -> Hardware:
-    """The hardware that a spec or a sweep names, as `find_hardware` finds it.
+    """Finds the hardware that a spec or a sweep names, like `find_hardware`.
 
-    Its writer may have named any file, so an error quotes nothing of it. Raises HardwareError.
+    A spec from a stranger can name any file, so errors quote nothing from that file.
+
+    Raises:
+        HardwareError: The name is unknown, or its file is invalid.
     """
     try:
         return find_hardware(name_or_path)
@@ -110,26 +119,45 @@ def hardware_of_file(name_or_path: str) -> Hardware:
         if isinstance(error.__cause__, OSError):
             raise HardwareError(str(error)) from error
         raise HardwareError(
-            f"{error.file} is no file of hardware that can be used; `fastplan skus FILE` tells "
-            "what is wrong there"
+            f"{error.file} is not a valid SKU file; `fastplan skus FILE` shows the error"
         ) from error
 
 
 def known_hardware(extra: Sequence[PathLike] = ()) -> list[Hardware]:
-    """All hardware with a name: shipped, of the files in FASTPLAN_SKUS, of the `extra` files."""
+    """Returns all named hardware: shipped, from the files in FASTPLAN_SKUS and from `extra`.
+
+    Args:
+        extra: More SKU files.
+
+    Raises:
+        HardwareError: A file in FASTPLAN_SKUS is invalid.
+        SpecError: An `extra` file is invalid.
+    """
     return [_built(sku) for sku in _known(extra).values()]
 
 
 def read_hardware(document: Document) -> list[Hardware]:
-    """The hardware in a user's document; it may be `like` any that is known."""
+    """Reads the hardware in a user's document. Its SKUs may be `like` any known one.
+
+    Raises:
+        SpecError: The document is invalid.
+    """
     return [_built(sku) for sku in read_skus(document, _known(())).values()]
 
 
 def for_job(hardware: Hardware, world_size: int, local_world_size: int | None = None) -> Hardware:
-    """The hardware as a job of so many ranks meets it: with its hosts, its pods and its network.
+    """Returns the hardware for a job of this size: ranks per host, pods and network.
 
-    Pods are cut to the largest number of hosts that divides the job's, since TorchRec wants all
-    pods full. When one pod holds the whole job, its hosts talk over NVLink and not the network.
+    TorchRec needs full pods, so `pod_size` becomes the largest number of hosts that divides the
+    job's. If one pod holds the whole job, its hosts use NVLink instead of the network.
+
+    Args:
+        hardware: The hardware.
+        world_size: The number of ranks.
+        local_world_size: Ranks per host; default: the hardware's.
+
+    Raises:
+        HardwareError: The ranks don't fill the hosts.
     """
     if world_size < 1 or (local_world_size is not None and local_world_size < 1):
         raise HardwareError("`world_size` and `local_world_size` must be at least 1")
@@ -137,7 +165,7 @@ def for_job(hardware: Hardware, world_size: int, local_world_size: int | None = 
     if local_world_size is None and world_size % local:
         raise HardwareError(
             f"{world_size} ranks do not fill hosts of {local} ({hardware.name}): change the world "
-            "size, or give the ranks per host as `--local-world-size` on a command line, "
+            "size, or set the ranks per host: `--local-world-size` on a command line, "
             "`local_world_size` elsewhere"
         )
     if hardware.pod_size is None:
@@ -155,10 +183,15 @@ def for_job(hardware: Hardware, world_size: int, local_world_size: int | None = 
 def topology_arguments(
     hardware: Hardware, world_size: int, local_world_size: int | None = None
 ) -> dict[str, Any]:
-    """Keyword arguments for TorchRec's Topology: what a job on this hardware should use.
+    """Returns keyword arguments of TorchRec's Topology for a job on this hardware.
 
-    Raises HardwareError for ranks that do not fill hosts, unless `local_world_size` says how many
-    a host has.
+    Args:
+        hardware: The hardware.
+        world_size: The number of ranks.
+        local_world_size: Ranks per host; default: the hardware's.
+
+    Raises:
+        HardwareError: The ranks don't fill the hosts, and `local_world_size` is not given.
     """
     seen = for_job(hardware, world_size, local_world_size)
     return {
@@ -168,12 +201,12 @@ def topology_arguments(
         "compute_device": seen.device,
         **{f"{name}_cap": getattr(seen, name) for name in SIZES},
         **{name: getattr(seen, name) for name in BANDWIDTHS},
-        # TorchRec has whole numbers here, and its hash tells 2 from 2.0.
-        **{name: _whole_if_it_is(getattr(seen, name)) for name in MULTIPLIERS},
+        # TorchRec has integers here, and its hash differs between 2 and 2.0.
+        **{name: _int_if_whole(getattr(seen, name)) for name in MULTIPLIERS},
     }
 
 
-def _whole_if_it_is(number: float) -> float:
+def _int_if_whole(number: float) -> float:
     return int(number) if number == int(number) else number
 
 
@@ -193,7 +226,7 @@ def _shipped() -> Mapping[str, Sku]:
 
 
 def _known(extra: Iterable[PathLike]) -> dict[str, Sku]:
-    """Shipped SKUs by key, overridden by the environment's files and then by the extra ones."""
+    """Returns SKUs by key: shipped ones, overridden by FASTPLAN_SKUS and then by `extra`."""
     known = dict(_shipped())
     try:
         for path in filter(None, os.environ.get(ENVIRONMENT, "").split(os.pathsep)):

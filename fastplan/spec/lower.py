@@ -1,6 +1,6 @@
-"""From a spec to a job: the request that fastplan's planner reads from TorchRec's own objects.
+"""Turns a spec into a job, with the request that fastplan's planner reads from TorchRec's objects.
 
-The two are equal to the last bit, fingerprint included, which the tests check against TorchRec.
+The two requests are equal to the last bit, fingerprint included. Tests check this with TorchRec.
 """
 
 from __future__ import annotations
@@ -34,23 +34,25 @@ from fastplan.spec.menus import MenuRules
 from fastplan.spec.model import CacheSpec, ModelSpec, ModuleSpec, TableSpec
 
 _DEFAULT_HARDWARE = "torchrec"
-_MOST_MEMORY = 2**61  # of a kind, on all ranks together; cpp/core/problem.cpp has the same limit
-_TORCHREC = re.compile(r"torchrec(-.+)?\.(dist|egg)-info")  # what pip notes about it
+_MOST_MEMORY = 2**61  # per kind, on all ranks together; cpp/core/problem.cpp has the same limit
+_TORCHREC = re.compile(r"torchrec(-.+)?\.(dist|egg)-info")  # its metadata folder
 _STOCK_COEFFICIENTS = Coefficients((1.0, 1.0, 1.0, 0.0), None)
 
 
 def lower(spec: ModelSpec, *, trust: bool = False) -> SpecJob:
-    """The job of a spec whose cluster is known.
+    """Returns the job of a spec that has a cluster.
 
     Args:
-        trust: whether to import the `cost` and the `objective` that the spec names. That runs their
-            modules, so say it of files whose writer you trust. Functions themselves in the fields
+        spec: The spec.
+        trust: Whether to import the `cost` and the `objective` that the spec names. This runs their
+            modules: use it only for files that you trust. Function objects in the fields
             `shard_cost` and `objective`, and costs that come with fastplan, need no trust.
 
     Raises:
-        CannotPlan: the spec can't be planned; CodeNotTrusted is the one for names without `trust`.
-        HardwareError: the ranks don't fill the hardware's hosts.
-        CostError: a name leads to nothing, or to something else.
+        CannotPlan: The spec can't be planned. Its subclass CodeNotTrusted means that the spec
+            names code and `trust` is not set.
+        HardwareError: The ranks don't fill the hardware's hosts.
+        CostError: A name can't be found, or is not a cost or objective.
     """
     check_trust(trust)
     if not trust:
@@ -94,7 +96,11 @@ def lower(spec: ModelSpec, *, trust: bool = False) -> SpecJob:
 
 
 def check_trusted(spec: ModelSpec) -> None:
-    """Raises CodeNotTrusted for a spec that can't be planned without trust in what it names."""
+    """Checks that a spec names no code.
+
+    Raises:
+        CodeNotTrusted: The spec names code, so planning it needs trust.
+    """
     for field, function in (("cost", spec.shard_cost), ("objective", spec.objective)):
         if isinstance(function, str) and not is_own(function):
             raise CodeNotTrusted(function, spec.source, field)
@@ -118,7 +124,7 @@ def _objective(spec: ModelSpec) -> ObjectiveFunction | None:
 
 
 def torchrec_version(spec: ModelSpec) -> str:
-    """Whose planner to match: the spec's, else the installed one if known, else the oldest."""
+    """Returns the TorchRec version to match: the spec's, the installed one, or the oldest known."""
     if spec.torchrec is not None:
         return spec.torchrec
     installed = _installed_torchrec().split("+")[0]
@@ -126,9 +132,9 @@ def torchrec_version(spec: ModelSpec) -> str:
 
 
 def _installed_torchrec() -> str:
-    """The version that importlib.metadata finds; empty if there is none.
+    """Returns the version of the installed TorchRec; empty if it is not installed.
 
-    Looks for its folder first: importing importlib.metadata takes longer than lowering a spec.
+    Looks for its folder first, because importing importlib.metadata takes longer than `lower`.
     """
     for folder in sys.path:
         with suppress(OSError):
@@ -146,7 +152,12 @@ def _installed_torchrec() -> str:
 
 
 def check_cluster(spec: ModelSpec) -> None:
-    """Raises what `lower` would raise of the spec's cluster; a spec may also name none."""
+    """Checks the spec's cluster, if it has one.
+
+    Raises:
+        CannotPlan: The number of ranks is missing or invalid.
+        HardwareError: The ranks don't fill the hardware's hosts.
+    """
     if spec.topology.world_size is not None:
         _cluster(spec)
 
@@ -156,8 +167,9 @@ def _cluster(spec: ModelSpec) -> tuple[Hardware, Shape]:
     world = topology.world_size
     if world is None:
         raise CannotPlan(
-            "how many ranks? Give `--world-size` on a command line, `topology: {world_size: ...}` "
-            "in the spec, or `on_cluster(spec, world_size=...)` in Python"
+            "the number of ranks is missing: give `--world-size` on a command line, "
+            "`topology: {world_size: ...}` in the spec, or `on_cluster(spec, world_size=...)` in "
+            "Python"
         )
     hardware = for_job(
         topology.hardware or find_hardware(_DEFAULT_HARDWARE), world, topology.local_world_size
@@ -171,12 +183,12 @@ def _cluster(spec: ModelSpec) -> tuple[Hardware, Shape]:
 
 @dataclass(frozen=True, slots=True)
 class _Memory:
-    """Bytes by rank, before anything is reserved."""
+    """Bytes by rank, before the reservation."""
 
     hbm: tuple[int, ...]
     ddr: tuple[int, ...]
     ssd: tuple[int, ...]
-    main: tuple[int, ...]  # where it was given by rank: TorchRec then cuts rows by memory
+    main: tuple[int, ...]  # if given by rank: TorchRec then splits rows by memory
 
     @staticmethod
     def of(spec: ModelSpec, hardware: Hardware, ranks: int) -> _Memory:
@@ -199,14 +211,14 @@ class _Memory:
             if sum(sizes) >= _MOST_MEMORY:
                 name = tier if getattr(topology, f"rank_{tier}") is None else f"rank_{tier}"
                 raise CannotPlan(
-                    f"`topology.{name}`: {format_size(max(sizes))} on a rank are too much for "
+                    f"`topology.{name}`: {format_size(max(sizes))} per rank are too much for "
                     f"{ranks} ranks: give less than {format_size(_MOST_MEMORY // ranks)}"
                 )
         return memory
 
 
 class _Lowering:
-    """Turns tables into what their cost depends on, and collects their menus."""
+    """Turns the tables of a spec into those of a request, and collects their menus."""
 
     def __init__(
         self, spec: ModelSpec, version: str, hardware: Hardware, shape: Shape, memory: _Memory
@@ -228,7 +240,7 @@ class _Lowering:
     def request(self, pricing: Pricing | None) -> Request:
         if self._hardware.device not in stock.DEVICES:
             raise CannotPlan(
-                f"device {self._hardware.device!r} is none of {', '.join(stock.DEVICES)}"
+                f"device {self._hardware.device!r} is not one of {', '.join(stock.DEVICES)}"
             )
         tables = tuple(self._table(table) for table in self._spec.tables)
         types = frozenset(item.sharding_type for menu in self._items for item in menu)
@@ -297,7 +309,7 @@ class _Lowering:
         return table._replace(**spec.exact) if spec.exact else table
 
     def _batch(self, table: TableSpec) -> tuple[float, float]:
-        """Values looked up and vectors put out for one local batch."""
+        """Returns the values looked up and the output vectors of one local batch."""
         lengths = table.pooling
         poolings = table.poolings or (stock.NUM_POOLINGS,) * len(lengths)
         sizes = table.batch_sizes or (self._spec.batch_size,) * len(lengths)
@@ -369,7 +381,7 @@ class _Lowering:
 
 
 def _settings(table: TableSpec) -> dict[str, Any]:
-    """What the plan says of a table beside its shards."""
+    """Returns the settings of a table that the plan stores in addition to its shards."""
     settings: dict[str, Any] = {}
     if table.cache is not None and table.cache.load_factor is not None:
         settings["cache_params"] = {"load_factor": table.cache.load_factor}

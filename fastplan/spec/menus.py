@@ -1,4 +1,4 @@
-"""Which (sharding type, kernel) a table may have, by the filters of TorchRec's enumerator."""
+"""The allowed (sharding type, kernel) pairs of a table, by the filters of TorchRec's enumerator."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from fastplan.spec.model import ModuleSpec, TableSpec
 class MenuRules:
     """The rules for one TorchRec version, device and cluster.
 
-    TorchRec 1.8 lists what its filters leave in the order of a set, which depends on string hashes:
-    so does this list, in the same way, unless `deterministic`.
+    TorchRec 1.8 lists the remaining pairs in the order of a set, which depends on string hashes.
+    Unless `deterministic`, this class builds the same set, so it has the same order.
     """
 
     def __init__(self, version: str, device: str, *, has_ssd: bool, deterministic: bool) -> None:
@@ -23,7 +23,7 @@ class MenuRules:
         ]
 
     def pairs(self, module: ModuleSpec, table: TableSpec) -> list[tuple[str, str]]:
-        """The allowed pairs in TorchRec's order."""
+        """Returns the allowed pairs in TorchRec's order."""
         found = []
         for sharding_type in self._types(module, table):
             offered = self._offered_kernels(module, sharding_type)

@@ -1,7 +1,7 @@
-"""What a spec file says: a model's tables, a cluster, and how to plan them.
+"""The content of a spec file: a model's tables, a cluster and a search.
 
-Structs are read from files as they are declared here: types, limits and units are in the
-annotations, which are no texts: msgspec would have to evaluate them at each start.
+Files are decoded into these structs. Their annotations state types, limits and units. They are not
+strings, because msgspec would have to evaluate those at every start.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 import msgspec.structs
 from msgspec import Struct
 
-from fastplan.files.kinds import Text, choice, number, size, told, whole
+from fastplan.files.kinds import Text, choice, number, size, whole, with_problem
 from fastplan.model.limits import MOST
 from fastplan.model.request import CostFunction, ObjectiveFunction, Partitioner, Proposer
 from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES
@@ -46,12 +46,12 @@ Wire = Annotated[float, number(0, MOST["wire"])]
 
 
 class CacheSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table's cache in device memory. None is what its module says, or TorchRec's default."""
+    """A table's cache in device memory. None: the module's setting, or TorchRec's default."""
 
     load_factor: Fraction | None = None
     prefetch: bool | None = None
-    passes: Passes | None = None  # of a prefetch in several passes
-    expected_lookups: Annotated[float, number(0)] | None = None  # statistics, both or none
+    passes: Passes | None = None  # of a multi-pass prefetch
+    expected_lookups: Annotated[float, number(0)] | None = None  # statistics: give both or neither
     miss_rate: Annotated[float, number(0, MOST["miss_rate"])] | None = None
 
 
@@ -61,14 +61,14 @@ class TableSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: Text
     rows: Positive
     dim: Annotated[int, whole(1, MOST["dim"])]
-    module: Text = DEFAULT_MODULE  # path of the module that holds it
+    module: Text = DEFAULT_MODULE  # path of its module
     dtype: DataType = "fp32"
     features: tuple[Text, ...] = ()
     pooling: tuple[Lookups, ...] = (1.0,)  # values looked up, by feature
     poolings: tuple[Lookups, ...] | None = None
     batch_sizes: tuple[Annotated[int, whole(1, MOST["batch_size"])], ...] | None = None
-    weighted: bool | None = None  # None is what the module says
-    sharding_types: tuple[ShardingType, ...] | None = None  # None is TorchRec's choice
+    weighted: bool | None = None  # None: the module's setting
+    sharding_types: tuple[ShardingType, ...] | None = None  # None: TorchRec's choice
     compute_kernels: tuple[Kernel, ...] | None = None
     min_partition: Annotated[int, whole(0, MOST["min_partition"])] = 0
     output_dtype: OutputType | None = None
@@ -80,11 +80,11 @@ class TableSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tower: Text | None = None
     menu: Text | None = None  # one of ModelSpec.menus instead of TorchRec's rules
     exact: dict[str, Any] = msgspec.field(default_factory=dict)  # fields of request.Table
-    settings: dict[str, Any] = msgspec.field(default_factory=dict)  # what the plan carries along
+    settings: dict[str, Any] = msgspec.field(default_factory=dict)  # stored in the plan
 
 
 class ModuleSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A module that holds tables, and what its sharder says about all of them."""
+    """A module with tables, and the settings of its sharder for all of them."""
 
     kind: ModuleKind = "embedding_bag_collection"
     weighted: bool = False
@@ -94,7 +94,7 @@ class ModuleSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     wire: (
         Annotated[
             tuple[Wire, Wire, Wire, Wire],
-            told(
+            with_problem(
                 "must be four numbers: bytes per element of the all-to-all forward and backward, "
                 "and of the reduce-scatter forward and backward"
             ),
@@ -103,7 +103,7 @@ class ModuleSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ) = None
     sharding_types: tuple[ShardingType, ...] | None = None  # what the sharder offers
     compute_kernels: dict[ShardingType, tuple[Kernel, ...]] | None = None
-    pooled: bool | None = None  # None is its kind's
+    pooled: bool | None = None  # None: the default of its kind
 
 
 class MenuEntry(NamedTuple):
@@ -117,32 +117,32 @@ class MenuEntry(NamedTuple):
 
 
 class TopologySpec(Struct, frozen=True, kw_only=True):
-    """The cluster. What is None must come from elsewhere, or is the hardware's usual."""
+    """The cluster. Fields that are None come from the hardware or from `on_cluster`."""
 
     hardware: Hardware | None = None
     world_size: int | None = None
     local_world_size: int | None = None
     pod_size: int | None = None
-    rank_hbm: tuple[int, ...] | None = None  # where ranks differ
+    rank_hbm: tuple[int, ...] | None = None  # if ranks differ
     rank_ddr: tuple[int, ...] | None = None
     rank_ssd: tuple[int, ...] | None = None
 
 
 class ReservationSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Memory that is not for tables, by one of TorchRec's policies."""
+    """Memory that is not available to tables, by one of TorchRec's policies."""
 
     policy: Policy = "heuristical"
     percentage: Fraction = 0.15
     reserved: Size = 0  # of policy `absolute`
     dense: Size = 0  # for the dense part, its gradients and optimizer included
-    kjt: Size | None = None  # for inputs; None is TorchRec's estimate
-    margin: Size = 0  # of policy `sku`, as all below
+    kjt: Size | None = None  # for inputs; None: TorchRec's estimate
+    margin: Size = 0  # of policy `sku`, like the fields below
     base: Size | None = None
     overhead: Size = 0
 
 
 class SearchSpec(Struct, frozen=True, kw_only=True):
-    """How plans are searched for."""
+    """The settings of the search."""
 
     proposers: tuple[Proposer, ...] = DEFAULT_PROPOSERS
     partitioner: Partitioner = DEFAULT_PARTITIONER
@@ -155,26 +155,29 @@ _TOPOLOGY, _RESERVATION, _SEARCH = TopologySpec(), ReservationSpec(), SearchSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
-    """Everything that a spec file can say. A dataclass, for `dataclasses.replace` is documented."""
+    """The content of a spec file.
+
+    It is a dataclass, because `dataclasses.replace` is documented for it.
+    """
 
     name: str
     tables: tuple[TableSpec, ...]
     batch_size: int = 512
-    torchrec: str | None = None  # whose planner to match; None is the installed one's
+    torchrec: str | None = None  # TorchRec version to match; None: the installed one
     modules: dict[str, ModuleSpec] = field(default_factory=dict)
     menus: dict[str, tuple[MenuEntry, ...]] = field(default_factory=dict)
     topology: TopologySpec = _TOPOLOGY
     reservation: ReservationSpec = _RESERVATION
     search: SearchSpec = _SEARCH
-    cost: dict[str, Any] = field(default_factory=dict)  # numbers of request.CostModel, as they are
-    # With @fastplan.shard_cost and @fastplan.plan_objective: package.module:function, or itself.
+    cost: dict[str, Any] = field(default_factory=dict)  # fields of request.CostModel
+    # The name `package.module:function` of a decorated function, or the function itself.
     shard_cost: str | CostFunction | None = None
     objective: str | ObjectiveFunction | None = None
     source: str = ""  # the file, for messages
 
 
 def replace(part: P, **changes: Any) -> P:
-    """A copy of a spec, or of any part of one, with other values in some fields."""
+    """Returns a copy of a spec, or of any part of one, with other values in some fields."""
     if isinstance(part, Struct):
         return msgspec.structs.replace(part, **changes)
     return dataclasses.replace(part, **changes)  # type: ignore[type-var]

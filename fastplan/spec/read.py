@@ -1,4 +1,4 @@
-"""Reads spec files. Whatever is wrong in one is a SpecError with line, field and nearest name."""
+"""Reads spec files. Errors are SpecErrors with line, field and the nearest valid name."""
 
 from __future__ import annotations
 
@@ -40,18 +40,25 @@ _MOST_BYTES = 1 << 63
 
 
 def read_spec(path: str | os.PathLike[str]) -> ModelSpec:
-    """The spec in a YAML or JSON file.
+    """Reads the spec in a YAML or JSON file.
+
+    Args:
+        path: The file.
 
     Raises:
-        SpecError: Something is wrong in it; has file, line, field and the way out.
+        SpecError: The file is invalid. The message has file, line, field and what to do.
     """
     return spec_of(read_document(path))
 
 
 def spec_of(document: Document) -> ModelSpec:
-    """The spec that a document holds."""
+    """Returns the spec in a document.
+
+    Raises:
+        SpecError: The document is not a valid spec.
+    """
     if isinstance(document.root, dict) and "format" in document.root:
-        problem = "is a plan file, and a spec is needed; `fastplan inspect` shows plans"
+        problem = "is a plan file, not a spec; `fastplan inspect` shows plans"
         raise SpecError(document.file, None, "", problem)
     content = decode(document, SpecFile)
     cost, shard_cost = _cost(document, content)
@@ -112,10 +119,10 @@ def _check_table(
     given: dict[str, Any],
     content: SpecFile,
 ) -> None:
-    """Raises SpecError for fields that don't go together."""
+    """Raises SpecError for fields that contradict each other."""
     modules = content.modules
     if modules and table.module not in modules:
-        problem = f"{shown(table.module)} is none of `modules`: {', '.join(modules)}"
+        problem = f"{shown(table.module)} is not in `modules`: {', '.join(modules)}"
         if len(modules) > 1 and given.get("module") is not None:
             problem = choice_problem(table.module, modules)
         raise document.error((*steps, "module"), problem)
@@ -143,7 +150,7 @@ def _check_table(
 
 
 def _long_text(value: Any) -> str | None:
-    """A text beyond the limit, wherever it stands."""
+    """Returns a string in the value that is over the limit, if any."""
     if isinstance(value, str):
         return value if len(value) > MOST_TEXT else None
     if isinstance(value, dict):
@@ -159,7 +166,7 @@ def _topology(document: Document, fields: TopologyFields | None) -> TopologySpec
     hardware: Hardware | None = None
     if fields.sku is not None or given:
         try:
-            hardware = hardware_of_file(_beside(document.file, fields.sku or "torchrec"))
+            hardware = hardware_of_file(_relative_to(document.file, fields.sku or "torchrec"))
         except ValueError as error:
             raise document.error(("topology", "sku"), str(error)) from error
         hardware = replace(hardware, **given)
@@ -174,8 +181,8 @@ def _topology(document: Document, fields: TopologyFields | None) -> TopologySpec
     )
 
 
-def _beside(spec: str, sku: str) -> str:
-    """A SKU file is looked for beside the spec first."""
+def _relative_to(spec: str, sku: str) -> str:
+    """Returns the path of a SKU file next to the spec, if it exists; else `sku`."""
     path, colon, name = sku.partition(":")
     nearby = os.path.join(os.path.dirname(spec), path)
     return f"{nearby}{colon}{name}" if os.path.isfile(nearby) else sku
@@ -200,7 +207,7 @@ def _search(document: Document, fields: SearchFields | None) -> SearchSpec:
 
 
 def _cost(document: Document, content: SpecFile) -> tuple[dict[str, Any], str | None]:
-    """Numbers of the cost model, and the name of a function that prices shards."""
+    """Returns the numbers of the cost model, and the name of a cost function."""
     if content.cost is None:
         return {}, None
     if isinstance(content.cost, str):

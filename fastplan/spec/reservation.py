@@ -1,4 +1,4 @@
-"""Memory that TorchRec's reservations keep from the tables, and how the fingerprint tells of it."""
+"""Memory that TorchRec's reservations exclude from tables, and its part of the fingerprint."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ POLICIES = {
     "inference": "InferenceStorageReservation",
     "sku": "SKUAwareStorageReservation",
 }
-# Two batches in the pipeline with ten copies each; inference has one of one.
+# 2 batches in the pipeline x 10 copies = 20; inference has 1 x 1.
 _INPUT_COPIES = {"inference": 1}
 
 
 def input_bytes(spec: ReservationSpec, tables: Sequence[TableSpec], batch_size: int) -> int:
-    """TorchRec's estimate of what one rank's inputs take."""
+    """Returns TorchRec's estimate of the bytes of one rank's inputs."""
     if spec.kjt is not None:
         return spec.kjt
     inputs: list[float] = []
@@ -42,7 +42,18 @@ def reserve(
     rank_hbm: Sequence[int],
     rank_ddr: Sequence[int],
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """HBM and DDR that are left for tables, by rank. Raises DoesNotFit as TorchRec refuses."""
+    """Returns the HBM and the DDR that are left for tables, by rank.
+
+    Args:
+        spec: The reservation.
+        device: The kind of device: on `cpu`, dense part and inputs are in DDR.
+        inputs: Bytes of one rank's inputs.
+        rank_hbm: HBM by rank, in bytes.
+        rank_ddr: DDR by rank, in bytes.
+
+    Raises:
+        DoesNotFit: Nothing is left, and TorchRec raises for this policy too.
+    """
     if spec.policy == "percentage":
         return tuple(_less_share(rank_hbm, spec.percentage)), tuple(rank_ddr)
     if spec.policy == "absolute":
@@ -64,10 +75,10 @@ def reserve(
     too_little = {"heuristical": hbm[0] < 0, "sku": hbm[0] <= 0}
     if too_little.get(spec.policy, False):
         raise DoesNotFit(
-            f"the reservation leaves {format_size(hbm[0])} of HBM on rank 0: of "
+            f"the reservation leaves {format_size(hbm[0])} of HBM on rank 0. From "
             f"{format_size(rank_hbm[0])}, policy `{spec.policy}` keeps {format_size(dense)} for "
             f"the dense part, {format_size(inputs)} for inputs and its margin. Reduce "
-            "`batch_size`, `reservation.percentage` or `reservation.dense`, or take larger devices"
+            "`batch_size`, `reservation.percentage` or `reservation.dense`, or use larger devices"
         )
     return tuple(hbm), tuple(ddr)
 
@@ -77,7 +88,7 @@ def _less_share(rank_hbm: Sequence[int], percentage: float) -> list[int]:
 
 
 def describe(spec: ReservationSpec, device: str, inputs: int) -> dict[str, Any]:
-    """Policy and result, in the words of fastplan's planner."""
+    """Returns the policy and its numbers, as fastplan's planner describes them."""
     parts: dict[str, Any] = {"policy": f"{_HOME}.{POLICIES[spec.policy]}"}
     if spec.policy in ("heuristical", "percentage", "inference"):
         parts["percentage"] = spec.percentage

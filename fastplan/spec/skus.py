@@ -1,4 +1,4 @@
-"""Files of SKUs: named hardware as people write it down."""
+"""Reads SKU files: named hardware, written by people."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -26,7 +26,7 @@ BANDWIDTHS = (
 )
 MULTIPLIERS = ("bwd_compute_multiplier", "weighted_feature_bwd_compute_multiplier")
 FIGURES = (*SIZES, *BANDWIDTHS, "ranks_per_host", "pod_size", *MULTIPLIERS)
-# What the ranks of a host share may be given for the host.
+# Figures of a whole host, which its ranks share.
 _OF_HOST = {"host_ddr": "ddr", "host_ssd": "ssd", "host_ddr_mem_bw": "ddr_mem_bw"}
 _OPTIONAL = frozenset({"pod_size"})
 
@@ -42,7 +42,7 @@ Multiplier = Annotated[float, number(0, MOST["bwd_compute_multiplier"])] | Unset
 
 
 class DeviceFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a file says of a device and its links; UNSET where it says nothing."""
+    """The fields of a device and its links; UNSET if the file omits them."""
 
     device: Device | UnsetType = UNSET
     hbm: Size = UNSET
@@ -58,13 +58,13 @@ class DeviceFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     weighted_feature_bwd_compute_multiplier: Multiplier = UNSET
 
     def given(self, names: Iterable[str]) -> dict[str, Any]:
-        """The fields of those names that the file has."""
+        """Returns the fields with these names that the file has."""
         found = {name: getattr(self, name) for name in names}
         return {name: value for name, value in found.items() if value is not UNSET}
 
 
 class SkuFields(DeviceFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A SKU as a file has it."""
+    """A SKU in a file."""
 
     like: Text | None = None
     about: Text | None = None
@@ -91,13 +91,13 @@ class SkusFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Share(NamedTuple):
-    """A figure of a whole host, of which each rank has its share."""
+    """A figure of a whole host, which its ranks share equally."""
 
     total: Any
 
 
 class Sku(NamedTuple):
-    """A SKU as files have it, so that one that is like it can have other hosts."""
+    """A SKU with unresolved shares, so that a SKU that is `like` it can have other hosts."""
 
     name: str
     aliases: tuple[str, ...]
@@ -107,11 +107,12 @@ class Sku(NamedTuple):
 
 
 def key_of(name: str) -> str:
+    """Returns the name without separators and case, for comparison."""
     return re.sub(r"[-_ ]", "", name).lower()
 
 
 def lookup(name: str, known: Mapping[str, Sku]) -> Sku | None:
-    """Names come before aliases, later aliases before earlier ones."""
+    """Finds a SKU: by name first, then by alias, where later SKUs override earlier ones."""
     key = key_of(name)
     if key in known:
         return known[key]
@@ -120,30 +121,32 @@ def lookup(name: str, known: Mapping[str, Sku]) -> Sku | None:
 
 
 def unknown_name(name: str, known: Mapping[str, Sku]) -> str:
+    """Returns the message for an unknown name, with the nearest and all known names."""
     from difflib import get_close_matches
 
     by_key = {key_of(each): each for sku in known.values() for each in (sku.name, *sku.aliases)}
     wanted = key_of(name[:80])
     near = get_close_matches(wanted, by_key, n=3)
-    # A character too many or too few at the end comes before other ones in the middle.
+    # Prefer names that differ only at the end.
     near.sort(key=lambda key: not (key.startswith(wanted) or wanted.startswith(key)))
     hint = f" (did you mean {by_key[near[0]]}?)" if near else ""
     return f"no hardware is called {shown(name)}{hint}; known: {names_of(known)}"
 
 
 def names_of(skus: Mapping[str, Sku]) -> str:
+    """Returns the names, separated by commas."""
     return ", ".join(sku.name for sku in skus.values())
 
 
 def read_skus(document: Document, known: Mapping[str, Sku]) -> dict[str, Sku]:
-    """The SKUs of a document, by key.
+    """Reads the SKUs of a document, by key.
 
     Args:
-        document: What a user wrote.
-        known: The SKUs beside those of the document that one may be `like`.
+        document: A SKU file of a user.
+        known: More SKUs that those of the document may be `like`.
 
     Raises:
-        SpecError: Something is wrong in the document; says where.
+        SpecError: The document is invalid. The message says where.
     """
     return _Reader(document, known).skus()
 
@@ -209,14 +212,14 @@ class _Reader:
         like = self._skus[key].like
         if like is None:
             return None
-        # One that is like its own name refines the one that it overrides.
+        # A SKU that is like its own name changes the SKU that it overrides.
         wanted = key_of(like)
         if wanted in self._skus and wanted != key:
             if wanted in heirs:
                 circle = " -> ".join(self._names[each] for each in (*heirs, wanted))
-                raise self._error(key, "like", f"goes in a circle: {circle}")
+                raise self._error(key, "like", f"is circular: {circle}")
             if len(heirs) > _MOST_LIKES:
-                raise self._error(key, "like", f"is one of more than {_MOST_LIKES} in a row")
+                raise self._error(key, "like", f"is part of a chain of more than {_MOST_LIKES}")
             return self._sku(wanted, heirs)
         base = lookup(like, self._known)
         if base is None:
@@ -224,13 +227,13 @@ class _Reader:
         return base
 
     def _figures(self, key: str) -> dict[str, Any]:
-        """What a SKU states itself, by field of Hardware."""
+        """Returns the SKU's own figures, by field of Hardware."""
         fields = self._skus[key]
         figures = fields.given(("device", *FIGURES, "price"))
         for host, total in fields.given(_OF_HOST).items():
             name = _OF_HOST[host]
             if name in figures:
-                problem = f"is of a host and `{name}` of a rank: give one of them"
+                problem = f"is per host and `{name}` is per rank: give only one"
                 raise self._error(key, host, problem)
             figures[name] = Share(total)
         return figures
@@ -238,7 +241,7 @@ class _Reader:
     def _check(self, key: str, figures: dict[str, Any]) -> None:
         for name in ("device", *FIGURES):
             if name not in figures and name not in _OPTIONAL:
-                problem = "is missing: give it, or `like` with the name of hardware to take it from"
+                problem = "is missing: give it, or set `like` to the name of hardware that has it"
                 raise self._error(key, name, problem)
         if figures["device"] != "cpu" and figures["hbm"] == 0:
             raise self._error(key, "hbm", f"must be more than 0 on {figures['device']}")

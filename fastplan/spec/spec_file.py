@@ -1,6 +1,6 @@
-"""A spec file as structs, what it can say beyond the parts in `model`; and its JSON Schema.
+"""A spec file as structs, in addition to those in `model`, and its JSON Schema.
 
-Annotations are no texts here: msgspec would have to evaluate them at each start.
+Annotations are not strings here, because msgspec would have to evaluate those at every start.
 """
 
 import json
@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType, defstruct
 from msgspec.json import schema_components
 
-from fastplan.files.kinds import Text, any_number, bandwidth, choice, number, told, whole
+from fastplan.files.kinds import Text, any_number, bandwidth, choice, number, whole, with_problem
 from fastplan.model.limits import MOST, MOST_BATCH, MOST_RANKS
 from fastplan.model.request import CostModel, Table
 from fastplan.model.units import LARGEST
@@ -20,8 +20,8 @@ from fastplan.spec import stock
 from fastplan.spec.model import Kernel, ModuleSpec, ReservationSpec, ShardingType, Size, TableSpec
 from fastplan.spec.skus import DeviceFields
 
-_FUNCTION = {"type": "string", "description": "package.module:function, a custom one"}
-_NO_NUMBERS = ("name", "path", "menu", "tower")  # fields of request.Table that are none
+_FUNCTION = {"type": "string", "description": "package.module:function of a custom function"}
+_NO_NUMBERS = ("name", "path", "menu", "tower")  # these fields of request.Table
 
 ProposerKind = Annotated[str, choice(PROPOSERS)]
 Version = Annotated[str, choice(stock.VERSIONS)]
@@ -29,7 +29,7 @@ Ranks = Annotated[int, whole(1, MOST_RANKS)]
 Weight = Annotated[float, number()]
 Weights = Annotated[
     tuple[Weight, Weight, Weight, Weight],
-    told("must be four numbers: weights of input read, lookup, output write and rows"),
+    with_problem("must be four numbers: weights of input read, lookup, output write and rows"),
 ]
 
 
@@ -44,7 +44,7 @@ class MenuFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class TopologyFields(DeviceFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The cluster: named hardware, and what differs from it."""
+    """The cluster: named hardware, and fields that override it."""
 
     sku: Text | None = None
     world_size: Ranks | None = None
@@ -56,7 +56,7 @@ class TopologyFields(DeviceFields, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class ProposerFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A proposer, without the state that it has in the middle of a search."""
+    """A proposer, without the state that it has during a search."""
 
     kind: ProposerKind
     use_depth: bool = True
@@ -76,7 +76,7 @@ class PartitionerFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class SearchFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How plans are searched for."""
+    """The settings of the search."""
 
     proposers: tuple[ProposerFields, ...] | UnsetType = UNSET
     partitioner: PartitionerFields | None = None
@@ -102,18 +102,18 @@ class SpecFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 @cache
 def cost_fields() -> type[Struct]:
-    """The struct of `cost` where it is a mapping."""
+    """Returns the struct of `cost` if that is a mapping."""
     return _numbers("CostFields", CostModel, (), [("function", Text | None, None)])
 
 
 @cache
 def exact_fields() -> type[Struct]:
-    """The struct of a table's `exact`."""
+    """Returns the struct of a table's `exact`."""
     return _numbers("ExactFields", Table, _NO_NUMBERS, [])
 
 
 def _numbers(name: str, owner: Any, leave_out: tuple[str, ...], more: list[Any]) -> type[Struct]:
-    """A struct with the fields of a part of the request, by their declared types."""
+    """Returns a struct with the fields of a part of the request, by their declared types."""
     declared: list[tuple[str, Any, Any]] = [*more]
     for field, kind in get_type_hints(owner).items():
         if field not in leave_out:
@@ -137,11 +137,11 @@ def _number_kind(name: str, kind: Any) -> Any:
     if others == [...]:
         return tuple[Annotated[int, whole()], ...]
     entries = (Annotated[float, number()],) * (1 + len(others))
-    return Annotated[tuple[entries], told(f"must be {len(entries)} numbers")]  # type: ignore[valid-type]
+    return Annotated[tuple[entries], with_problem(f"must be {len(entries)} numbers")]  # type: ignore[valid-type]
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of spec files, for editors and other tools."""
+    """Returns the JSON Schema of spec files, for editors and other tools."""
     structs = (SpecFile, cost_fields(), exact_fields())
     (_, cost, exact), parts = schema_components(structs, ref_template="#/$defs/{name}")
     root = parts.pop("SpecFile")
@@ -162,12 +162,12 @@ def schema() -> dict[str, Any]:
 
 
 def schema_text() -> str:
-    """What `schema.json` holds."""
+    """Returns the content of `schema.json`."""
     return json.dumps(schema(), indent=2) + "\n"
 
 
 def _as_written(part: Any) -> Any:
-    """What people may write for a part: texts with units, and one value in place of a list."""
+    """Adds the forms that people may write: strings with units, and one value for a list."""
     if isinstance(part, list):
         return [_as_written(each) for each in part]
     if not isinstance(part, dict):

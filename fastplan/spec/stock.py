@@ -1,6 +1,6 @@
-"""TorchRec's stock numbers and rules, for planning where TorchRec is not installed.
+"""TorchRec's stock numbers and rules, for planning without TorchRec.
 
-Checked against the installed TorchRec by the tests.
+Tests compare them with the installed TorchRec.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES
 
-VERSIONS = ("1.8.0", "1.9.2")  # whose planners are reproduced
+VERSIONS = ("1.8.0", "1.9.2")  # supported planner versions
 
 POOLING_FACTOR = 1.0
 NUM_POOLINGS = 1.0
@@ -45,7 +45,7 @@ DEVICES = ("cuda", "cpu", "mtia")
 GUARDED_KERNELS = frozenset(
     {"key_value", "ssd_virtual_table", "dram_virtual_table", "dram_ssd_virtual_table"}
 )
-# Row-wise sharding of feature-processed tables must be asked for.
+# Feature-processed tables are sharded row-wise only if a constraint allows it.
 GUARDED_TYPES_OF_PROCESSED = frozenset({"row_wise", "table_row_wise", "grid_shard"})
 
 _DP, _TW, _CW, _RW, _TWRW, _TWCW, _GRID = SHARDING_TYPES
@@ -62,15 +62,16 @@ _QUANT_KERNELS = ("quant", "quant_uvm", "quant_uvm_caching")
 
 
 class Kind(NamedTuple):
-    """A kind of module: what its stock sharder offers, and how its tables are counted."""
+    """A kind of module: the options of its stock sharder, and how its memory is counted."""
 
     pooled: bool
     usage: str  # one of vocabulary.STORAGE_USAGES
     types: Mapping[str, tuple[str, ...]]  # by device
-    kernels: Mapping[str, tuple[str, ...]]  # by device, of all types but data_parallel
-    processed: bool = False  # features are processed, so row-wise sharding must be asked for
+    kernels: Mapping[str, tuple[str, ...]]  # by device, for all types except data_parallel
+    processed: bool = False  # features are processed: see GUARDED_TYPES_OF_PROCESSED
 
     def kernels_of(self, sharding_type: str, device: str) -> tuple[str, ...]:
+        """Returns the kernels that the sharder offers for a sharding type."""
         return ("dense",) if sharding_type == _DP else self.kernels[device]
 
 
@@ -143,7 +144,7 @@ KINDS = {
 
 
 def kernels_of(version: str) -> tuple[str, ...]:
-    """TorchRec's kernels in the order of its own enumeration."""
+    """Returns TorchRec's kernels in the order of its enum."""
     return KERNELS if version.startswith("1.9") else KERNELS[: KERNELS.index("unfused_tpu")]
 
 
@@ -158,7 +159,18 @@ def kernel_bandwidth(
     cache_ratio: float | None,
     prefetch: bool,
 ) -> float | None:
-    """Bytes per millisecond of the memory that a kernel reads; None if TorchRec has no figure."""
+    """Returns the bytes per ms of the memory that a kernel reads; None if TorchRec has no figure.
+
+    Args:
+        device: The kind of device.
+        kernel: The compute kernel.
+        hbm: Bandwidth of HBM; `ddr`, `ssd` and `hbm_to_ddr` likewise.
+        ddr: Bandwidth of DDR.
+        ssd: Bandwidth of SSDs.
+        hbm_to_ddr: Bandwidth between HBM and DDR.
+        cache_ratio: The cache load factor; None: TorchRec's default.
+        prefetch: Whether a cached table is prefetched.
+    """
     ratio = CACHE_LOAD_FACTOR if cache_ratio is None else cache_ratio
     if device in ("cpu", "mtia"):
         own = ddr if device == "cpu" else hbm
@@ -183,7 +195,7 @@ def kernel_bandwidth(
 
 
 def optimizer_multiplier(optimizer: str | None, dim: int) -> float:
-    """Bytes of optimizer state per byte of weights, as TorchRec counts them."""
+    """Returns the bytes of optimizer state per byte of weights, as TorchRec counts them."""
     if optimizer is None or optimizer == "sgd":
         return 0.0
     if optimizer == "rowwise_adagrad":

@@ -1,4 +1,4 @@
-"""The same model on another cluster, with another batch or precision."""
+"""Changes the cluster or the precision of a spec."""
 
 from __future__ import annotations
 
@@ -16,7 +16,18 @@ def on_cluster(
     world_size: int | None = None,
     local_world_size: int | None = None,
 ) -> ModelSpec:
-    """The spec with what is given in place of its own. Another SKU brings its own hosts."""
+    """Returns the spec with another cluster. Another SKU also changes the hosts.
+
+    Args:
+        spec: The spec.
+        sku: A name or file for `find_hardware`.
+        world_size: The number of ranks.
+        local_world_size: Ranks per host.
+
+    Raises:
+        CannotPlan: The spec gives memory by rank, and only the number of ranks is changed.
+        HardwareError: The SKU is unknown.
+    """
     topology = spec.topology
     if sku is not None:
         topology = replace(
@@ -32,7 +43,7 @@ def on_cluster(
         if topology.rank_hbm or topology.rank_ddr or topology.rank_ssd:
             raise CannotPlan(
                 "the spec gives memory rank by rank, so its number of ranks can't be changed; "
-                "give a SKU as well"
+                "give a SKU too"
             )
         topology = replace(topology, world_size=world_size)
         if topology.local_world_size is not None and topology.local_world_size > world_size:
@@ -43,7 +54,7 @@ def on_cluster(
 
 
 def with_precision(spec: ModelSpec, dtype: str) -> ModelSpec:
-    """The spec with tables of floating point in another precision; others stay as they are."""
+    """Returns the spec with all floating-point tables in another precision."""
     tables = tuple(
         replace(table, dtype=dtype) if table.dtype in _FLOATS else table for table in spec.tables
     )

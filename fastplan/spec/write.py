@@ -1,4 +1,4 @@
-"""Writes specs, leaving out what is the default anyway."""
+"""Writes specs without fields that have their default values."""
 
 from __future__ import annotations
 
@@ -19,37 +19,50 @@ from fastplan.spec.hardware import Hardware, find_hardware
 from fastplan.spec.model import ModelSpec, TableSpec, TopologySpec
 from fastplan.spec.skus import BANDWIDTHS, MULTIPLIERS, SIZES
 
-# Texts that YAML reads as texts without quotes.
+# Strings that YAML reads as strings without quotes.
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
 _TAKEN = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"})
 _ONE_OR_MORE = frozenset({"pooling", "poolings", "batch_sizes"})
 
 
 def spec_text(spec: ModelSpec, format: str = "yaml") -> str:
-    """The spec as a file's text: a line per table."""
+    """Returns the text of a spec file, with a line per table.
+
+    Args:
+        spec: The spec.
+        format: `yaml` or `json`.
+    """
     content = to_plain(spec)
     return _yaml(content) if format == "yaml" else _json(content)
 
 
 def write_spec(spec: ModelSpec, path: str | os.PathLike[str]) -> None:
-    """Writes a spec file, JSON if its name says so."""
+    """Writes a spec file: JSON if its name ends in `.json`, else YAML.
+
+    Args:
+        spec: The spec.
+        path: The file.
+
+    Raises:
+        OSError: The file can't be written.
+    """
     file = Path(path)
     text = spec_text(spec, "json" if file.suffix == ".json" else "yaml")
     replace_file(path, [text.encode()])
 
 
 def to_plain(spec: ModelSpec) -> dict[str, Any]:
-    """The spec as JSON values."""
+    """Returns the spec as JSON values."""
     content: dict[str, Any] = {"model": spec.name, "batch_size": spec.batch_size}
     if spec.torchrec is not None:
         content["torchrec"] = spec.torchrec
     sections = {
         "topology": _topology(spec.topology),
-        "reservation": _given(spec.reservation),
-        "search": _given(spec.search),
+        "reservation": _non_default_fields(spec.reservation),
+        "search": _non_default_fields(spec.search),
         "cost": _cost(spec),
         "objective": _name(spec.objective),
-        "modules": {path: _given(module) for path, module in spec.modules.items()},
+        "modules": {path: _non_default_fields(module) for path, module in spec.modules.items()},
         "menus": {
             name: [_value(entry._asdict()) for entry in menu] for name, menu in spec.menus.items()
         },
@@ -73,13 +86,13 @@ def _name(function: str | CompiledFunction | None) -> str | None:
 
 
 def _table(table: TableSpec, one_module: str | None) -> dict[str, Any]:
-    given = _given(table, always=("name", "rows", "dim"))
+    given = _non_default_fields(table, always=("name", "rows", "dim"))
     if table.module == one_module:
         given.pop("module", None)
     elif one_module is not None:
         given["module"] = table.module
     if table.settings:
-        given["settings"] = table.settings  # as they are: 1.0 stays 1.0
+        given["settings"] = table.settings  # unchanged: 1.0 stays 1.0
     for name in _ONE_OR_MORE & given.keys():
         if len(given[name]) == 1:
             given[name] = given[name][0]
@@ -111,8 +124,8 @@ def _is_known(hardware: Hardware) -> bool:
         return False
 
 
-def _given(part: Any, always: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The fields of a struct or dataclass that are not at their defaults."""
+def _non_default_fields(part: Any, always: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Returns the fields of a struct or dataclass that differ from their defaults."""
     given = {}
     for name, default in _defaults(part.__class__).items():
         value = getattr(part, name)
@@ -135,7 +148,7 @@ def _defaults(kind: Any) -> dict[str, Any]:
 
 def _value(value: Any) -> Any:
     if isinstance(value, Struct) or dataclasses.is_dataclass(value):
-        return _given(value, always=("kind",) if hasattr(value, "kind") else ())
+        return _non_default_fields(value, always=("kind",) if hasattr(value, "kind") else ())
     if isinstance(value, dict):
         return {name: _value(each) for name, each in value.items()}
     if isinstance(value, tuple | list):
@@ -157,16 +170,16 @@ def _json_value(value: Any) -> str:
 
 
 def _dumps(value: Any) -> str:
-    return json.dumps(_named(value), ensure_ascii=False, allow_nan=False)
+    return json.dumps(_nonfinite_as_text(value), ensure_ascii=False, allow_nan=False)
 
 
-def _named(value: Any) -> Any:
-    """Numbers that JSON has no word for, as texts."""
+def _nonfinite_as_text(value: Any) -> Any:
+    """Replaces infinities and NaN, which JSON does not have, by strings."""
     if isinstance(value, float) and not math.isfinite(value):
         return repr(value)
     if isinstance(value, dict):
-        return {name: _named(each) for name, each in value.items()}
-    return [_named(each) for each in value] if isinstance(value, list) else value
+        return {name: _nonfinite_as_text(each) for name, each in value.items()}
+    return [_nonfinite_as_text(each) for each in value] if isinstance(value, list) else value
 
 
 def _yaml(content: dict[str, Any]) -> str:
@@ -202,7 +215,7 @@ def _scalar(value: Any) -> str:
         if not math.isfinite(value):
             return {"inf": ".inf", "-inf": "-.inf"}.get(repr(value), ".nan")
         text = repr(value)
-        # YAML 1.1 takes 1e-05 for a text.
+        # YAML 1.1 reads 1e-05 as a string.
         return text if "." in text or "e" not in text else text.replace("e", ".0e")
     if isinstance(value, int):
         return str(value)
@@ -212,7 +225,7 @@ def _scalar(value: Any) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A double-quoted text; what is not printable is escaped, which YAML wants."""
+    """Returns a double-quoted string. YAML requires escapes for non-printable characters."""
     return "".join(
         each if each.isprintable() else f"\\U{ord(each):08x}"
         for each in json.dumps(text, ensure_ascii=False)

@@ -1,1 +1,1 @@
-"""Sweeps: many jobs at once."""
+"""Sweeps: plans models on many clusters."""

@@ -1,4 +1,4 @@
-"""Reads sweep files. Whatever is wrong in one is a SpecError with file, line and field."""
+"""Reads sweep files. Errors are SpecErrors with file, line and field."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SKU_FILE = re.compile(r"(.+\.(?:ya?ml|json))(:[^:/\\]+)?", re.IGNORECASE | re.D
 
 
 class ModelFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A model under another name than its spec's."""
+    """A model with a different name than in its spec."""
 
     spec: Text
     name: Text | None = None
@@ -38,7 +38,7 @@ class ModelFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class SweepFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A sweep file."""
 
-    models: Any = None  # texts and `ModelFields`, one or more
+    models: Any = None  # strings and `ModelFields`, one or more
     skus: tuple[Text, ...] = ()
     world_sizes: tuple[Ranks, ...] = ()
     hosts: tuple[Ranks, ...] = ()
@@ -49,16 +49,16 @@ class SweepFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def read_sweep(path: str | os.PathLike[str], load_model: LoadModel | None = None) -> Sweep:
-    """The sweep in a YAML or JSON file. Files that it names are relative to its own place.
+    """Reads the sweep in a YAML or JSON file. Paths in it are relative to its folder.
 
     Args:
         path: The file.
-        load_model: Gets what is named as `package.module:function`, a real model, and returns its
-            spec; without it, models are spec files only. Give one that imports what it gets only
-            for files whose writer you trust.
+        load_model: Returns the spec of a real model, named as `package.module:function`. Without
+            it, models must be spec files. If it imports the function, use it only for files that
+            you trust.
 
     Raises:
-        SpecError: Something is wrong in the file; has file, line and field.
+        SpecError: The file is invalid. The message has file, line and field.
     """
     document = read_document(path)
     content = decode(document, SweepFile)
@@ -67,7 +67,7 @@ def read_sweep(path: str | os.PathLike[str], load_model: LoadModel | None = None
     if not models:
         raise document.error(("models",), "must have at least one model")
     if "hosts" in document.root and "world_sizes" in document.root:
-        problem = "and `world_sizes` both say how large clusters are: give one"
+        problem = "and `world_sizes` both set the size of clusters: give one"
         raise document.error(("hosts",), problem)
     try:
         return Sweep(
@@ -116,7 +116,7 @@ def _model(
                 raise document.error(steps, f"there is no file {file}") from error
             raise
     if load_model is None:
-        raise document.error(steps, f"{target} is no spec file; export it to one first")
+        raise document.error(steps, f"{target} is not a spec file; export the model first")
     try:
         return load_model(target)
     except CodeNotTrusted as error:
@@ -134,7 +134,7 @@ def _skus(document: Document, names: tuple[str, ...], folder: Path) -> Iterator[
 
 
 def _entries(document: Document, name: str) -> list[tuple[Step, ...]]:
-    """The places of a list's entries; a single value counts as a list of one."""
+    """Returns the places of a list's entries; a single value counts as a list of one."""
     value = document.root.get(name)
     if value is None:
         return []

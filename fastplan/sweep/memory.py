@@ -1,4 +1,4 @@
-"""Memory that a plan takes on each rank, and that a job without a plan lacks there."""
+"""Memory that a plan needs on each rank, and missing memory of a job without a plan."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from fastplan.planning.describe import shortage_of
 from fastplan.planning.result import Result
 
 _TIERS = ("hbm", "ddr", "ssd")
-_MOST_MEMORY = 1 << 50  # of a rank
+_MOST_MEMORY = 1 << 50  # per rank
 _UNIFORM = np.array([name in UNIFORM_TYPES for name in SHARDING_TYPES])
 
 
 def memory_of(job: SpecJob, record: PlanRecord) -> dict[str, Any]:
-    """What a sweep's row says of memory: of all ranks together, and of the fullest rank."""
+    """Returns the memory fields of a sweep's row: of all ranks, and of the fullest rank."""
     space = estimate(narrowed(job.request, record))
     used = rank_memory(space, record, len(job.cluster.rank_hbm))
     tier = _main_tier(job)
@@ -40,11 +40,17 @@ def memory_of(job: SpecJob, record: PlanRecord) -> dict[str, Any]:
 
 
 def rank_memory(space: SearchSpace, record: PlanRecord, ranks: int) -> dict[str, Ints]:
-    """Bytes by tier and rank of a search space with one option per table, in the record's order."""
+    """Returns the bytes of a plan by tier and rank.
+
+    Args:
+        space: A search space with one option per table, in the record's order.
+        record: The plan.
+        ranks: The number of ranks.
+    """
     shard_end = np.cumsum(space.run_count)
     shard_begin = shard_end - space.run_count
     runs = np.diff(space.option_run_begin)
-    # Shards of uniform tables lie on the ranks in turn, so each run covers a range of ranks.
+    # Shards of uniform tables are on consecutive ranks, so each run covers a range of ranks.
     own_begin = np.repeat(shard_begin[space.option_run_begin[:-1]], runs)
     uniform = np.repeat(_UNIFORM[record.sharding_type], runs)
     first, last = (shard_begin - own_begin)[uniform], (shard_end - own_begin)[uniform]
@@ -61,9 +67,9 @@ def rank_memory(space: SearchSpace, record: PlanRecord, ranks: int) -> dict[str,
 
 
 def missing_memory(job: SpecJob) -> dict[str, Any] | None:
-    """What a sweep's row says of a job without a plan: how much each rank lacks for one.
+    """Returns the memory that each rank lacks, as fields of a sweep's row.
 
-    To 1 % of the capacity that it then would have. None where more memory would not help.
+    It is exact to 1 % of the necessary capacity. None if more memory would not help.
     """
     tier = _main_tier(job)
     space = estimate(job.request)
@@ -90,13 +96,17 @@ def missing_memory(job: SpecJob) -> dict[str, Any] | None:
 
 
 def explain_shortage(result: Result) -> tuple[dict[str, Any] | None, str]:
-    """What a job without a plan lacks, as figures where more memory would help, and in words."""
+    """Explains why a job has no plan.
+
+    Returns:
+        The missing memory as figures (None if more memory would not help), and the reason as text.
+    """
     assert isinstance(result.job, SpecJob)
     lack = missing_memory(result.job)
     if lack is None:
         return None, str(shortage_of(result))
     more = f"{format_size(-lack['headroom_bytes'])} more {lack['tier'].upper()}"
-    return lack, f"about {more} on every rank would do"
+    return lack, f"about {more} on every rank would be enough"
 
 
 def _main_tier(job: SpecJob) -> str:

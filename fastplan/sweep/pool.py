@@ -1,4 +1,4 @@
-"""Where a sweep is worked on: processes of its own, or an executor that it was given."""
+"""The workers of a sweep: new processes, or an executor of the caller."""
 
 from __future__ import annotations
 
@@ -11,30 +11,38 @@ from fastplan.sweep.rows import Row
 from fastplan.sweep.sweep import SweepError
 from fastplan.sweep.work import Task, prepare_worker, work
 
-_GAVE_UP = "the executor gave up; what was done by then is kept"
+_GAVE_UP = "the executor failed; finished cells are kept"
 
 
 class Workers(ABC):
-    """What a sweep needs of an executor; a context that ends with the work."""
+    """The interface of a sweep's workers, as a context manager that closes them."""
 
-    count: int | None = None  # None where it is not known
-    window: int  # tasks to have under way at most
+    count: int | None = None  # None if unknown
+    window: int  # the limit of tasks that run or wait
 
     @abstractmethod
     def submit(self, task: Task) -> Future[list[Row]]:
-        """Starts a task. Raises BrokenExecutor when the workers are gone."""
+        """Starts a task.
+
+        Raises:
+            BrokenExecutor: The workers are gone.
+        """
 
     @abstractmethod
     def restart(self, error: BrokenExecutor) -> None:
-        """Brings new workers in place of broken ones, or raises SweepError."""
+        """Replaces broken workers.
+
+        Raises:
+            SweepError: The workers can't be replaced.
+        """
 
     @abstractmethod
     def kill(self) -> None:
-        """Ends without waiting for what is under way."""
+        """Stops without waiting for running tasks."""
 
     @abstractmethod
     def close(self) -> None:
-        """Drops what has not been started, and waits for the rest."""
+        """Cancels tasks that have not started, and waits for running tasks."""
 
     def __enter__(self) -> Workers:
         return self
@@ -44,13 +52,13 @@ class Workers(ABC):
 
 
 class Processes(Workers):
-    """Fresh processes, which hold nothing of this one: neither torch nor threads nor locks."""
+    """New processes, which inherit nothing from this one: no torch, no threads, no locks."""
 
     def __init__(self, count: int) -> None:
         if count < 1:
             raise SweepError(f"`executor` must be at least 1 process, not {count}")
         self.count = count
-        # One more task each, so that nobody waits for the next.
+        # One more task per worker, so that no worker waits for the next one.
         self.window = 2 * count
         self._others = set(active_children())
         self._pool = self._start()
@@ -76,9 +84,9 @@ class Processes(Workers):
 
 
 class Given(Workers):
-    """Somebody else's executor: it is neither restarted nor shut down."""
+    """An executor of the caller. It is neither restarted nor shut down."""
 
-    window = 1000  # enough for a large cluster, and few enough to look through
+    window = 1000  # enough for a large cluster, and few enough to wait for
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
@@ -93,14 +101,14 @@ class Given(Workers):
         raise SweepError(f"{_GAVE_UP}: {error}") from error
 
     def kill(self) -> None:
-        """What is under way there goes on; nobody waits for it."""
+        """Does nothing: running tasks continue, but the sweep does not wait for them."""
 
     def close(self) -> None:
-        """It is not this sweep's to close."""
+        """Does nothing, because the executor belongs to the caller."""
 
 
 def usable_cores() -> int:
-    """Cores that this process may run on: a batch system may have given it a few of them."""
+    """Returns the number of cores that this process may use, which a batch system may limit."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""Questions to a sweep: how few ranks do, what is cheapest, what a lower precision saves."""
+"""Queries on a sweep: smallest cluster, cheapest cluster, savings of a lower precision."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from fastplan.sweep.rows import Row, SweepResult
 
 
 class UnknownValue(ValueError):
-    """Something is asked for that the sweep does not have; lists what it has."""
+    """A query names a value that is not in the sweep. The message lists the values."""
 
 
 class MissingPrice(ValueError):
-    """A SKU's price is asked for and not known."""
+    """A query needs the price of a SKU, which is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Smallest:
-    """The smallest cluster that fits, of one model on one SKU. Without a row, none does."""
+    """The smallest cluster that fits, for one model on one SKU; `row` is None if none fits."""
 
     model: str
     sku: str
@@ -33,22 +33,22 @@ class Smallest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cheapest:
-    """The cheapest cluster that is fast enough for one model. Without a row, none is."""
+    """The cheapest cluster that is fast enough for one model; `row` is None if none is."""
 
     model: str
     batch: int
     precision: str
     row: Row | None
-    price: float | None  # of a rank and hour
-    cost: float | None  # of the cluster and hour
+    price: float | None  # per rank and hour
+    cost: float | None  # per hour, of the cluster
     best: Row | None  # the fastest at any price; None if nothing fits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saving:
-    """What a precision takes and gains against another, of one model on one SKU.
+    """A precision compared with a reference precision, for one model on one SKU.
 
-    Both are compared on the smallest cluster on which every precision fits, if there is one.
+    The comparison uses the smallest cluster on which every precision fits, if any.
     """
 
     model: str
@@ -56,7 +56,7 @@ class Saving:
     batch: int
     precision: str
     against: str
-    smallest: int | None  # ranks from which on it fits
+    smallest: int | None  # smallest number of ranks that fits
     row: Row | None
     reference: Row | None
 
@@ -76,15 +76,15 @@ class Saving:
 
 
 def no_price(skus: Sequence[str]) -> MissingPrice:
-    """The error about SKUs without a price."""
+    """Returns the error for SKUs without a price."""
     return MissingPrice(
-        f"the price of {' and '.join(skus)} is not known: give what a rank costs by the hour as "
+        f"the price of {' and '.join(skus)} is not known: pass the price per rank and hour as "
         f"`--price {skus[0]}=2.5`, or as `price` in a SKU file"
     )
 
 
 def memory_of(row: Row) -> int:
-    """Bytes that a plan takes on all ranks, in all tiers of memory."""
+    """Returns the bytes that a plan needs on all ranks, in all tiers of memory."""
     return (row.hbm_bytes or 0) + (row.ddr_bytes or 0) + (row.ssd_bytes or 0)
 
 
@@ -96,9 +96,12 @@ def smallest_cluster(
     batch: int | None = None,
     precision: str | None = None,
 ) -> list[Smallest]:
-    """The smallest number of ranks that fits, for each model, SKU, batch and precision.
+    """Finds the smallest number of ranks that fits, for each model, SKU, batch and precision.
 
-    What is given chooses some of them; UnknownValue is raised for what the sweep does not have.
+    The other arguments select a model, SKU, batch or precision.
+
+    Raises:
+        UnknownValue: The sweep does not have such a value.
     """
     chosen = _chosen(result.rows, model=model, sku=sku, batch=batch, precision=precision)
     answers = []
@@ -129,13 +132,14 @@ def cheapest(
     batch: int | None = None,
     precision: str | None = None,
 ) -> list[Cheapest]:
-    """The cheapest SKU and size with a rating of at most `rating` milliseconds, for each model,
-    batch and precision. Among equal costs the faster one.
+    """Finds the cheapest SKU and size with a rating of at most `rating` milliseconds.
 
-    `prices` of a rank and hour take precedence over those of the SKUs.
+    There is one answer for each model, batch and precision. Of equal costs, the faster one wins.
+    `prices`, per rank and hour, take precedence over those of the SKUs.
 
     Raises:
-        MissingPrice: a SKU that is fast enough has no price.
+        MissingPrice: A SKU that is fast enough has no price.
+        UnknownValue: The sweep does not have such a value.
     """
     known = {**result.prices, **(prices or {})}
     answers = []
@@ -161,7 +165,7 @@ def cheapest(
 
 
 def savings(result: SweepResult) -> list[Saving]:
-    """What each precision saves against fp32, or else the first one; empty if there is one only."""
+    """Compares each precision with fp32, or with the first one; empty for a single precision."""
     precisions = list(dict.fromkeys(row.precision for row in result.rows))
     if len(precisions) < 2:
         return []
@@ -171,7 +175,7 @@ def savings(result: SweepResult) -> list[Saving]:
         fits = {(row.precision, row.world_size): row for row in rows if row.fits}
         sizes = sorted({row.world_size for row in rows})
         of_all = {row.precision for row in rows}
-        if len(of_all) < 2:  # a shard may have one only
+        if len(of_all) < 2:  # a shard may have only one
             continue
         common = next((n for n in sizes if all((each, n) in fits for each in of_all)), None)
         for precision in dict.fromkeys(row.precision for row in rows):
@@ -193,14 +197,14 @@ def _by_cost(prices: Mapping[str, float]) -> Callable[[Row], tuple[float, float]
 
 
 def _chosen(rows: Iterable[Row], **wanted: Any) -> list[Row]:
-    """The rows with these values. Raises UnknownValue for one that no row has."""
+    """Returns the rows with these values. Raises UnknownValue for a value that no row has."""
     rows = list(rows)
     given = {n: _value(rows, n, value) for n, value in wanted.items() if value is not None and rows}
     return [row for row in rows if all(getattr(row, n) == value for n, value in given.items())]
 
 
 def _value(rows: list[Row], name: str, wanted: Any) -> Any:
-    """The value as rows have it; names of SKUs and the like match whatever their case."""
+    """Returns the value as spelled in the rows; case is ignored."""
     there = list(dict.fromkeys(getattr(row, name) for row in rows))
     if wanted in there:
         return wanted

@@ -1,4 +1,4 @@
-"""What a sweep finds out: a row per cell, and the file that keeps rows while it runs."""
+"""The results of a sweep: a row per cell, and the results file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class RowError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """The answer to one cell. Memory is what is left for tables after the reservation."""
+    """The result of one cell. Memory is that for tables, after the reservation."""
 
     id: str
     model: str
@@ -32,15 +32,15 @@ class Row:
     batch: int
     batch_size: int
     precision: str
-    fits: bool | None = None  # None: there is no answer, see `error`
+    fits: bool | None = None  # None: no answer, see `error`
     rating: float | None = None  # milliseconds, as TorchRec estimates them
-    lower_bound: float | None = None  # no plan is rated below; of optimized plans
+    lower_bound: float | None = None  # of optimized plans: no plan has a lower rating
     tier: str | None = None  # the memory that `headroom` is of
-    # On the rank with least room, and as a part of its memory. Below 0: what every rank lacks,
-    # about; None if more would not help.
+    # On the rank with the least free memory, in bytes and as a share of its memory. Below 0: the
+    # approximate memory that every rank lacks; None if more would not help.
     headroom_bytes: int | None = None
     headroom: float | None = None
-    hbm_bytes: int | None = None  # taken on all ranks together
+    hbm_bytes: int | None = None  # used on all ranks together
     ddr_bytes: int | None = None
     ssd_bytes: int | None = None
     shortage: str | None = None  # why it does not fit
@@ -51,11 +51,11 @@ class Row:
     warning: str | None = None  # why the cache failed
 
     def answer(self) -> dict[str, Any]:
-        """All but what the cell says itself."""
+        """Returns the fields that are not part of the cell."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _OF_CELL}
 
     def same_answer(self, other: Row) -> bool:
-        """Whether both say the same of the same cell, however they came to it."""
+        """Returns whether both have the same result for the same cell."""
         one, two = asdict(self), asdict(other)
         return all(one[name] == two[name] for name in one if name not in _OF_RUN)
 
@@ -65,7 +65,7 @@ _OF_RUN = ("cache", "seconds", "warning")
 
 
 def row_of(cell: Cell, **answer: Any) -> Row:
-    """The row of a cell."""
+    """Returns the row of a cell."""
     return Row(**{name: getattr(cell, name) for name in _OF_CELL}, **answer)
 
 
@@ -77,38 +77,40 @@ class SweepResult:
     known: int = 0  # rows that were in the results file before
     seconds: float = 0.0
     global_batch: bool = False
-    prices: Mapping[str, float] = field(default_factory=dict)  # of a rank and hour, by SKU
+    prices: Mapping[str, float] = field(default_factory=dict)  # per rank and hour, by SKU
 
     @property
     def fitting(self) -> tuple[Row, ...]:
-        """Rows of cells that have a plan."""
+        """The rows of cells with a plan."""
         return tuple(row for row in self.rows if row.fits)
 
     @property
     def failed(self) -> tuple[Row, ...]:
-        """Rows of cells without an answer; `error` says why."""
+        """The rows of cells without an answer; `error` says why."""
         return tuple(row for row in self.rows if row.fits is None)
 
     @property
     def unstored(self) -> tuple[Row, ...]:
-        """Rows whose plan could not be looked up or kept."""
+        """The rows whose plan could not be looked up or stored."""
         return tuple(row for row in self.rows if row.cache == "failed")
 
 
 class ResultsFile:
-    """Rows as JSON lines, to which rows are added at the end only.
+    """A file of rows as JSON lines. New rows are appended.
 
-    A line that a killed process left half-written is skipped, and so is what is no row; files can
-    be concatenated. The last row of a cell counts.
+    Reading skips incomplete lines of a killed process and lines that are not rows. Files can be
+    concatenated. The last row of a cell counts.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
 
     def read(self) -> dict[str, Row]:
-        """Rows by id; none if there is no file yet.
+        """Returns the rows by id; none if the file does not exist.
 
-        Raises OSError, and SweepError for somebody else's file, which rows would spoil.
+        Raises:
+            OSError: The file can't be read.
+            SweepError: It is not a results file, so rows must not be appended.
         """
         found = {}
         foreign = False
@@ -123,11 +125,15 @@ class ResultsFile:
         except FileNotFoundError:
             return {}
         if foreign and not found:
-            raise SweepError(f"{self.path} holds no results: choose another file for them")
+            raise SweepError(f"{self.path} is not a results file: choose another file")
         return found
 
     def append(self, rows: Iterable[Row]) -> None:
-        """Adds rows, in one write unless the disk is full. Raises OSError."""
+        """Appends rows, in one write unless the disk is full.
+
+        Raises:
+            OSError: The rows can't be written.
+        """
         text = "".join(f"{json.dumps(asdict(row), allow_nan=False)}\n" for row in rows)
         with open(self.path, "a+b", buffering=0) as stream:
             if text and stream.seek(0, os.SEEK_END):
@@ -138,12 +144,12 @@ class ResultsFile:
             try:
                 while rest:
                     rest = rest[stream.write(rest) :]
-            except OSError as error:  # which names no file
+            except OSError as error:  # without the name of the file
                 raise OSError(error.errno, error.strerror, self.path) from error
 
 
 def _lines(stream: BinaryIO) -> Iterator[bytes]:
-    """Lines with something in them; of one that is too long to be a row, just the beginning."""
+    """Yields lines that are not empty; only the beginning of a line too long to be a row."""
     while line := stream.readline(_LONGEST_LINE):
         rest = line
         while rest and not rest.endswith(b"\n"):
@@ -166,7 +172,7 @@ def _parsed(line: bytes) -> Row:
         if isinstance(value, float) and not math.isfinite(value):
             raise RowError(f"{name} is not finite")
         if not isinstance(value, types[name]):
-            raise RowError(f"{name} is not as it should be")
+            raise RowError(f"{name} has the wrong type")
     try:
         return Row(**values)
     except TypeError as error:

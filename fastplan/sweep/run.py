@@ -1,4 +1,7 @@
-"""Runs a sweep on any executor, so that it can be killed and go on, and no cell stops another."""
+"""Runs a sweep on any executor.
+
+A sweep can be killed and resumed, and a failing cell does not stop the others.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,8 @@ from fastplan.sweep.work import Task, pack_model, reason
 
 _log = logging.getLogger(__name__)
 
-_MOST_CELLS = 8  # of a task: few enough that a lost task is no great loss
-_TASKS_PER_WORKER = 8  # so that all workers end at about the same time
+_MOST_CELLS = 8  # per task, so that a lost task costs little
+_TASKS_PER_WORKER = 8  # so that all workers finish at about the same time
 
 _KILLED = (
     "its worker process died; if it ran out of memory, start fewer at a time or plan it elsewhere"
@@ -41,21 +44,24 @@ def run_sweep(
     progress: Callable[[Row], None] | None = None,
     trust: bool = False,
 ) -> SweepResult:
-    """Answers every cell; one that fails is a row with an `error`.
+    """Plans every cell of a sweep. A cell that fails gets a row with an `error`.
 
     Args:
-        cache: a plan cache, where plans are looked up and kept.
-        results: a file that keeps rows as they come, see ResultsFile. What it has already is not
-            planned again, except that plans must be in the cache, too.
-        executor: where to work, such as a Dask client's `get_executor()`; or the number of
-            processes to start, and None is one per core.
-        shard: i of n, counted from 0, to do just every n-th cell.
-        progress: called with each row as it comes.
-        trust: whether workers import the costs and objectives that specs name, see `lower`.
+        sweep: The sweep.
+        cache: A plan cache, in which plans are looked up and stored.
+        results: A file for the rows, see ResultsFile. Cells that are in it are not planned again,
+            unless their plan must still be stored in the cache.
+        executor: An executor, such as a Dask client's `get_executor()`, or the number of processes
+            to start; None: one per core.
+        shard: (i, n), i counted from 0: plan only every n-th cell.
+        progress: Called with each new row.
+        trust: Whether workers import the costs and objectives that specs name, see `lower`.
 
-    Raises CodeNotTrusted for specs that need `trust`, SweepError when the executor gives up, and
-    OSError when rows can't be kept. When it is interrupted, it keeps what is under way and then
-    raises KeyboardInterrupt.
+    Raises:
+        CodeNotTrusted: A spec needs `trust`.
+        SweepError: The executor failed.
+        OSError: Rows can't be written.
+        KeyboardInterrupt: The sweep was interrupted. Running cells are finished and stored first.
     """
     begin = time.perf_counter()
     check_trust(trust)
@@ -63,12 +69,12 @@ def run_sweep(
         check_trusted(model)
     asked = cells(sweep, shard)
     keeper = _ResultCollector(results, progress)
-    # What their functions compute is not in the results, and may have changed.
+    # Results don't contain the code of custom functions, which may have changed.
     custom = {m.name for m in sweep.models if m.shard_cost is not None or m.objective is not None}
     left = [
         cell
         for cell in asked
-        if cell.model in custom or not keeper.knows(cell, cached=cache is not None)
+        if cell.model in custom or not keeper.has_answer(cell, cached=cache is not None)
     ]
     count = len(left)
     if left:
@@ -89,7 +95,7 @@ def run_sweep(
 
 
 class _ResultCollector:
-    """Takes rows as they come: into the file, and on to who watches."""
+    """Writes new rows to the file and passes them to `progress`."""
 
     def __init__(
         self,
@@ -101,27 +107,30 @@ class _ResultCollector:
         self._before: dict[str, Row] = {}
         if self._file is not None:
             self._before = self._file.read()
-            self._file.append(())  # whether it can be written shows before any work is done
+            self._file.append(())  # fails early if the file can't be written
         self.rows: dict[str, Row] = {}
 
-    def knows(self, cell: Cell, *, cached: bool) -> bool:
-        """Whether the file answers the cell. A plan that is to be in a cache is looked up there,
-        and a cell that failed is tried again."""
+    def has_answer(self, cell: Cell, *, cached: bool) -> bool:
+        """Returns whether the file has the answer to a cell.
+
+        A plan that must be in a cache is looked up there, and a failed cell is planned again.
+        """
         row = self._before.get(cell.id)
         if row is None or row.fits is None or (row.fits and cached):
             return False
-        # Another sweep may have asked the same, and counted the batch otherwise.
-        self._tell(row_of(cell, **row.answer()))
+        # The row may be from another sweep that counts the batch differently.
+        self._report(row_of(cell, **row.answer()))
         return True
 
     def keep(self, rows: list[Row]) -> None:
+        """Writes new rows to the file and reports all of them."""
         new = [row for row in rows if not self._is_known(row)]
         if self._file is not None and new:
             self._file.append(new)
         for row in rows:
-            self._tell(row)
+            self._report(row)
 
-    def _tell(self, row: Row) -> None:
+    def _report(self, row: Row) -> None:
         self.rows[row.id] = row
         if self._progress is not None:
             self._progress(row)
@@ -134,20 +143,21 @@ class _ResultCollector:
 class _Runner:
     """Keeps workers busy until all tasks are done.
 
-    A task that comes to nothing is run again cell by cell, to find the cell that is to blame. If
-    it took the whole pool along, everything under way is suspect and has the new pool for itself.
+    A failed task is run again cell by cell, to find the failing cell. If the whole pool broke, each
+    running task is a suspect and runs alone in the new pool.
     """
 
     def __init__(self, tasks: Iterator[Task], workers: Workers, keeper: _ResultCollector) -> None:
         self._tasks = tasks
         self._again: deque[Task] = deque()
         self._suspects: deque[Task] = deque()
-        self._on_trial: Task | None = None  # the suspect that has the pool for itself
+        self._on_trial: Task | None = None  # the suspect that runs alone
         self._under_way: dict[Future[list[Row]], Task] = {}
         self._workers = workers
         self._keeper = keeper
 
     def run(self) -> None:
+        """Runs all tasks. Raises KeyboardInterrupt after an interrupt."""
         try:
             while self._submit():
                 done, _ = wait(self._under_way, return_when=FIRST_COMPLETED)
@@ -159,7 +169,7 @@ class _Runner:
             raise
 
     def _submit(self) -> bool:
-        """Fills up the workers; False if nothing is left to wait for."""
+        """Submits tasks up to the limit; returns False if no task is running."""
         while self._has_room():
             self._on_trial = self._suspects.popleft() if self._suspects else None
             task = self._on_trial or self._next()
@@ -182,7 +192,7 @@ class _Runner:
 
     def _take(self, future: Future[list[Row]]) -> None:
         task = self._under_way.pop(future, None)
-        if task is None:  # it was lost with the pool, and is a suspect now
+        if task is None:  # the pool broke while it ran, so it is a suspect
             return
         try:
             rows = future.result()
@@ -210,9 +220,9 @@ class _Runner:
         self._workers.restart(error)
 
     def _stop(self) -> None:
-        """Keeps what is being worked on; a second interrupt ends that, too."""
+        """Waits for running tasks and stores their rows; a second interrupt stops at once."""
         try:
-            _log.warning("interrupted: finishing what is under way; again to stop at once")
+            _log.warning("interrupted: finishing running cells; press Ctrl-C again to stop at once")
             for future in self._under_way:
                 future.cancel()
             wait(self._under_way)
@@ -263,7 +273,7 @@ def _alone(task: Task) -> list[Task]:
 
 
 def _where(cache: str | os.PathLike[str] | None) -> str | None:
-    """The cache for workers, which may have another working directory."""
+    """Returns the absolute place of the cache: workers may have another working directory."""
     if cache is None:
         return None
     where = os.fspath(cache)

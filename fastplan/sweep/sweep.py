@@ -1,4 +1,4 @@
-"""A sweep: models on many clusters, with several batch sizes and precisions, cell by cell."""
+"""Sweeps and their cells: models on many clusters, with several batch sizes and precisions."""
 
 from __future__ import annotations
 
@@ -23,29 +23,31 @@ _USUAL_HARDWARE = "torchrec"
 
 
 class SweepError(ValueError):
-    """A sweep that can't be run; the text names the field and the way out."""
+    """A sweep can't be run. The message names the field and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """What is to be planned: every combination of the axes. An axis that is left out is as each
-    model has it."""
+    """A sweep over every combination of its axes.
+
+    For an axis that is omitted, each model's own value applies.
+    """
 
     models: tuple[ModelSpec, ...]
     skus: tuple[Hardware, ...] = ()
     world_sizes: tuple[int, ...] = ()
-    hosts: tuple[int, ...] = ()  # in place of `world_sizes`
+    hosts: tuple[int, ...] = ()  # instead of `world_sizes`
     local_world_size: int | None = None
-    batch_sizes: tuple[int, ...] = ()  # of a rank
+    batch_sizes: tuple[int, ...] = ()  # per rank
     global_batch: bool = False  # `batch_sizes` are of all ranks together
-    precisions: tuple[str, ...] = ()  # of all tables of floating point
-    optimization: Optimize | None = None  # how to improve on TorchRec's plans, if at all
+    precisions: tuple[str, ...] = ()  # of all floating-point tables
+    optimization: Optimize | None = None  # how to improve TorchRec's plans, if wanted
 
     def __post_init__(self) -> None:
         if not self.models:
             raise SweepError("`models` must have at least one model")
         if self.hosts and self.world_sizes:
-            raise SweepError("`hosts` and `world_sizes` both say how large clusters are: give one")
+            raise SweepError("`hosts` and `world_sizes` both set the size of clusters: give one")
         if self.global_batch and not self.batch_sizes:
             raise SweepError(
                 "`global_batch` needs `batch_sizes`: the batches of all ranks together"
@@ -66,18 +68,18 @@ class Sweep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One combination. `id` depends on all that decides the answer, and on nothing else."""
+    """One combination. `id` depends on everything that affects the result, and on nothing else."""
 
     id: str
     model: str
     sku: str
     world_size: int
     hosts: int
-    local_world_size: int | None  # None is the hardware's usual
+    local_world_size: int | None  # None: the hardware's default
     batch: int  # as the sweep counts it
-    batch_size: int  # of a rank
-    precision: str  # MIXED where the model's tables differ
-    hardware: Hardware | None  # None is the model's own
+    batch_size: int  # per rank
+    precision: str  # MIXED if the model's tables differ
+    hardware: Hardware | None  # None: the model's own
 
     def __str__(self) -> str:
         return (
@@ -86,7 +88,11 @@ class Cell:
 
 
 def cells(sweep: Sweep, shard: tuple[int, int] = (0, 1)) -> list[Cell]:
-    """The cells of a sweep, or of its i-th of n shards, in an order that never changes."""
+    """Returns the cells of a sweep, or of its shard (i, n), in a fixed order.
+
+    Raises:
+        SweepError: A shard, size or batch is invalid.
+    """
     part, parts = shard
     if not 0 <= part < parts:
         raise SweepError(
@@ -97,19 +103,19 @@ def cells(sweep: Sweep, shard: tuple[int, int] = (0, 1)) -> list[Cell]:
 
 
 def pinned(model: ModelSpec) -> ModelSpec:
-    """The model with TorchRec's version written down: workers may have another one installed."""
+    """Returns the model with TorchRec's version set: workers may have another one installed."""
     return replace(model, torchrec=torchrec_version(model))
 
 
 def in_precision(model: ModelSpec, precision: str) -> ModelSpec:
-    """The model in one of PRECISIONS; anything else is how it is."""
+    """Returns the model in one of PRECISIONS; for any other value it is unchanged."""
     if precision not in PRECISIONS or precision == precision_of(model):
         return model
     return with_precision(model, precision)
 
 
 def variant(model: ModelSpec, cell: Cell) -> ModelSpec:
-    """The spec that a cell is about."""
+    """Returns the spec of a cell."""
     model = in_precision(model, cell.precision)
     if cell.hardware is not None:
         model = replace(model, topology=TopologySpec(hardware=cell.hardware))
@@ -118,7 +124,7 @@ def variant(model: ModelSpec, cell: Cell) -> ModelSpec:
 
 
 def _cells_of(sweep: Sweep, model: ModelSpec) -> Iterator[Cell]:
-    # Where the figures are from, and prices, don't change a plan.
+    # Sources of figures and prices don't change a plan.
     skus: list[Hardware | None] = [
         replace(sku, about="", sources={}, price=None) for sku in sweep.skus
     ]
@@ -152,14 +158,14 @@ def _cells_of(sweep: Sweep, model: ModelSpec) -> Iterator[Cell]:
 
 
 def precision_of(model: ModelSpec) -> str:
-    """The precision of all tables of floating point, or of all if there is none of these."""
+    """Returns the precision of all floating-point tables, or of all tables without these."""
     dtypes = {table.dtype for table in model.tables}
     found = {dtype for dtype in dtypes if dtype.startswith(("fp", "bf"))} or dtypes
     return next(iter(found)) if len(found) == 1 else MIXED
 
 
 def _text_of(model: ModelSpec, *, with_topology: bool) -> str:
-    """All that the model says, but not where its file lies."""
+    """Returns the text of the model's spec, without the path of its file."""
     topology = model.topology if with_topology else TopologySpec()
     return repr(replace(model, source="", topology=topology))
 

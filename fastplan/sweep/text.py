@@ -1,4 +1,4 @@
-"""A sweep's result as text for people, and as JSON and CSV."""
+"""Formats the result of a sweep as text, JSON and CSV."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CELL_FIELDS = ("id", "model", "sku", "world_size", "hosts", "batch", "batch_siz
 
 
 def summary(result: SweepResult, style: Style = PLAIN) -> Iterator[str]:
-    """Counts, a table for each model and batch, what precisions save, and what went wrong."""
+    """Yields counts, a table for each model and batch, savings by precision, and failures."""
     yield _counts(result)
     titles = [
         Column("SKU"),
@@ -55,7 +55,7 @@ def summary(result: SweepResult, style: Style = PLAIN) -> Iterator[str]:
 
 
 def smallest_lines(answers: list[Smallest], style: Style = PLAIN) -> Iterator[str]:
-    """The answers to `smallest_cluster`."""
+    """Yields the answers of `smallest_cluster` as a table."""
     yield style.paint("Smallest cluster that fits", "bold")
     titles = [
         Column("model"),
@@ -79,7 +79,7 @@ def smallest_lines(answers: list[Smallest], style: Style = PLAIN) -> Iterator[st
 
 
 def cheapest_lines(answers: list[Cheapest], rating: float, style: Style = PLAIN) -> Iterator[str]:
-    """The answers to `cheapest`."""
+    """Yields the answers of `cheapest` as a table."""
     yield style.paint(
         f"Cheapest cluster with a rating of at most {format_milliseconds(rating)}", "bold"
     )
@@ -111,7 +111,7 @@ def cheapest_lines(answers: list[Cheapest], rating: float, style: Style = PLAIN)
 
 
 def cell_lines(found: list[Cell], style: Style = PLAIN) -> Iterator[str]:
-    """The cells of a sweep, before anything is planned."""
+    """Yields the cells of a sweep as a table, before planning."""
     titles = [
         Column("model"),
         Column("SKU"),
@@ -140,17 +140,17 @@ def cell_lines(found: list[Cell], style: Style = PLAIN) -> Iterator[str]:
 
 
 def cells_json(found: list[Cell]) -> list[dict[str, Any]]:
-    """The cells as JSON values."""
+    """Returns the cells as JSON values."""
     return [{name: getattr(cell, name) for name in _CELL_FIELDS} for cell in found]
 
 
 def cells_csv(found: list[Cell]) -> str:
-    """The cells as CSV, with a line of titles."""
+    """Returns the cells as CSV with a header line."""
     return _csv(_CELL_FIELDS, found)
 
 
 def to_json(result: SweepResult) -> dict[str, Any]:
-    """The result as JSON values."""
+    """Returns the result as JSON values."""
     return {
         "cells": len(result.rows),
         "fit": len(result.fitting),
@@ -164,6 +164,7 @@ def to_json(result: SweepResult) -> dict[str, Any]:
 
 
 def saving_json(saving: Saving) -> dict[str, Any]:
+    """Returns a saving as JSON values."""
     row = saving.row
     return {
         "model": saving.model,
@@ -181,7 +182,7 @@ def saving_json(saving: Saving) -> dict[str, Any]:
 
 
 def to_csv(result: SweepResult) -> str:
-    """The rows as CSV, with a line of titles."""
+    """Returns the rows as CSV with a header line."""
     return _csv([f.name for f in fields(Row)], result.rows)
 
 
@@ -198,16 +199,16 @@ def _csv(names: Sequence[str], rows: Sequence[Row | Cell]) -> str:
 def _counts(result: SweepResult) -> str:
     rows = result.rows
     fit, failed = len(result.fitting), len(result.failed)
-    told = [f"{format_count(len(rows), 'cell')}: {fit} fit", f"{len(rows) - fit - failed} do not"]
+    counts = [f"{format_count(len(rows), 'cell')}: {fit} fit", f"{len(rows) - fit - failed} do not"]
     if failed:
-        told.append(f"{failed} failed")
+        counts.append(f"{failed} failed")
     for status, words in (("hit", "were cached"), ("miss", "are stored now")):
         count = sum(row.fits is True and row.cache == status for row in rows)
         if count:
-            told.append(f"{count} {words}")
+            counts.append(f"{count} {words}")
     if result.known:
-        told.append(f"{result.known} were known")
-    return f"{', '.join(told)}; {format_seconds(result.seconds)}"
+        counts.append(f"{result.known} were known")
+    return f"{', '.join(counts)}; {format_seconds(result.seconds)}"
 
 
 def _by_batch(rows: tuple[Row, ...]) -> dict[tuple[str, int], list[Row]]:
@@ -260,17 +261,17 @@ def _smallest_note(answer: Smallest) -> str:
         notes.append(_note(answer.row))
     else:
         largest = answer.largest
-        notes.append(f"{largest.world_size} ranks {_lack(largest)}")
+        notes.append(f"{largest.world_size} ranks {_format_shortage(largest)}")
     if answer.unknown:
         notes.append(f"{', '.join(map(str, answer.unknown))} failed")
     return "; ".join(filter(None, notes))
 
 
-def _lack(row: Row) -> str:
+def _format_shortage(row: Row) -> str:
     if row.fits is None:
         return "failed"
     if row.headroom_bytes is None:
-        return f"do not do: {row.shortage}"
+        return f"are not enough: {row.shortage}"
     return f"lack {format_bytes(-row.headroom_bytes)} {(row.tier or '').upper()} each"
 
 
@@ -319,7 +320,7 @@ def _failures(failed: tuple[Row, ...], style: Style) -> Iterator[str]:
         place = f"{row.model} on {row.world_size} x {row.sku}, batch {row.batch}, {row.precision}"
         yield f"  {style.name(place, style.width - 3)}:"
         yield from wrap(
-            escape_name(row.error or "for no known reason"),
+            escape_name(row.error or "for an unknown reason"),
             style.width,
             initial_indent="    ",
             subsequent_indent="    ",

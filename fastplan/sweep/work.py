@@ -1,4 +1,4 @@
-"""What a worker of a sweep does: answers a few cells of one model."""
+"""The work of a sweep's worker: plans a few cells of one model."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ if TYPE_CHECKING:
     from fastplan.engine.optimize import Optimize
     from fastplan.planning.result import Result
 
-_STORE_TIMEOUT = 30.0  # seconds; nobody waits for a single plan here
+_STORE_TIMEOUT = 30.0  # seconds; longer than elsewhere, because no user waits for a single plan
 
 
 class Task(NamedTuple):
-    """Cells of one model, as they are sent to a worker."""
+    """Cells of one model, for a worker."""
 
     model: bytes
     cells: tuple[Cell, ...]
     cache: str | None
     optimization: Optimize | None = None
-    run: str = ""  # Dask gives a task that is like an earlier one the earlier one's result
-    trust: bool = False  # in the functions that the model names
+    run: str = ""  # unique, because Dask reuses the result of an equal task
+    trust: bool = False  # whether to import the functions that the model names
 
 
 def pack_model(model: ModelSpec) -> bytes:
-    """The model as a task carries it."""
+    """Returns the model as bytes for a task."""
     return zlib.compress(pickle.dumps(pinned(model), protocol=pickle.HIGHEST_PROTOCOL), 1)
 
 
 def work(task: Task) -> list[Row]:
-    """The rows of a task's cells. What goes wrong with one is told in its row."""
+    """Returns the rows of a task's cells. An error is recorded in the row of its cell."""
     cache = _open_cache(task.cache)
     return [_row(task, cell, cache) for cell in task.cells]
 
 
 def reason(error: BaseException) -> str:
-    """An error in one line. fastplan's own speak for themselves."""
+    """Returns an error in one line; the type is omitted for fastplan's own errors."""
     text = " ".join(str(error).split())
     if type(error).__module__.partition(".")[0] == "fastplan":
         return text
@@ -54,7 +54,7 @@ def reason(error: BaseException) -> str:
 
 
 def prepare_worker() -> None:
-    """Leaves interrupts to the process that started this one, and ends when that does."""
+    """Ignores interrupts, which the parent process handles, and ends when the parent ends."""
     from multiprocessing import parent_process
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -70,7 +70,7 @@ def _end_with(sentinel: int) -> None:
     os._exit(1)
 
 
-# Tasks of one model follow each other, so a process unpacks each model once.
+# Tasks of one model are consecutive, so a process unpacks each model once.
 @lru_cache(maxsize=4)
 def _model(packed: bytes, precision: str) -> ModelSpec:
     model: ModelSpec = pickle.loads(zlib.decompress(packed))
@@ -78,7 +78,7 @@ def _model(packed: bytes, precision: str) -> ModelSpec:
 
 
 def _open_cache(where: str | None) -> PlanCache | None:
-    """For each task anew: a store that failed once is not asked again by the same object."""
+    """Opens the cache for each task, because a cache object does not retry a failed store."""
     if where is None:
         return None
     from fastplan.cache.plan_cache import PlanCache

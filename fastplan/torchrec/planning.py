@@ -68,8 +68,10 @@ class Planning:
         cluster = read_cluster(reserved)
         parts = Parts.of(planner, len(cluster.rank_hbm))
         job = read_job(planner, space, cluster, parts)
-        with run.phase("replan"):
-            previous = state.previous.plan()
+        previous = None
+        if state.previous.policy is not None:
+            with run.phase("replan"):
+                previous = state.previous.plan()
         result = plan(
             job,
             cache=state.cache,

@@ -66,7 +66,7 @@ def test_save_refuses_what_torch_never_wrote(capsys, path, tmp_path):
         words = ["-o", str(tmp_path / "b"), "--plans", str(path), "--artifacts"]
         code, _, err = call(capsys, "bundle", "save", *words, str(tmp_path / "0.bin"))
         assert code == 1
-        assert f"{tmp_path / '0.bin'}: holds none of torch's compile artifacts" in err
+        assert f"{tmp_path / '0.bin'}: has no compile artifacts of torch" in err
 
 
 def test_save_keeps_the_model_of_a_bundle(capsys, path, tmp_path):
@@ -116,7 +116,7 @@ def test_save_refuses_what_holds_no_plan(capsys, tmp_path, facts):
     assert err == f"fastplan: error: {tmp_path / 'nothing'}: it has no plans\n"
     (tmp_path / "tiny.yaml").write_text("model: tiny\n")
     _, _, err = call(capsys, *words, str(tmp_path / "tiny.yaml"))
-    assert "tiny.yaml: is a spec file, and a plan is needed; `fastplan plan` makes one" in err
+    assert "tiny.yaml: is a spec file, not a plan; `fastplan plan` creates a plan" in err
     (tmp_path / "text").write_text("text")
     code, _, err = call(capsys, *words, str(tmp_path / "text"))
     assert code == 1
@@ -156,7 +156,7 @@ def test_show_tells_what_is_in_it(capsys, path, facts):
     assert f"made with torch {facts['torch']}, python {facts['python']}, device cpu" in out
     assert "local ranks 0: 9 B, 1 aot_autograd, 2 inductor" in out
     assert f"1 CPU kernel, 7 B, for {facts['cpu']}" in out
-    assert lines[-1].strip() == "for this installation; loading it takes trust, for it is code"
+    assert lines[-1].strip() == "for this installation; --trust-code loads it"
 
 
 def test_show_tells_it_as_json(capsys, path, facts):
@@ -212,7 +212,7 @@ def test_show_without_content(capsys, tmp_path, facts):
     write_content(Content(model=None, facts=FACTS), tmp_path / "empty")
     code, out, _ = call(capsys, "bundle", "show", str(tmp_path / "empty"))
     assert code == 0
-    assert out.splitlines()[2:] == ["model      not told", "", "no plans", "", "no compiled code"]
+    assert out.splitlines()[2:] == ["model      unknown", "", "no plans", "", "no compiled code"]
 
 
 def test_names_cannot_move_the_cursor(capsys, tmp_path, facts):
@@ -246,7 +246,7 @@ def test_load_fills_a_cache_and_leaves_code_alone(capsys, path, tmp_path, torch)
     assert (code, err) == (0, "")
     assert out == (
         f"2 plans put into {where}\n"
-        "compiled code was left alone; --trust-code puts it where torch finds it\n"
+        "compiled code was not loaded; --trust-code copies it to torch's compile cache\n"
     )
     assert stored_plans(DirectoryStore(where)) == plans(10_000, 20_000)
     assert torch == []
@@ -286,7 +286,7 @@ def test_load_tells_which_kernels_it_left_out(capsys, path, tmp_path, torch, fac
     words = ["bundle", "load", str(path), "--cache", str(tmp_path / "plans"), "--trust-code"]
     code, out, _ = call(capsys, *words)
     assert code == 0
-    assert "CPU kernels were left out: libc: made with musl" in out
+    assert "CPU kernels were skipped: libc: made with musl" in out
     assert torch == [b"artifacts"]
 
 

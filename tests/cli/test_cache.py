@@ -140,7 +140,7 @@ def test_show_of_what_cannot_be_read_tells_the_problem(capsys, damaged):
     assert "problem     truncated" in out
     code, _, err = call(capsys, "cache", "show", damaged, "--request")
     assert code == 1
-    assert err == f"fastplan: error: no entry of {damaged} keeps its request\n"
+    assert err == f"fastplan: error: no entry of {damaged} has its request\n"
 
 
 def test_show_of_an_entry_with_foreign_content_is_no_crash(capsys, store):
@@ -275,7 +275,7 @@ def test_prune_can_only_say_what_would_go(capsys, store, aged):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ((), "say what to prune"),
+        ((), "choose what to prune"),
         (("--max-age", "30"), "must be a time such as 30d"),
         (("--max-age", "30y"), "must be a time such as 30d"),
         (("--max-age", "-1d"), "--max-age"),

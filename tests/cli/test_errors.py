@@ -25,14 +25,14 @@ def test_a_file_is_named_with_what_is_wrong_about_it(tmp_path):
 
 def test_something_that_is_not_installed_leads_to_doctor():
     error = ModuleNotFoundError("No module named 'torch'", name="torch")
-    assert message(error) == ("No module named 'torch'; `fastplan doctor` tells what to install")
+    assert message(error) == ("No module named 'torch'; `fastplan doctor` shows what to install")
 
 
 def test_of_an_import_that_fails_below_another_only_the_cause_is_told():
     error = ImportError("a page\nof advice")
     error.__cause__ = ImportError("libblas.so: cannot open shared object file")
     assert message(error) == (
-        "libblas.so: cannot open shared object file; `fastplan doctor` tells what to install"
+        "libblas.so: cannot open shared object file; `fastplan doctor` shows what to install"
     )
 
 

@@ -67,15 +67,13 @@ def test_an_empty_file_is_called_empty(capsys, what):
 
 def test_a_plan_is_no_spec(capsys, plan):
     told = refused(capsys, "plan", plan, *ON_H100)
-    assert told == (
-        "plan.json: is a plan file, and a spec is needed; `fastplan inspect` shows plans"
-    )
+    assert told == ("plan.json: is a plan file, not a spec; `fastplan inspect` shows plans")
 
 
 @pytest.mark.parametrize("name", ["model.yaml", "spec.json"])
 def test_a_spec_is_no_plan(capsys, name):
     told = refused(capsys, "inspect", name)
-    assert told == f"{name}: is a spec file, and a plan is needed; `fastplan plan` makes one of it"
+    assert told == f"{name}: is a spec file, not a plan; `fastplan plan` creates a plan from it"
 
 
 def test_a_file_is_no_folder_of_measurements_or_records(capsys, plan):
@@ -105,8 +103,8 @@ def test_artifacts_without_anything_in_them_are_refused(capsys, plan):
 def test_an_empty_cache_is_not_the_usual_one(capsys, words, value):
     told = refused(capsys, *words, "--cache", value)
     assert told.startswith(
-        "argument --cache: is empty; give a directory or URL, or leave the option out for the "
-        "usual cache (see `fastplan "
+        "argument --cache: is empty; give a directory or URL, or omit the option for the "
+        "default cache (see `fastplan "
     )
 
 
@@ -161,7 +159,7 @@ def test_only_what_is_forbidden_is_advised_to_be_allowed(capsys, folder, limits,
 def test_ranks_are_not_started_without_what_they_need(capsys, monkeypatch, plan, module):
     monkeypatch.setitem(sys.modules, module, None)
     told = refused(capsys, "measure", "model.yaml", plan, "--nproc", "8", "-o", "runs")
-    assert told == f"ranks need {module}, which is not installed; `fastplan doctor` tells how to"
+    assert told == f"ranks need {module}, which is not installed; `fastplan doctor` shows how"
 
 
 def test_a_module_without_a_function_leads_to_how_one_is_named(capsys):

@@ -31,8 +31,8 @@ def fill_the_disk(monkeypatch):
 @pytest.mark.parametrize(
     ("path", "problem"),
     [
-        ("missing/plan.json", "there is no directory missing; make it first"),
-        ("model.yaml/plan.json", "there is no directory model.yaml; make it first"),
+        ("missing/plan.json", "there is no directory missing; create it first"),
+        ("model.yaml/plan.json", "there is no directory model.yaml; create it first"),
         ("folder", "give the name of a file"),
         ("", "give the name of a file"),
     ],
@@ -79,7 +79,7 @@ def plan(capsys):
     return "plan.json"
 
 
-READ = "the command reads that file; write elsewhere"
+READ = "the command reads that file; choose another output"
 TWICE = "two outputs have that name; give each its own"
 
 

@@ -50,17 +50,17 @@ def test_why_miss_takes_a_plan_file_with_its_request_or_its_key(capsys, store, t
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (b"", "neither a canonical request nor a plan"),
-        (b"\xff\xfe", "neither a canonical request nor a plan"),
-        (b"[" * 100_000, "neither a canonical request nor a plan"),
-        (b"[1]", "neither a canonical request nor a plan"),
-        (b'{"fingerprint": 7}', "neither a canonical request nor a plan"),
+        (b"", "not a canonical request and not a plan"),
+        (b"\xff\xfe", "not a canonical request and not a plan"),
+        (b"[" * 100_000, "not a canonical request and not a plan"),
+        (b"[1]", "not a canonical request and not a plan"),
+        (b'{"fingerprint": 7}', "not a canonical request and not a plan"),
         (b'{"fingerprint": "../../x"}', "must be 16 to 128 lower-case hex digits"),
         (b'{"fingerprint": "' + b"ab" * 20 + b'"}', "no entry has the key " + "ab" * 20),
-        (b'{"plan_version": 1}', "is no canonical request: context: is missing"),
-        (b'{"plan_version": NaN}', "is no canonical request: "),
-        (b'{"basis": {}}', "is no canonical request: "),
-        (b'{"basis": {"request": {"plan_version": 2}}}', "is no canonical request: "),
+        (b'{"plan_version": 1}', "is not a canonical request: context: is missing"),
+        (b'{"plan_version": NaN}', "is not a canonical request: "),
+        (b'{"basis": {}}', "is not a canonical request: "),
+        (b'{"basis": {"request": {"plan_version": 2}}}', "is not a canonical request: "),
     ],
 )
 def test_why_miss_of_a_file_without_a_request_is_an_error(capsys, store, tmp_path, content, told):

@@ -1,4 +1,4 @@
-"""Compiled functions are kept on disk, and whatever happens to the files is no error."""
+"""Compiled functions are cached on disk, and damaged or missing files are not errors."""
 
 import os
 import subprocess
@@ -56,7 +56,7 @@ def test_only_the_user_can_write_where_code_is_loaded_from(tmp_path):
     place.chmod(0o755)
     assert compile_in_a_new_process(tmp_path) == "True"
     tmp_path.chmod(0o777)
-    assert "False everybody can write to" in compile_in_a_new_process(tmp_path)
+    assert "False all users can write to" in compile_in_a_new_process(tmp_path)
     tmp_path.chmod(0o1777)
     assert compile_in_a_new_process(tmp_path) == "True"
 
@@ -72,7 +72,7 @@ def test_a_directory_of_somebody_else_and_a_link_are_refused(tmp_path, monkeypat
             disk.private_directory()
     (tmp_path / "fastplan").rename(tmp_path / "other")
     (tmp_path / "fastplan").symlink_to(tmp_path / "other")
-    with pytest.raises(disk.DirectoryNotPrivate, match="is no directory"):
+    with pytest.raises(disk.DirectoryNotPrivate, match="is not a directory"):
         disk.private_directory()
 
 

@@ -292,11 +292,11 @@ CALLS = "def f(shard, out):\n    out.fwd_compute = {}\n"
         ("g(0.0)", {"g": ONE}, "`g` is a CFunctionType"),
         ("g(0.0)", {"g": CALLBACKS[0]}, "`g` is a CFunc"),
         ("g(0.0)", {"g": of_ones_own}, "`g` is a ufunc|`g` is a .*DUFunc"),
-        ("g()", {"g": opaque}, "`g` is taught to numba"),
-        ("g()", {"g": overloaded}, "`g` is taught to numba with numba.extending in tests.costs"),
-        ("g()", {"g": jitable}, "`g` is taught to numba with numba.extending in tests.costs"),
-        ("m.overloaded()", {"m": sys.modules[__name__]}, "`m.overloaded` is taught to numba"),
-        ("np.random.rand()", {}, "`np.random` .* other numbers"),
+        ("g()", {"g": opaque}, "`g` is registered with numba"),
+        ("g()", {"g": overloaded}, "`g` is registered with numba.extending in tests.costs"),
+        ("g()", {"g": jitable}, "`g` is registered with numba.extending in tests.costs"),
+        ("m.overloaded()", {"m": sys.modules[__name__]}, "`m.overloaded` is registered with numba"),
+        ("np.random.rand()", {}, "`np.random` .* different numbers"),
     ],
 )
 def test_what_can_not_be_followed_is_told(call, names, reason):

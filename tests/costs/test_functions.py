@@ -62,7 +62,7 @@ class Recorder:
     ("cost", "what"),
     [
         (samples.fails_on_small_tables, r"raised ZeroDivisionError: .*, line \d+"),
-        (samples.not_a_number, "set `bwd_comms` to nan, which is no cost"),
+        (samples.not_a_number, "set `bwd_comms` to nan, which is not a valid cost"),
     ],
 )
 def test_a_failing_cost_names_itself_the_table_and_the_shard(cost, what):

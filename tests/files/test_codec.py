@@ -13,7 +13,16 @@ from msgspec import UNSET, Struct, UnsetType, defstruct, field
 
 from fastplan.files.codec import Mismatch, decode, decode_value
 from fastplan.files.document import SpecError, document_of, parse_document
-from fastplan.files.kinds import Text, any_number, bandwidth, choice, number, size, told, whole
+from fastplan.files.kinds import (
+    Text,
+    any_number,
+    bandwidth,
+    choice,
+    number,
+    size,
+    whole,
+    with_problem,
+)
 
 KERNELS = ("dense", "fused", "fused_uvm", "fused_uvm_caching")
 
@@ -41,7 +50,8 @@ class File(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     )
     pair: (
         Annotated[
-            tuple[Annotated[float, number()], Annotated[float, number()]], told("must be two")
+            tuple[Annotated[float, number()], Annotated[float, number()]],
+            with_problem("must be two"),
         ]
         | None
     ) = None
@@ -237,7 +247,7 @@ def test_a_single_one_counts_as_a_list_of_one():
 
 @pytest.mark.parametrize(("value", "found"), [(3, "3"), (True, "true"), (0.5, "0.5")])
 def test_numbers_are_no_texts_without_quotes(value, found):
-    assert problem(Text, value) == f"must be a text, not {found}; put it in quotes"
+    assert problem(Text, value) == f"must be a string, not {found}; put it in quotes"
 
 
 @pytest.mark.parametrize(

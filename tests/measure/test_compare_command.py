@@ -106,14 +106,14 @@ def test_a_model_on_other_ranks_than_the_plans_is_refused(folder, capsys, topolo
     (folder / "model.json").write_text(json.dumps(told))
     code, out, err = compared(capsys, *FILES, "--model", "model.json", *words)
     assert (code, out) == (1, "")
-    assert f"table_wise.json is a plan for {problem}: leave that out" in err
+    assert f"table_wise.json is a plan for {problem}: remove that field" in err
 
 
 def test_a_plan_of_another_model_is_named(folder, capsys):
     (folder / "model.json").write_text(json.dumps(model(tables=3)))
     code, _, err = compared(capsys, *FILES, "--model", "model.json")
     assert code not in (0, 2)
-    assert "table_wise.json is no plan of model.json: table t3 is not in the model" in err
+    assert "table_wise.json is not a plan for model.json: table t3 is not in the model" in err
 
 
 def test_hardware_alone_estimates_nothing(folder, capsys):

@@ -128,7 +128,7 @@ def test_a_request_that_was_changed_is_refused_by_its_fingerprint():
         (
             lambda c: c["basis"].update(load_factors=[None] * 6),
             "basis.load_factors",
-            "as many values",
+            "one value per table",
         ),
         (
             lambda c: c["basis"].update(load_factors=[None] * 6 + [1.5]),
@@ -161,13 +161,13 @@ def test_the_error_says_where_and_what(change, place, text):
             "table_wise",
             {"shape": ..., "ranks": [0], "shards": None},
             "",
-            "has other shards than its sharding type",
+            "has shards that don't match its sharding type",
         ),
         (
             "data_parallel",
             {"shards": [{"offset": [0, 0], "size": [4, 4], "placement": "rank:0/cuda:0"}]},
             "",
-            "has other shards than its sharding type",
+            "has shards that don't match its sharding type",
         ),
     ],
 )
@@ -196,7 +196,7 @@ def test_a_table_that_is_cut_elsewhere_is_named():
     error = attempt(content)
     assert error is not None
     assert error.place == place_of(name)
-    assert "cut at other rows" in error.problem
+    assert "split at other rows" in error.problem
 
 
 def test_blocks_may_be_written_in_other_runs():

@@ -107,7 +107,7 @@ def test_settings_must_be_those_of_a_file(settings, place, text):
 
 
 def test_shards_need_a_device():
-    with pytest.raises(BadValue, match=r"must be known, since modules\.m\.t has shards"):
+    with pytest.raises(BadValue, match=r"must be known, because modules\.m\.t has shards"):
         table_entry(table([[0, 0, 8, 4, 5]]), None)
     copies = table([[0, 0, 8, 4, 5]], kind="data_parallel")
     assert table_entry(copies, None).ranks == ((5, 5),)

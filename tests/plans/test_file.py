@@ -130,7 +130,7 @@ def test_an_empty_plan_is_a_plan():
     ("change", "place", "text"),
     [
         (lambda p: replace(p, fingerprint="f" * 40), "fingerprint", "must be that of the basis"),
-        (lambda p: replace(p, notes={"a": 1}), "notes.a", "must be a text"),
+        (lambda p: replace(p, notes={"a": 1}), "notes.a", "must be a string"),
         (
             lambda p: replace(p, layout=replace(p.layout, tables=p.layout.tables[:1] * 2)),
             "modules",
@@ -139,7 +139,7 @@ def test_an_empty_plan_is_a_plan():
         (
             lambda p: replace(p, layout=replace(p.layout, device=None)),
             "device",
-            "must be known, since",
+            "must be known, because",
         ),
         (
             lambda p: replace(p, layout=replace(p.layout, tables=p.layout.tables[1:])),

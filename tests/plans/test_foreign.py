@@ -106,7 +106,7 @@ def test_a_trusted_pickle_needs_torchrec(path):
     told = python(code)
     assert told.startswith("PlanFileError")
     assert "which only TorchRec reads" in told
-    assert "`fastplan doctor` tells what to install" in told
+    assert "`fastplan doctor` shows what to install" in told
 
 
 def test_unknown_formats_are_named(path):
@@ -138,7 +138,7 @@ def test_a_plan_of_another_format_is_called_so_where_only_ours_is_read(path):
     with pytest.raises(PlanFileError, match=r"is the `plan` of a TorchEasyRec.*`fastplan convert`"):
         read_plan(path)
     path.write_text("model: tiny\ntables: []\n")
-    with pytest.raises(PlanFileError, match="is a spec file, and a plan is needed"):
+    with pytest.raises(PlanFileError, match="is a spec file, not a plan"):
         read_plan(path)
     path.write_bytes(pickle.dumps(3))
     with pytest.raises(PlanFileError, match=r"is a ShardingPlan from torch\.save or pickle"):

@@ -125,5 +125,5 @@ def test_a_file_with_such_ranks_is_refused_by_name():
             }
         }
     }
-    with pytest.raises(PlanFileError, match=r"plan.json: modules.m.t.ranks: must be ranks that"):
+    with pytest.raises(PlanFileError, match=r"modules.m.t.ranks: must be different ranks"):
         parse_plan(json.dumps(content).encode(), "plan.json")

@@ -73,12 +73,12 @@ def test_any_name_on_one_line_is_read(name, tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "place", "text"),
     [
-        ("module: user", "module: copies", "line", "module 'copies' is there twice"),
+        ("module: user", "module: copies", "line", "module 'copies' occurs twice"),
         ("[0, 1]      \nhost columns", "[0, x]      \nhost columns", "line", "list of numbers"),
         ("------- | -", "------= | -", "line", "a line of dashes"),
         ("module: copies", "modulo: copies", "line", "a line of a plan as TorchRec prints it"),
-        ("whole   | [0, 0]", "while   | [0, 0]", "line", "no line of its own"),
-        ("host columns | table_col", "host rows    | table_col", "line", "is there twice"),
+        ("whole   | [0, 0]", "while   | [0, 0]", "line", "is not listed"),
+        ("host columns | table_col", "host rows    | table_col", "line", "occurs twice"),
         ("rank:2/cuda:0\ncol", "rank:b/cuda:0\ncol", "modules.user.whole.shards[0].placement", ""),
         ("[753, 0]", "[752, 0]", "modules.user.rows.shards", "overlap"),
         ("shard sizes |   pl", "shard width |   pl", "line", "a line of a plan"),

@@ -142,11 +142,11 @@ class TestReading:
 
     def test_likes_in_a_circle_are_shown(self) -> None:
         skus = {"a": {"like": "b"}, "b": {"like": "c"}, "c": {"like": "a"}}
-        assert "goes in a circle: a -> b -> c -> a" in problem({"skus": skus})
+        assert "is circular: a -> b -> c -> a" in problem({"skus": skus})
 
     def test_too_many_likes_in_a_row_are_refused(self) -> None:
         skus = {f"s{i}": {"like": f"s{i + 1}"} for i in range(2000)} | {"s2000": {"like": "h100"}}
-        assert "more than 20 in a row" in problem({"skus": skus})
+        assert "a chain of more than 20" in problem({"skus": skus})
 
     def test_one_like_itself_that_overrides_nothing_is_an_error(self) -> None:
         text = problem({"skus": {"mine": {"like": "mine"}}})
@@ -176,7 +176,7 @@ class TestReading:
         value = "1GB/s" if name.endswith("_bw") else "1GiB"
         sku = {"like": "h100", name: value, f"host_{name}": value}
         text = problem({"skus": {"mine": sku}})
-        assert f"skus.mine.host_{name}: is of a host and `{name}` of a rank" in text
+        assert f"skus.mine.host_{name}: is per host and `{name}` is per rank" in text
 
     def test_pods_can_be_taken_away(self) -> None:
         assert one({"like": "gb200", "pod_size": None}).pod_size is None

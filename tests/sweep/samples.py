@@ -79,7 +79,7 @@ def unfit(**fields: Any) -> Row:
     """A row that does not fit."""
     none = dict.fromkeys(("rating", "hbm_bytes", "ddr_bytes", "ssd_bytes"))
     lack = {"headroom_bytes": -1 << 30, "headroom": -0.25}
-    words = "about 1 GiB more HBM on every rank would do"
+    words = "about 1 GiB more HBM on every rank would be enough"
     return row(**{**none, **lack, "fits": False, "shortage": words, **fields})
 
 

@@ -202,7 +202,7 @@ def test_without_a_price_nothing_is_planned_for_the_cheapest(
     words = ("--cheapest", "100", "--results", str(results))
     code, _, err = precompute(text, *words)
     assert code == 1
-    assert err.startswith("fastplan: error: the price of a100-80 and h100 is not known: give what")
+    assert err.startswith("fastplan: error: the price of a100-80 and h100 is not known: pass the")
     assert not results.exists()
     code, _, err = precompute(text, *words, "--price", "l4=1")
     assert err.endswith("the sweep has no such SKU, but a100-80, h100, tight")

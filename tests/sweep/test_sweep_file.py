@@ -75,7 +75,7 @@ def test_real_models_go_to_the_loader(tmp_path: Path) -> None:
     found = read_sweep(write_files(tmp_path, text), load)  # type: ignore[arg-type]
     assert asked == ["my_pkg.models:build", "pkg:make"]
     assert [spec.name for spec in found.models] == ["small", "my_pkg.models:build", "made"]
-    with pytest.raises(SpecError, match=r"models\[1\]: my_pkg.models:build is no spec file"):
+    with pytest.raises(SpecError, match=r"models\[1\]: my_pkg.models:build is not a spec file"):
         read_sweep(write_files(tmp_path, text))
 
 

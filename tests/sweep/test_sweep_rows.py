@@ -84,7 +84,7 @@ def test_bytes_that_are_no_text_are_skipped(tmp_path: Path) -> None:
 def test_somebody_elses_file_is_left_alone(tmp_path: Path, text: str) -> None:
     path = tmp_path / "sweep.yaml"
     path.write_text(text)
-    with pytest.raises(SweepError, match="holds no results: choose another file"):
+    with pytest.raises(SweepError, match="is not a results file: choose another file"):
         ResultsFile(path).read()
 
 

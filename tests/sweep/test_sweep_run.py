@@ -150,12 +150,12 @@ class Broken(Inline):
 
 def test_an_executor_that_breaks_stops_the_sweep_and_rows_are_kept(tmp_path: Path) -> None:
     file = tmp_path / "r.jsonl"
-    with pytest.raises(SweepError, match="gave up; what was done by then is kept: no workers"):
+    with pytest.raises(SweepError, match="failed; finished cells are kept: no workers"):
         run_sweep(sweep(), results=file, executor=Broken())
     assert len(ResultsFile(file).read()) == 1
     closed = ThreadPoolExecutor(1)
     closed.shutdown()
-    with pytest.raises(SweepError, match=r"the executor gave up.*after shutdown"):
+    with pytest.raises(SweepError, match=r"the executor failed.*after shutdown"):
         run_sweep(sweep(), executor=closed)
 
 

@@ -50,7 +50,7 @@ def test_what_does_not_fit_says_by_how_much() -> None:
     assert (small.fits, small.rating, small.error, small.tier) == (False, None, None, "hbm")
     assert small.headroom_bytes is not None and small.headroom is not None
     lack = -small.headroom_bytes
-    assert small.shortage == f"about {format_size(lack)} more HBM on every rank would do"
+    assert small.shortage == f"about {format_size(lack)} more HBM on every rank would be enough"
     assert small.headroom == pytest.approx(-lack / (0.85 * (8 << 30)), rel=0.01)
     # 15 % of the memory is reserved.
     hbm = (8 << 30) + math.ceil(lack / 0.85)

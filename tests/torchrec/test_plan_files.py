@@ -251,7 +251,7 @@ def test_what_a_file_cannot_hold_is_named(plan: ShardingPlan, place: str, file: 
     [({"fingerprint": 1}, "fingerprint"), ({"notes": {"a": 1}}, "notes.a")],
 )
 def test_headers_are_texts(arguments: Any, place: str, file: Path) -> None:
-    with pytest.raises(PlanFileError, match="must be a text") as caught:
+    with pytest.raises(PlanFileError, match="must be a string") as caught:
         save_plan(one_table(), file, **arguments)
     assert caught.value.place == place
 
@@ -337,7 +337,7 @@ def test_what_is_no_plan_is_refused(data: bytes, file: Path) -> None:
 def test_a_table_that_is_there_twice_is_refused(file: Path) -> None:
     save_plan(row_wise(2, 4), file)
     file.write_text(file.read_text().replace('"t1"', '"t0"'))
-    with pytest.raises(PlanFileError, match="t0: is there twice"):
+    with pytest.raises(PlanFileError, match="t0: occurs twice"):
         load_plan(file)
 
 

@@ -107,7 +107,7 @@ def test_numbers_come_back_to_the_bit(factor: float, file: Path) -> None:
 def test_numbers_that_are_not_json_are_refused(file: Path) -> None:
     save_plan(one_table(cache_params=CacheParams(load_factor=0.25)), file)
     file.write_text(file.read_text().replace("0.25", "NaN"))
-    with pytest.raises(PlanFileError, match="is not JSON: NaN must be written as a text"):
+    with pytest.raises(PlanFileError, match="is not JSON: NaN must be written as a string"):
         load_plan(file)
 
 
