@@ -117,7 +117,7 @@ def _torchrec(stack: Stack, outcome: Outcome | None) -> Iterator[Finding]:
             yield Finding("torchrec", PROBLEM, *explain(outcome, stack))
     elif version.partition("+")[0] not in VERSIONS:
         supported = " and ".join(VERSIONS)
-        text = f"{version}: fastplan reproduces the planner of TorchRec {supported}"
+        text = f"{version}: fastplan supports TorchRec {supported}"
         yield Finding("torchrec", PROBLEM, text, _supported(stack))
     else:
         yield _matching_release(version, stack)
