@@ -191,7 +191,7 @@ def test_a_calibration_can_be_had_as_json(calibrated, capsys):
     ("words", "told"),
     [
         (("-o", "lab.json"), "must end in .yaml"),
-        (("-o", "lab.yaml", "--like", "h100"), "is no cpu hardware"),
+        (("-o", "lab.yaml", "--like", "h100"), "is not cpu hardware"),
         (("-o", "lab.yaml", "--like", "nothing"), "no hardware is called"),
         (("-o", "lab.yaml", "--name", "a/b"), "can't be called"),
         (("-o", "lab.yaml", "--repetitions", "0"), "--repetitions must be at least 1"),
