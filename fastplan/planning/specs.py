@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace as _with
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from fastplan.cache.plan_cache import PlanCache, open_cache
@@ -62,16 +62,8 @@ def plan_spec(
         ConstraintError: no plan was found that satisfies `pins` and `together`.
     """
     from fastplan.spec.lower import lower
-    from fastplan.spec.read import read_spec
-    from fastplan.spec.variants import on_cluster, with_precision
 
-    if isinstance(spec, str | os.PathLike):
-        spec = read_spec(spec)
-    spec = on_cluster(spec, sku=sku, world_size=world_size)
-    if batch_size is not None:
-        spec = _with(spec, batch_size=batch_size)
-    if precision is not None:
-        spec = with_precision(spec, precision)
+    spec = _read(spec, sku, world_size, batch_size, precision)
     if mode not in ("parity", "optimize"):
         raise ValueError(f'`mode` must be "parity" or "optimize", not {mode!r}')
     if optimize is None and mode == "optimize":
@@ -87,6 +79,25 @@ def plan_spec(
         previous=previous,
         replan=replan,
     )
+
+
+def _read(
+    spec: str | os.PathLike[str] | ModelSpec,
+    sku: str | None,
+    world_size: int | None,
+    batch_size: int | None,
+    precision: str | None,
+) -> ModelSpec:
+    """The spec, read if it is a file, with the given values in place of its own."""
+    from fastplan.spec.read import read_spec
+    from fastplan.spec.variants import on_cluster, with_precision
+
+    if isinstance(spec, str | os.PathLike):
+        spec = read_spec(spec)
+    spec = on_cluster(spec, sku=sku, world_size=world_size)
+    if batch_size is not None:
+        spec = replace(spec, batch_size=batch_size)
+    return spec if precision is None else with_precision(spec, precision)
 
 
 def plan_job(
