@@ -22,7 +22,7 @@ from bench.planning import make_case
 from bench.progress import Progress
 from bench.runs import Case
 from fastplan import EmbeddingShardingPlanner as FastPlanner
-from fastplan.model.record import PlanRecord
+from fastplan.model.plan import PlanRecord
 from fastplan.torchrec import collective, compat
 from fastplan.torchrec.collective import sendable
 from fastplan.torchrec.planning import drafted

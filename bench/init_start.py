@@ -29,7 +29,7 @@ from torchrec.distributed.planner.types import ParameterConstraints
 import fastplan
 from bench.identity import differences
 from bench.runs import quiet
-from fastplan.model.record import PlanRecord
+from fastplan.model.plan import PlanRecord
 from fastplan.torchrec import collective, compat
 from fastplan.torchrec.collective import sendable
 from fastplan.torchrec.planning import drafted

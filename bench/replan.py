@@ -23,8 +23,7 @@ from bench.text import table
 from fastplan.engine.layout import layout_of
 from fastplan.engine.optimize import Optimize, optimize
 from fastplan.engine.solve import solve, verify_plan
-from fastplan.model.plan import Basis, Plan
-from fastplan.model.record import PlanRecord
+from fastplan.model.plan import Basis, Plan, PlanRecord
 from fastplan.planning.held import best_renumbering, renumbered
 from fastplan.planning.movement import movement
 from fastplan.planning.policy import Replan

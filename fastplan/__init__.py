@@ -30,7 +30,7 @@ _MODULE_OF_NAME = {
     "PlanFileError": "fastplan.plans.checks",
     "PlanMismatch": "fastplan.torchrec.plan_files",
     "Replan": "fastplan.planning.policy",
-    "Result": "fastplan.planning.result",
+    "Result": "fastplan.planning.search",
     "ShardingType": "fastplan.costs.names",
     "StoreError": "fastplan.cache.stores.base",
     "StoredPlanLoader": "fastplan.torchrec.loader",
@@ -104,7 +104,7 @@ if TYPE_CHECKING:
     from fastplan.engine.optimize import Optimize
     from fastplan.model.objectives import ConstraintError, Objectives, RulesBroken
     from fastplan.planning.policy import Replan, ReplanPolicy
-    from fastplan.planning.result import Result
+    from fastplan.planning.search import Result
     from fastplan.planning.specs import plan_spec as plan
     from fastplan.plans.checks import PlanFileError
     from fastplan.torchrec.collective import ModelsDiffer

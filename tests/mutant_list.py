@@ -182,7 +182,7 @@ CACHE = (
     ),
     Mutant(
         name="reachable-allows-more",
-        file="fastplan/engine/reachable.py",
+        file="fastplan/engine/solve.py",
         old="reached * (1 + slack + _ROUNDING)",
         new="reached * (1 + 2 * slack + 1e-3)",
         tests=("tests/engine/test_reachable.py",),
@@ -247,14 +247,14 @@ CACHE = (
     ),
     Mutant(
         name="record-takes-load-factor-zero",
-        file="fastplan/model/record.py",
+        file="fastplan/model/plan.py",
         old="((factor > 0) & (factor <= 1))",
         new="((factor >= 0) & (factor <= 1))",
         tests=("tests/model/test_record.py",),
     ),
     Mutant(
         name="record-takes-more-bytes",
-        file="fastplan/model/record.py",
+        file="fastplan/model/plan.py",
         old="if len(body) != size or not inflater.eof or inflater.unused_data:",
         new="if len(body) != size or not inflater.eof:",
         tests=("tests/model/test_record.py",),

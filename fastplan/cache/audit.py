@@ -14,7 +14,7 @@ from fastplan.engine.packed_certificate import proven_bound
 from fastplan.engine.problem import Problem, SearchSpace
 from fastplan.engine.solve import OutOfRange, estimate, verify_plan
 from fastplan.model.objectives import Objectives
-from fastplan.model.record import BadRecord, PlanRecord
+from fastplan.model.plan import BadRecord, PlanRecord
 from fastplan.model.request import Cluster, Request
 
 GOOD = "good"

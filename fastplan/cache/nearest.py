@@ -25,8 +25,7 @@ from fastplan.cache.fingerprint import fingerprint, parse_canonical
 from fastplan.cache.plan_cache import PlanCache
 from fastplan.cache.stores.base import Deadline, Stored, StoreError
 from fastplan.engine.layout import layout_of
-from fastplan.model.plan import Basis, Plan
-from fastplan.model.record import PlanRecord
+from fastplan.model.plan import Basis, Plan, PlanRecord
 
 # Entries that are listed, and those of them that are read.
 _MOST_LISTED = 20_000

@@ -34,7 +34,7 @@ from fastplan.cache.stores import (
     open_store,
 )
 from fastplan.cache.stores.base import Deadline
-from fastplan.model.record import PlanRecord
+from fastplan.model.plan import PlanRecord
 from fastplan.model.request import Cluster
 
 Capacities = tuple[tuple[int, int, int, int], ...]  # runs of (ranks, hbm, ddr, ssd)

@@ -86,7 +86,7 @@ def show_lines(item: EntryInfo, now: float) -> Iterator[str]:
 
 def _plan(entry: Entry) -> str:
     """Returns the number of tables by sharding type and kernel."""
-    from fastplan.model.record import BadRecord, PlanRecord
+    from fastplan.model.plan import BadRecord, PlanRecord
     from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES
 
     try:

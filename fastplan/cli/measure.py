@@ -27,12 +27,11 @@ from fastplan.cli.parser import Args, argument, command, option, options
 from fastplan.cli.values import scale
 
 if TYPE_CHECKING:
-    from fastplan.measure.calibrate import Calibrated
+    from fastplan.measure.calibrate import Calibrated, CalibratedSku
     from fastplan.measure.failures import Failure
     from fastplan.measure.prepare import Subject
     from fastplan.measure.scaling import Room
     from fastplan.measure.settings import Group, Settings
-    from fastplan.measure.sku_file import CalibratedSku
 
 MEASURE_EXAMPLES = """
 fastplan measure model.yaml plan_a.json plan_b.json --nproc 8 -o runs/
@@ -199,8 +198,8 @@ def calibrate(args: Args) -> int:
     """
     from fastplan.files.atomic import replace_file
     from fastplan.files.document import document_of
+    from fastplan.measure.calibrate import CalibratedSku, sku_yaml
     from fastplan.measure.scaling import host_memory
-    from fastplan.measure.sku_file import CalibratedSku, sku_yaml
     from fastplan.spec.hardware import find_hardware, read_hardware
 
     output = Path(args.output)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from fastplan.model.job import SpecJob
     from fastplan.model.plan import Plan
     from fastplan.planning.policy import Replan
-    from fastplan.planning.result import Result
+    from fastplan.planning.search import Result
     from fastplan.spec.model import ModelSpec
 
 EXAMPLES = """
@@ -184,11 +184,11 @@ def _with_functions(spec: ModelSpec, args: Args) -> ModelSpec:
         if name is not None and not is_reference(name):
             raise CommandError(f"--{given} must be package.module:function, not {name!r}")
     if args.cost is not None:
-        from fastplan.costs.named import find_cost
+        from fastplan.costs.functions import find_cost
 
         spec = replace(spec, shard_cost=find_cost(args.cost))
     if args.objective is not None:
-        from fastplan.costs.named import find_objective
+        from fastplan.costs.functions import find_objective
 
         spec = replace(spec, objective=find_objective(args.objective))
     return spec

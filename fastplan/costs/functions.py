@@ -7,7 +7,7 @@ import inspect
 from collections import deque
 from collections.abc import Callable
 from types import FunctionType, SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from fastplan.costs import compiling, identity, loops
 from fastplan.costs.compiling import Compiled
 from fastplan.costs.errors import CostError, NoFingerprint
 from fastplan.costs.identity import Frozen
+from fastplan.model.references import BadReference, find
+from fastplan.model.request import Request, Search
 from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES
 
 _PASSING = 8
@@ -248,3 +250,51 @@ def plan_objective(function: Callable[[Any, Any], None]) -> PlanObjective:
         CostError: The argument is not such a function.
     """
     return PlanObjective(function)
+
+
+def custom_parts(request: Request, search: Search) -> list[list[Any]]:
+    """Returns the fingerprints of a request's custom functions.
+
+    Raises:
+        NoFingerprint: A function reads something that can't be fingerprinted.
+    """
+    parts: list[list[Any]] = []
+    pricing = request.pricing
+    if pricing is not None:
+        # Custom functions can read the batch size; the rest of the key has it only in products.
+        function = pricing.function
+        parts.append(["shard_cost", function.name, function.fingerprint(), pricing.batch_size])
+    if search.objective is not None:
+        parts.append(["objective", search.objective.name, search.objective.fingerprint()])
+    return parts
+
+
+F = TypeVar("F", bound=CustomFunction)
+
+
+def find_cost(name: str) -> ShardCost:
+    """Imports a cost by its name.
+
+    Raises:
+        CostError: The name can't be found, or is not a cost.
+    """
+    return _find(name, ShardCost, "shard_cost")
+
+
+def find_objective(name: str) -> PlanObjective:
+    """Imports an objective by its name.
+
+    Raises:
+        CostError: The name can't be found, or is not an objective.
+    """
+    return _find(name, PlanObjective, "plan_objective")
+
+
+def _find(name: str, kind: type[F], decorator: str) -> F:
+    try:
+        found = find(name)
+    except BadReference as error:
+        raise CostError(str(error)) from error
+    if not isinstance(found, kind):
+        raise CostError(f"{name} is not a function with @fastplan.{decorator}")
+    return found

@@ -16,8 +16,19 @@ from numpy.typing import NDArray
 
 from fastplan.engine.problem import Ints, SearchSpace
 from fastplan.engine.solve import estimate
-from fastplan.model.plan import COLUMN, COLUMNS, RANK, ROW, ROWS, Layout, Shards, TableLayout
-from fastplan.model.record import AS_REQUESTED, BadRecord, PlanRecord
+from fastplan.model.plan import (
+    AS_REQUESTED,
+    COLUMN,
+    COLUMNS,
+    RANK,
+    ROW,
+    ROWS,
+    BadRecord,
+    Layout,
+    PlanRecord,
+    Shards,
+    TableLayout,
+)
 from fastplan.model.request import Cluster, MenuItem, Request, Table
 from fastplan.model.vocabulary import (
     KERNEL_INDEX,

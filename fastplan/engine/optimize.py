@@ -23,7 +23,7 @@ from fastplan.engine.goals import goal_of
 from fastplan.engine.problem import Problem
 from fastplan.engine.rules import ConstrainedProblem
 from fastplan.engine.solve import Options, Solution, solve, verify
-from fastplan.model.arguments import check_numbers, check_whole_numbers
+from fastplan.model.limits import check_numbers, check_whole_numbers
 from fastplan.model.objectives import NO_OBJECTIVES, ConstraintError, Objectives
 from fastplan.model.request import Search
 

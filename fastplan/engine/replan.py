@@ -13,7 +13,7 @@ from fastplan.engine import _native
 from fastplan.engine.optimize import STOPS, StoppedBy
 from fastplan.engine.problem import Floats, Ints, Problem
 from fastplan.engine.solve import Options
-from fastplan.model.arguments import check_numbers, check_whole_numbers
+from fastplan.model.limits import check_numbers, check_whole_numbers
 
 NOT_HELD = 255  # sharding type and kernel of a table that is not in the previous plan
 _NO_LIMIT = 2**62

@@ -1,17 +1,27 @@
-"""Runs the micro-benchmarks on all ranks and fits TorchRec's constants."""
+"""Runs the micro-benchmarks on all ranks, fits TorchRec's constants, and writes them as a SKU."""
 
 from __future__ import annotations
 
 import json
 import tempfile
+import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fastplan.measure.cases import Case, Sizes, cases
-from fastplan.measure.constants import Calibration, Point, calibration, slowest_median
+from fastplan.measure.constants import Calibration, Constant, Point, calibration, slowest_median
 from fastplan.measure.launch import run_group
-from fastplan.measure.settings import LOGS, POINTS, LaunchSettings, MeasureError, WorkerConfig
+from fastplan.measure.settings import (
+    LOGS,
+    POINTS,
+    Group,
+    LaunchSettings,
+    MeasureError,
+    WorkerConfig,
+)
+from fastplan.spec.hardware import Hardware, find_hardware, topology_arguments
 
 
 class Calibrated(NamedTuple):
@@ -84,3 +94,94 @@ def _last_log_line(folder: Path) -> str:
     log = folder / LOGS / "torchrun.log"
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
     return f" ({lines[-1].strip()})" if lines else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibratedSku:
+    """What was measured, on top of a known SKU for all the rest."""
+
+    name: str
+    like: str  # a name or file of hardware
+    group: Group
+    calibrated: Calibrated
+    host_memory: int  # bytes
+    device_memory: int | None  # None on CPUs
+
+    @property
+    def base(self) -> Hardware:
+        return find_hardware(self.like)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Memory of a rank, by figure."""
+        sizes = {"ddr": self.host_memory // self.group.ranks_per_host}
+        return sizes if self.device_memory is None else {"hbm": self.device_memory, **sizes}
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """The constants with four digits, as the file has them."""
+        return {
+            name: float(f"{constant.value:.4g}")
+            for name, constant in self.calibrated.found.constants.items()
+        }
+
+    @property
+    def hardware(self) -> Hardware:
+        """The SKU as a plan sees it."""
+        own: dict[str, Any] = {**self.sizes, **self.figures}
+        return replace(
+            self.base,
+            name=self.name,
+            device=self.group.device,
+            ranks_per_host=self.group.ranks_per_host,
+            **own,
+        )
+
+    @property
+    def topology(self) -> dict[str, Any]:
+        """Keyword arguments for TorchRec's Topology."""
+        return topology_arguments(self.hardware, self.group.ranks, self.group.ranks_per_host)
+
+
+def sku_yaml(sku: CalibratedSku) -> str:
+    """The file, which `--sku` and `find_hardware` read."""
+    group, found = sku.group, sku.calibrated.found
+    hosts = "one host" if group.hosts == 1 else f"{group.hosts} hosts"
+    where = f"{group.ranks} ranks on {hosts} of {', '.join(sku.calibrated.devices)}"
+    date = time.strftime("%Y-%m-%d", time.gmtime())
+    lines = [
+        f"# Measured by `fastplan calibrate` on {date}.",
+        f"name: {_quoted(sku.name)}",
+        f"like: {_quoted(sku.like)}  # for what is not given here",
+        f"about: {_quoted(f'calibrated on {where}')}",
+        f"device: {group.device}",
+        f"ranks_per_host: {group.ranks_per_host}",
+        *(f"{name}: {size}" for name, size in sku.sizes.items()),
+    ]
+    for name, figure in sku.figures.items():
+        constant = found.constants[name]
+        lines.append(f"{name}: {figure_text(name, figure)}  # {range_text(constant)}")
+    lines += [f"# not measured: {name}: {reason}" for name, reason in found.left_out.items()]
+    sources = dict.fromkeys(sku.sizes, "as the system reports it")
+    sources |= {name: constant.source for name, constant in found.constants.items()}
+    lines.append("sources:")
+    lines += [
+        f"  {name}: {_quoted(f'measured {date}: {source}')}" for name, source in sources.items()
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def figure_text(name: str, value: float) -> str:
+    """A bandwidth of bytes per millisecond, or a plain factor, as files have it."""
+    return f"{value / 1e6:.4g}GB/s" if name.endswith("_bw") else f"{value:.4g}"
+
+
+def range_text(constant: Constant) -> str:
+    """Where a constant lies 19 times out of 20."""
+    scale = 1e6 if constant.name.endswith("_bw") else 1.0
+    return f"{constant.low / scale:.3g} to {constant.high / scale:.3g}"
+
+
+def _quoted(text: str) -> str:
+    """A text that YAML takes for one, whatever is in it."""
+    return json.dumps(text)

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fastplan.measure.processes import status
-from fastplan.measure.progress import Beat
+from fastplan.measure.processes import Beat, status
 
 _STOPPED = ("stopped", "tracing-stop")  # of psutil
 _MEMORY_WORDS = ("out of memory", "can't allocate memory", "cannot allocate memory", "bad_alloc")

@@ -28,13 +28,14 @@ from fastplan.measure.failures import (
     read_faults,
 )
 from fastplan.measure.processes import (
+    Beat,
     adopt_orphans,
     end_with_parent,
     kill_descendants,
+    read_beats,
     start_time,
     stop,
 )
-from fastplan.measure.progress import Beat, read_beats
 from fastplan.measure.settings import LOGS, STATUS, LaunchSettings
 
 _POLL = 0.5  # rare, because polling takes CPU time from the ranks

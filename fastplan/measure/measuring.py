@@ -24,7 +24,7 @@ from fastplan import load_plan
 from fastplan.measure.cases import COPY, HOST_COPY, LOOKUP, WORLD, Case
 from fastplan.measure.devices import RankGroup
 from fastplan.measure.inputs import generate_batch, module_inputs
-from fastplan.measure.progress import Beats
+from fastplan.measure.processes import Beats
 from fastplan.measure.settings import (
     MODEL,
     POINTS,

@@ -9,8 +9,16 @@ import numpy as np
 from fastplan.engine.layout import narrowed, shard_ranks
 from fastplan.engine.solve import OutOfRange, estimate
 from fastplan.model.job import SpecJob
-from fastplan.model.plan import COLUMNS, RANK, Basis, Layout, Plan
-from fastplan.model.record import AS_REQUESTED, BadRecord, PlanRecord
+from fastplan.model.plan import (
+    AS_REQUESTED,
+    COLUMNS,
+    RANK,
+    BadRecord,
+    Basis,
+    Layout,
+    Plan,
+    PlanRecord,
+)
 from fastplan.model.request import Cluster, Request
 from fastplan.model.vocabulary import KERNEL_INDEX, SHARDING_TYPE_INDEX, UNIFORM_TYPES
 from fastplan.report.estimates import RATED, EstimateUnavailable

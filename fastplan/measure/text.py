@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from fastplan.measure.agreement import Agreement, PartAgreement
+from fastplan.measure.calibrate import CalibratedSku, figure_text, range_text
 from fastplan.measure.results import PlanRuns, Runs
 from fastplan.measure.settings import NAMES, PARTS
-from fastplan.measure.sku_file import CalibratedSku, figure_text, range_text
 from fastplan.measure.statistics import Fit, Interval
 from fastplan.report.names import escape_name
 from fastplan.report.table_text import Column, table_lines

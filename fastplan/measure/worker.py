@@ -13,8 +13,7 @@ import warnings
 from pathlib import Path
 
 from fastplan.measure.failures import Fault
-from fastplan.measure.processes import end_with_parent
-from fastplan.measure.progress import Beats
+from fastplan.measure.processes import Beats, end_with_parent
 from fastplan.measure.settings import LOGS, STATUS, WorkerConfig
 
 

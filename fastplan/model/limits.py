@@ -1,6 +1,9 @@
-"""Upper limits for numbers in files and on the command line."""
+"""Upper limits for numbers from outside, and checks of the types of arguments."""
 
 from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any
 
 MOST_RANKS = 1 << 20
 MOST_BATCH = 1 << 40  # of one rank
@@ -38,3 +41,19 @@ MOST: dict[str, int | float] = {
     "tolerance": 1e6,
     "timeout_seconds": 1e9,
 }
+
+
+def check_numbers(owner: Any, *names: str) -> None:
+    """Raises TypeError if a field is neither a number nor None."""
+    for name in names:
+        value = getattr(owner, name)
+        if value is not None and not isinstance(value, Real):
+            raise TypeError(f"`{name}` must be a number, not {value!r}")
+
+
+def check_whole_numbers(owner: Any, *names: str) -> None:
+    """Raises TypeError if a field is neither a whole number nor None."""
+    for name in names:
+        value = getattr(owner, name)
+        if value is not None and not isinstance(value, Integral):
+            raise TypeError(f"`{name}` must be a whole number, not {value!r}")

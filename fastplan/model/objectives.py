@@ -9,7 +9,7 @@ from numbers import Integral
 from operator import index
 from typing import Any, Literal, get_args
 
-from fastplan.model.arguments import check_numbers
+from fastplan.model.limits import check_numbers
 
 Minimize = Literal["rating", "memory", "shards", "critical_path"]
 Pins = Mapping[str, int | Sequence[int]]

@@ -1,16 +1,133 @@
-"""Plans and their layouts, without torch."""
+"""Plans: as a few kB of plain data, and as layouts. Without torch."""
 
 from __future__ import annotations
 
 import math
+import struct
+import zlib
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastplan.model.record import PlanRecord
 from fastplan.model.request import Cluster, Request
+from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES
+
+if TYPE_CHECKING:
+    from fastplan.engine.problem import SearchSpace
+
+
+_VERSION = 1
+_HEAD = struct.Struct("<BIId")
+# Per table: request table, sharding type, kernel, load factor.
+_ROW_BYTES = 4 + 1 + 1 + 8
+# More than any plan has. They bound the memory that a few bytes can claim.
+_MOST_TABLES = 1 << 20
+_MOST_SHARDS = 1 << 22
+
+AS_REQUESTED = math.nan  # the table has the request's cache load factor
+NO_LOAD_FACTOR = -1.0  # it has none, but the request has one
+
+
+class BadRecord(ValueError):
+    """Bytes are not a packed plan, or a plan is not legal here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRecord:
+    """An option per table in plan order, and the ranks of the shards that are not uniform."""
+
+    table: NDArray[np.int32]  # plan position -> table of the request
+    sharding_type: NDArray[np.uint8]  # index into vocabulary.SHARDING_TYPES
+    kernel: NDArray[np.uint8]  # index into vocabulary.KERNELS
+    load_factor: NDArray[np.float64]  # or AS_REQUESTED, NO_LOAD_FACTOR
+    ranks: NDArray[np.int32]
+    rating: float
+
+    @staticmethod
+    def of(space: SearchSpace, options: Any, ranks: Any, rating: float) -> PlanRecord:
+        """Returns the record of a solution, given by the numbers of its options."""
+        numbers = np.asarray(options, np.int64)
+        tables = np.repeat(np.arange(space.tables), np.diff(space.table_option_begin))
+        return PlanRecord(
+            table=tables[numbers].astype(np.int32),
+            sharding_type=space.option_type[numbers],
+            kernel=space.option_kernel[numbers],
+            load_factor=np.full(len(numbers), AS_REQUESTED),
+            ranks=np.asarray(ranks, np.int32),
+            rating=float(rating),
+        )
+
+    def pack(self) -> bytes:
+        """Returns the record as bytes. Equal records give equal bytes."""
+        body = b"".join(
+            (
+                self.table.astype("<i4").tobytes(),
+                self.sharding_type.astype("u1").tobytes(),
+                self.kernel.astype("u1").tobytes(),
+                self.load_factor.astype("<f8").tobytes(),
+                self.ranks.astype("<i4").tobytes(),
+            )
+        )
+        head = _HEAD.pack(_VERSION, len(self.table), len(self.ranks), self.rating)
+        return head + zlib.compress(body, 6)
+
+    @staticmethod
+    def unpack(data: bytes) -> PlanRecord:
+        """Returns the packed record. Raises BadRecord for any other bytes."""
+        if len(data) < _HEAD.size:
+            raise BadRecord("too short for a plan")
+        version, tables, shards, rating = _HEAD.unpack_from(data)
+        if version != _VERSION:
+            raise BadRecord(f"plan record version {version} is not {_VERSION}")
+        if tables > _MOST_TABLES or shards > _MOST_SHARDS:
+            raise BadRecord(f"{tables} tables and {shards} shards are too many")
+        body = _inflate(data[_HEAD.size :], tables * _ROW_BYTES + shards * 4)
+        columns = []
+        for dtype, count in (("<i4", tables), ("u1", tables), ("u1", tables), ("<f8", tables)):
+            size = np.dtype(dtype).itemsize * count
+            columns.append(np.frombuffer(body[:size], dtype))
+            body = body[size:]
+        record = PlanRecord(
+            table=columns[0].astype(np.int32),
+            sharding_type=columns[1].astype(np.uint8),
+            kernel=columns[2].astype(np.uint8),
+            load_factor=columns[3].astype(np.float64),
+            ranks=np.frombuffer(body, "<i4").astype(np.int32),
+            rating=rating,
+        )
+        record._check()
+        return record
+
+    def _check(self) -> None:
+        count = len(self.table)
+        if not count or not np.array_equal(np.sort(self.table), np.arange(count)):
+            raise BadRecord("a plan must have every table once")
+        if (self.sharding_type >= len(SHARDING_TYPES)).any() or (self.kernel >= len(KERNELS)).any():
+            raise BadRecord("a sharding type or kernel is unknown")
+        if (self.ranks < 0).any():
+            raise BadRecord("a rank is negative")
+        factor = self.load_factor
+        if not (
+            np.isnan(factor) | (factor == NO_LOAD_FACTOR) | ((factor > 0) & (factor <= 1))
+        ).all():
+            raise BadRecord("a cache load factor is not above 0 and at most 1")
+        if not math.isfinite(self.rating) or self.rating < 0:
+            raise BadRecord(f"the rating {self.rating} is not a cost")
+
+
+def _inflate(data: bytes, size: int) -> bytes:
+    """Decompresses exactly `size` bytes; raises BadRecord for any other size."""
+    inflater = zlib.decompressobj()
+    try:
+        body = inflater.decompress(data, size + 1)
+    except zlib.error as error:
+        raise BadRecord(f"the plan can't be read: {error}") from error
+    if len(body) != size or not inflater.eof or inflater.unused_data:
+        raise BadRecord("the plan's size does not match its header")
+    return body
+
 
 Shards = NDArray[np.int64]
 ROW, COLUMN, ROWS, COLUMNS, RANK = range(5)

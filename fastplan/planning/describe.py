@@ -13,10 +13,9 @@ from fastplan import __version__
 from fastplan.engine.layout import chosen_space, layout_of
 from fastplan.engine.solve import OutOfRange
 from fastplan.model.job import CannotPlan, Job, SpecJob
-from fastplan.model.plan import Basis, Layout, Plan
-from fastplan.model.record import BadRecord, PlanRecord
+from fastplan.model.plan import BadRecord, Basis, Layout, Plan, PlanRecord
 from fastplan.model.request import Request
-from fastplan.planning.result import Result
+from fastplan.planning.search import Result
 
 
 def described(result: Result, notes: dict[str, str] | None = None) -> Plan:

@@ -7,15 +7,14 @@ from dataclasses import replace
 from fastplan.cache.nearest import nearest_plan
 from fastplan.cache.plan_cache import StoreError
 from fastplan.engine.optimize import Optimize
-from fastplan.engine.reachable import FOLLOWING_SLACK, reachable_rating
+from fastplan.engine.solve import FOLLOWING_SLACK, reachable_rating
 from fastplan.model.objectives import NO_OBJECTIVES
 from fastplan.model.plan import Plan
 from fastplan.planning.caching import CacheSession
 from fastplan.planning.policy import Replan
 from fastplan.planning.replan import ReplanAttempt, Scratch
-from fastplan.planning.result import Result
 from fastplan.planning.run import Run
-from fastplan.planning.search import Placement, SearchBackend, Searched
+from fastplan.planning.search import Placement, Result, SearchBackend, Searched
 
 
 class Following:

@@ -16,11 +16,9 @@ from fastplan.model.objectives import ConstraintError
 from fastplan.model.plan import Plan
 from fastplan.planning.caching import CacheSession
 from fastplan.planning.following import Following
-from fastplan.planning.key import key_of
-from fastplan.planning.policy import Replan
-from fastplan.planning.result import Result, table_names
+from fastplan.planning.policy import Replan, key_of
 from fastplan.planning.run import Run
-from fastplan.planning.search import Placement, SearchBackend, Searched
+from fastplan.planning.search import Placement, Result, SearchBackend, Searched, table_names
 
 NO_CACHE = CacheReport(status="off", reason="no cache is configured")
 

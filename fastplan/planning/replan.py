@@ -20,8 +20,7 @@ from fastplan.engine.replan import (
     moved_bytes,
 )
 from fastplan.engine.solve import Options, request_columns, verify_plan
-from fastplan.model.plan import Basis, Plan
-from fastplan.model.record import PlanRecord
+from fastplan.model.plan import Basis, Plan, PlanRecord
 from fastplan.model.request import Cluster, Request
 from fastplan.planning.difference import Difference, difference, table_name
 from fastplan.planning.held import (

@@ -14,7 +14,7 @@ from fastplan.planning.moves import Moves
 from fastplan.planning.replan import ReplanReport
 
 if TYPE_CHECKING:
-    from fastplan.planning.result import Result
+    from fastplan.planning.search import Result
 
 # Placing one proposal takes about 1/300 of planning; statistics may place this many more.
 _FEW_PLACEMENTS = 64

@@ -14,7 +14,7 @@ from fastplan.model.objectives import NO_OBJECTIVES
 from fastplan.model.plan import Plan
 from fastplan.planning.plan import plan
 from fastplan.planning.policy import Replan
-from fastplan.planning.result import Result
+from fastplan.planning.search import Result
 
 if TYPE_CHECKING:
     from fastplan.spec.model import ModelSpec

@@ -18,8 +18,7 @@ from fastplan.cache.fingerprint import canonical_json, fingerprint, parse_canoni
 from fastplan.cache.plan_cache import capacities_of
 from fastplan.engine.layout import Cut, chosen_space, cut_of, cuts_of, merged, table_shards
 from fastplan.engine.solve import OutOfRange
-from fastplan.model.plan import Basis
-from fastplan.model.record import AS_REQUESTED, NO_LOAD_FACTOR, BadRecord, PlanRecord
+from fastplan.model.plan import AS_REQUESTED, NO_LOAD_FACTOR, BadRecord, Basis, PlanRecord
 from fastplan.model.request import Cluster, Request
 from fastplan.model.vocabulary import (
     KERNEL_INDEX,

@@ -9,8 +9,7 @@ import numpy as np
 from fastplan.engine.layout import narrowed
 from fastplan.engine.problem import Floats, Ints, SearchSpace
 from fastplan.engine.solve import OutOfRange, estimate
-from fastplan.model.plan import Basis
-from fastplan.model.record import BadRecord, PlanRecord
+from fastplan.model.plan import BadRecord, Basis, PlanRecord
 from fastplan.model.vocabulary import SHARDING_TYPES, UNIFORM_TYPES
 
 # In TorchRec's order. Input distribution is estimated, but not part of a rating.

@@ -109,7 +109,7 @@ def check_trusted(spec: ModelSpec) -> None:
 def _pricing(spec: ModelSpec) -> Pricing | None:
     function = spec.shard_cost
     if isinstance(function, str):
-        from fastplan.costs.named import find_cost
+        from fastplan.costs.functions import find_cost
 
         function = find_cost(function)
     return None if function is None else Pricing(function=function, batch_size=spec.batch_size)
@@ -118,7 +118,7 @@ def _pricing(spec: ModelSpec) -> Pricing | None:
 def _objective(spec: ModelSpec) -> ObjectiveFunction | None:
     if not isinstance(spec.objective, str):
         return spec.objective
-    from fastplan.costs.named import find_objective
+    from fastplan.costs.functions import find_objective
 
     return find_objective(spec.objective)
 

@@ -11,12 +11,12 @@ from fastplan.engine.layout import narrowed
 from fastplan.engine.problem import Ints, Problem, SearchSpace
 from fastplan.engine.solve import estimate, solve
 from fastplan.model.job import SpecJob
-from fastplan.model.record import PlanRecord
+from fastplan.model.plan import PlanRecord
 from fastplan.model.request import Cluster
 from fastplan.model.units import format_size
 from fastplan.model.vocabulary import SHARDING_TYPES, UNIFORM_TYPES
 from fastplan.planning.describe import shortage_of
-from fastplan.planning.result import Result
+from fastplan.planning.search import Result
 
 _TIERS = ("hbm", "ddr", "ssd")
 _MOST_MEMORY = 1 << 50  # per rank

@@ -18,7 +18,7 @@ from fastplan.sweep.sweep import Cell, in_precision, pinned, variant
 if TYPE_CHECKING:
     from fastplan.cache.plan_cache import PlanCache
     from fastplan.engine.optimize import Optimize
-    from fastplan.planning.result import Result
+    from fastplan.planning.search import Result
 
 _STORE_TIMEOUT = 30.0  # seconds; longer than elsewhere, because no user waits for a single plan
 

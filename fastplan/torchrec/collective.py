@@ -24,9 +24,8 @@ from torchrec.distributed.types import ShardingPlan
 from fastplan.cache.fingerprint import canonical_request
 from fastplan.cache.why_miss import format_differences
 from fastplan.costs.errors import NoFingerprint
-from fastplan.costs.keys import custom_parts
 from fastplan.engine.solve import OutOfRange
-from fastplan.model.record import PlanRecord
+from fastplan.model.plan import PlanRecord
 from fastplan.model.request import Partitioner, Search
 from fastplan.planning.run import Run
 from fastplan.torchrec import compat
@@ -213,6 +212,8 @@ def _check_ranks_agree(own: _RankTables, pg: Any) -> bool:
 
 
 def _canonical(space: EstimatedSpace) -> bytes:
+    from fastplan.costs.functions import custom_parts
+
     nothing = Search(proposers=(), partitioner=Partitioner())
     try:
         context = {"custom": custom_parts(space.request, nothing)}

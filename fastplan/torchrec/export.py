@@ -15,7 +15,7 @@ from fastplan.cache.why_miss import differences
 from fastplan.model.job import CannotPlan, Job
 from fastplan.model.references import is_reference
 from fastplan.model.request import Cluster, MenuItem, Request
-from fastplan.planning.key import key_of
+from fastplan.planning.policy import key_of
 from fastplan.spec.cost_model import COST_FIELDS
 from fastplan.spec.hardware import Hardware
 from fastplan.spec.lower import lower

@@ -19,9 +19,8 @@ from fastplan.model.plan import Basis, Plan
 from fastplan.planning.describe import basis_of
 from fastplan.planning.plan import plan
 from fastplan.planning.policy import Replan
-from fastplan.planning.result import Result
 from fastplan.planning.run import Run
-from fastplan.planning.search import Placement
+from fastplan.planning.search import Placement, Result
 from fastplan.torchrec import compat
 from fastplan.torchrec.compat import is_stock
 from fastplan.torchrec.read.cluster import read_cluster, reserve

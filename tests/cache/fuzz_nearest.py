@@ -16,7 +16,7 @@ from fastplan.cache.nearest import nearest_plan
 from fastplan.cache.plan_cache import PlanCache
 from fastplan.cache.stores.base import Deadline, MemoryStore
 from fastplan.cache.why_miss import explain_miss
-from fastplan.model.record import PlanRecord
+from fastplan.model.plan import PlanRecord
 from tests.cache.planned import keep
 from tests.fuzzing import TOKENS, VALUES, Target, changed_bytes, changed_data
 

@@ -9,7 +9,7 @@ from fastplan.engine.packed_certificate import pack_certificate
 from fastplan.engine.problem import Problem
 from fastplan.engine.solve import estimate, solve
 from fastplan.model.objectives import Objectives
-from fastplan.model.record import PlanRecord
+from fastplan.model.plan import PlanRecord
 from fastplan.model.request import Cluster
 from tests.problems import ALL_TYPES, DEFAULT_SEARCH, GIB, request, table
 

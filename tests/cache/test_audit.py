@@ -11,7 +11,7 @@ from fastplan.cache.entry import decode, pack_request, request_bytes
 from fastplan.cache.fingerprint import fingerprint
 from fastplan.cache.stores import MemoryStore
 from fastplan.model.objectives import Objectives
-from fastplan.model.record import PlanRecord
+from fastplan.model.plan import PlanRecord
 from tests.cache.planned import CONTEXT, keep, keep_better
 from tests.cache.samples import entry as random_entry
 

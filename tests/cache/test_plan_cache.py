@@ -8,7 +8,7 @@ from fastplan.cache.entry import FORMAT
 from fastplan.cache.plan_cache import PlanCache, capacities_of, smaller
 from fastplan.cache.stores import MemoryStore
 from fastplan.engine.solve import solve
-from fastplan.model.record import PlanRecord
+from fastplan.model.plan import PlanRecord
 from tests.problems import DEFAULT_SEARCH, small_problem
 
 KEY = "0123456789abcdef" * 2

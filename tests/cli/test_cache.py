@@ -9,7 +9,7 @@ import pytest
 
 from fastplan.cache.entry import decode, encode
 from fastplan.cache.stores import DirectoryStore
-from fastplan.model.record import PlanRecord
+from fastplan.model.plan import PlanRecord
 from tests.cache.planned import CONTEXT, keep
 from tests.cache.samples import data
 from tests.cache.samples import key as sample_key

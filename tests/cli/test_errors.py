@@ -4,7 +4,7 @@ import pytest
 
 from fastplan.cache.stores import StoreError
 from fastplan.cli.errors import CommandError, UsageError, message
-from fastplan.model.record import BadRecord
+from fastplan.model.plan import BadRecord
 
 
 @pytest.mark.parametrize("kind", [CommandError, UsageError, StoreError, BadRecord])

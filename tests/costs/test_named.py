@@ -9,10 +9,10 @@ from fastplan import CostError
 from fastplan.cache.plan_cache import PlanCache
 from fastplan.cache.stores import MemoryStore
 from fastplan.cli.main import main
-from fastplan.costs.named import find_cost, find_objective
+from fastplan.costs.functions import find_cost, find_objective
 from fastplan.files.document import SpecError
-from fastplan.planning.key import key_of
 from fastplan.planning.plan import plan
+from fastplan.planning.policy import key_of
 from fastplan.spec.lower import lower
 from fastplan.spec.read import read_spec
 from fastplan.spec.write import write_spec

@@ -20,8 +20,7 @@ from fastplan.engine.layout import (
     narrowed,
 )
 from fastplan.engine.solve import estimate
-from fastplan.model.plan import RANK, Plan
-from fastplan.model.record import BadRecord
+from fastplan.model.plan import RANK, BadRecord, Plan
 from fastplan.model.vocabulary import KERNEL_INDEX, UNIFORM_TYPES
 from fastplan.torchrec.write.plan import shard_offsets
 from tests.plans.samples import SEEDS, mixed_plan, random_plan

@@ -8,7 +8,7 @@ import pytest
 from fastplan.engine.layout import narrowed, shard_ranks
 from fastplan.engine.problem import Problem
 from fastplan.engine.solve import estimate, solve
-from fastplan.model.record import NO_LOAD_FACTOR, BadRecord, PlanRecord
+from fastplan.model.plan import NO_LOAD_FACTOR, BadRecord, PlanRecord
 from fastplan.model.vocabulary import SHARDING_TYPE_INDEX
 from tests.plans.samples import SEEDS, cluster_of, random_request
 from tests.problems import ALL_TYPES, DEFAULT_SEARCH, request, table

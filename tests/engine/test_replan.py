@@ -11,7 +11,7 @@ from fastplan.engine import _native
 from fastplan.engine.problem import Problem, SearchSpace
 from fastplan.engine.replan import ReplanSettings, best_ratings, fewest_bytes, moved_bytes
 from fastplan.engine.solve import OutOfRange, estimate, request_columns, solve, verify_plan
-from fastplan.model.record import PlanRecord
+from fastplan.model.plan import PlanRecord
 from fastplan.planning.held import by_key, held_columns
 from fastplan.planning.movement import movement
 from tests.plans.samples import SEEDS, cluster_of, plan_for, random_request, solved

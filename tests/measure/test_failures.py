@@ -14,7 +14,7 @@ from fastplan.measure.failures import (
     read_exit_codes,
     read_faults,
 )
-from fastplan.measure.progress import Beat, Beats, read_beats
+from fastplan.measure.processes import Beat, Beats, read_beats
 
 LABELS = ("a.json", "b.json")
 

@@ -4,10 +4,9 @@ import json
 
 import pytest
 
-from fastplan.measure.calibrate import Calibrated
+from fastplan.measure.calibrate import Calibrated, CalibratedSku, sku_yaml
 from fastplan.measure.constants import calibration
 from fastplan.measure.settings import LaunchSettings
-from fastplan.measure.sku_file import CalibratedSku, sku_yaml
 from fastplan.measure.text import calibration_json, calibration_text
 from fastplan.spec.hardware import find_hardware, topology_arguments
 from tests.measure.points import points

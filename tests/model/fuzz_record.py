@@ -11,7 +11,7 @@ import struct
 import zlib
 
 from fastplan.engine.solve import solve
-from fastplan.model.record import BadRecord, PlanRecord
+from fastplan.model.plan import BadRecord, PlanRecord
 from tests.fuzzing import TOKENS, Target, changed_bytes
 from tests.problems import DEFAULT_SEARCH, small_problem
 

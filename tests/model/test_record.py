@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fastplan.engine.solve import solve
-from fastplan.model.record import NO_LOAD_FACTOR, BadRecord, PlanRecord
+from fastplan.model.plan import NO_LOAD_FACTOR, BadRecord, PlanRecord
 from tests.problems import DEFAULT_SEARCH, small_problem
 
 PROBLEM = small_problem()

@@ -12,7 +12,7 @@ from fastplan.engine import _native
 from fastplan.engine.optimize import Optimize
 from fastplan.engine.problem import Problem
 from fastplan.engine.solve import estimate
-from fastplan.model.record import PlanRecord
+from fastplan.model.plan import PlanRecord
 from fastplan.model.vocabulary import KERNEL_INDEX, SHARDING_TYPE_INDEX
 from fastplan.planning import plan as planning
 from fastplan.planning.plan import plan

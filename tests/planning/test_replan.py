@@ -8,7 +8,7 @@ import pytest
 from fastplan.engine.problem import Problem
 from fastplan.engine.replan import best_ratings, fewest_bytes
 from fastplan.engine.solve import estimate, request_columns, solve, verify_plan
-from fastplan.model.record import PlanRecord
+from fastplan.model.plan import PlanRecord
 from fastplan.planning.held import by_key, held_columns
 from fastplan.planning.movement import movement
 from fastplan.planning.policy import Replan

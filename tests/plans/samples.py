@@ -10,8 +10,7 @@ import numpy as np
 from fastplan.cache.fingerprint import canonical_request, fingerprint
 from fastplan.engine.layout import layout_of
 from fastplan.engine.solve import estimate, solve
-from fastplan.model.plan import Basis, Plan
-from fastplan.model.record import PlanRecord
+from fastplan.model.plan import Basis, Plan, PlanRecord
 from fastplan.model.request import Cluster, Request, Search
 from tests import problems
 from tests.problems import ALL_TYPES, GIB

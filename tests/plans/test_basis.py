@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fastplan.cache.fingerprint import canonical_json, fingerprint
-from fastplan.model.record import NO_LOAD_FACTOR
+from fastplan.model.plan import NO_LOAD_FACTOR
 from fastplan.model.vocabulary import KERNEL_INDEX
 from fastplan.plans.checks import PlanFileError
 from fastplan.plans.file import parse_plan, plan_text

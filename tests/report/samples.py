@@ -11,8 +11,7 @@ from fastplan.cache.fingerprint import canonical_request, fingerprint
 from fastplan.engine.layout import copy_shards, layout_of
 from fastplan.engine.problem import Problem
 from fastplan.engine.solve import estimate, solve
-from fastplan.model.plan import RANK, Basis, Plan
-from fastplan.model.record import PlanRecord
+from fastplan.model.plan import RANK, Basis, Plan, PlanRecord
 from fastplan.model.request import Cluster, Partitioner, Request, Search, Table
 from tests.problems import ALL_TYPES, DEFAULT_PROPOSERS, GIB, menu_of, request, table
 

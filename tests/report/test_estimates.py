@@ -7,7 +7,7 @@ import pytest
 
 from fastplan.engine.layout import narrowed, shard_ranks
 from fastplan.engine.solve import estimate
-from fastplan.model.record import BadRecord
+from fastplan.model.plan import BadRecord
 from fastplan.report.estimates import EstimateUnavailable, NoEstimate, PlanPieces, by_load
 from tests.report.samples import criteo, criteo_row_wise, large, small
 

@@ -38,7 +38,7 @@ from fastplan.cache.entry import (
 )
 from fastplan.cache.fingerprint import fingerprint
 from fastplan.cache.stores import DirectoryStore, Store
-from fastplan.model.record import PlanRecord
+from fastplan.model.plan import PlanRecord
 from fastplan.model.vocabulary import KERNEL_INDEX, SHARDING_TYPE_INDEX
 
 TIMEOUT = 5.0

@@ -29,7 +29,7 @@ from torchrec.distributed.types import CacheParams
 from fastplan import EmbeddingShardingPlanner, PlanCache, explain_miss
 from fastplan.cache.entry import decode, encode
 from fastplan.cache.stores import MemoryStore
-from fastplan.model.record import PlanRecord
+from fastplan.model.plan import PlanRecord
 from fastplan.torchrec import compat
 
 GIB = 1 << 30

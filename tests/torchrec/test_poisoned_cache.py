@@ -11,7 +11,7 @@ from torchrec.distributed.types import CacheParams
 from fastplan import EmbeddingShardingPlanner, PlanCache
 from fastplan.cache.entry import decode, encode
 from fastplan.cache.stores import MemoryStore
-from fastplan.model.record import NO_LOAD_FACTOR, PlanRecord
+from fastplan.model.plan import NO_LOAD_FACTOR, PlanRecord
 from fastplan.model.vocabulary import KERNEL_INDEX
 from tests.torchrec import poison
 

@@ -18,7 +18,7 @@ from torchrec.distributed.types import ShardingPlan
 from fastplan.costs.errors import NoFingerprint
 from fastplan.engine.problem import SearchSpace
 from fastplan.engine.solve import estimate
-from fastplan.model.record import NO_LOAD_FACTOR, BadRecord, PlanRecord
+from fastplan.model.plan import NO_LOAD_FACTOR, BadRecord, PlanRecord
 from fastplan.model.request import Request
 from fastplan.model.vocabulary import (
     KERNEL_INDEX,

@@ -12,7 +12,7 @@ from torchrec.distributed.planner import planners
 from fastplan.engine.problem import Problem, SearchSpace
 from fastplan.engine.solve import PlanCount, ProposerReport
 from fastplan.model.job import Job
-from fastplan.model.record import PlanRecord
+from fastplan.model.plan import PlanRecord
 from fastplan.model.request import Search
 from fastplan.planning.run import Run
 from fastplan.planning.search import Placement, SearchBackend, Searched

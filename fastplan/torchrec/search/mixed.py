@@ -20,7 +20,7 @@ from torchrec.distributed.planner.utils import reset_shard_rank
 
 from fastplan.engine.problem import Problem
 from fastplan.engine.solve import OutOfRange, Placer, PlanCount, ProposerReport, placer, propose
-from fastplan.model.record import PlanRecord
+from fastplan.model.plan import PlanRecord
 from fastplan.model.request import Proposer
 from fastplan.model.vocabulary import UNIFORM_TYPES
 from fastplan.torchrec import compat

@@ -19,7 +19,7 @@ from torchrec.distributed.planner.types import Storage
 
 from fastplan.engine.problem import Problem, SearchSpace
 from fastplan.engine.solve import ProposerReport, estimate, placer
-from fastplan.model.record import AS_REQUESTED, NO_LOAD_FACTOR, PlanRecord
+from fastplan.model.plan import AS_REQUESTED, NO_LOAD_FACTOR, PlanRecord
 from fastplan.model.request import Cluster, Search
 from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES
 from fastplan.torchrec.compat import why_not_stock

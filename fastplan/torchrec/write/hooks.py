@@ -26,9 +26,8 @@ from torchrec.distributed.planner.stats import EmbeddingStats
 from torchrec.distributed.planner.types import PlanDebugStats, Topology
 from torchrec.distributed.types import ShardingPlan
 
-from fastplan.planning.result import Result
 from fastplan.planning.run import Run
-from fastplan.planning.search import Searched
+from fastplan.planning.search import Result, Searched
 from fastplan.torchrec import compat
 from fastplan.torchrec.read.cluster import copied
 from fastplan.torchrec.write import stats_table
