@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from torch import nn
-from torchrec.distributed.planner import enumerators
 from torchrec.distributed.planner.constants import (
     NUM_POOLINGS,
     POOLING_FACTOR,
@@ -24,7 +23,6 @@ from torchrec.distributed.planner.utils import (
 )
 from torchrec.distributed.types import get_tensor_size_bytes
 from torchrec.modules.embedding_configs import DATA_TYPE_NUM_BITS
-from torchrec.modules.embedding_tower import EmbeddingTower, EmbeddingTowerCollection
 
 from fastplan.model.request import MenuItem, Request, Table
 from fastplan.model.vocabulary import KERNEL_INDEX, SHARDING_TYPE_INDEX
@@ -189,7 +187,7 @@ class Extraction:
                 *_key_value(constraint, storage_rule, holder),
                 lookups,
                 miss_rate,
-                _tower(holder, name) if holder.has_towers else None,
+                holder.tower(name),
             )
         )
         self.origins.append(
@@ -363,12 +361,3 @@ def _key_value(constraint: Any, storage_rule: Any, holder: Holder) -> tuple[floa
     if not isinstance(megabytes, int):
         raise NotNative("a key-value cache size is not a whole number")
     return holder.kv_load_factor, megabytes * 1024 * 1024
-
-
-def _tower(holder: Holder, name: str) -> str | None:
-    if isinstance(holder.module, EmbeddingTower):
-        return holder.path
-    if isinstance(holder.module, EmbeddingTowerCollection):
-        index = enumerators._get_tower_index(name, holder.module)
-        return f"{holder.path}.tower_{index}"
-    return None

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from torch import nn
+from torchrec.distributed.planner import enumerators
 from torchrec.distributed.planner.constants import KV_CACHING_RATIO
 from torchrec.distributed.planner.types import ShardingOption
 from torchrec.distributed.planner.utils import is_prefetch_pipelined, sharder_name
@@ -44,9 +45,10 @@ class Holder:
         factor = data.fused_params.get("cache_load_factor", KV_CACHING_RATIO)
         self.kv_load_factor = _NAN if factor is None else float(factor)
         self.usage = _USAGES[data.storage_usage_type]
-        self.has_towers = isinstance(module, EmbeddingTower | EmbeddingTowerCollection)
+        self._has_towers = isinstance(module, EmbeddingTower | EmbeddingTowerCollection)
         self._has_configs = isinstance(module, EmbeddingBagCollection | EmbeddingCollection)
         self._buckets: dict[str, int] | None = None
+        self._towers: dict[str, int] | None = None
 
     def buckets(self, name: str, enumerator: Any) -> int:
         """Returns the buckets of a virtual table, 0 for others."""
@@ -55,6 +57,23 @@ class Holder:
                 self._buckets = _virtual_buckets(self.module)
             return self._buckets.get(name, 0)
         return enumerator._get_num_buckets(name, self.module) or 0
+
+    def tower(self, name: str) -> str | None:
+        """Returns the tower of a table; None for other modules.
+
+        TorchRec goes through all towers again for each table, which takes time quadratic in their
+        number. Here the first search lists the tables of all towers.
+        """
+        if not self._has_towers:
+            return None
+        if isinstance(self.module, EmbeddingTower):
+            return self.path
+        if self._towers is None:
+            self._towers = _towers_of_tables(self.module)
+        index = self._towers.get(name)
+        if index is None:
+            index = enumerators._get_tower_index(name, self.module)  # raises TorchRec's error
+        return f"{self.path}.tower_{index}"
 
 
 def _says_weighted(module: Any) -> bool | None:
@@ -78,6 +97,16 @@ def _virtual_buckets(module: Any) -> dict[str, int]:
     for config in configs:
         if config.use_virtual_table:
             found.setdefault(config.name, config.total_num_buckets or 0)
+    return found
+
+
+def _towers_of_tables(module: EmbeddingTowerCollection) -> dict[str, int]:
+    """Returns the first tower of each table, with the rules of TorchRec's _get_tower_index."""
+    found: dict[str, int] = {}
+    for index, tower in enumerate(module.towers):
+        for path, inner in tower.named_modules():
+            if isinstance(inner, nn.Embedding | nn.EmbeddingBag):
+                found.setdefault(path.rpartition(".")[2], index)
     return found
 
 
