@@ -1,16 +1,22 @@
 """Work that grows with the model and no faster: counted, not timed. Results equal TorchRec's."""
 
+import copy
 from typing import Any
 
 import pytest
 from torch import nn
+from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner import enumerators
+from torchrec.distributed.planner.types import ParameterConstraints
+from torchrec.distributed.types import CacheAlgorithm, CacheParams, KeyValueParams
+from torchrec.modules.embedding_configs import DataType
 from torchrec.modules.embedding_tower import EmbeddingTower, EmbeddingTowerCollection
 
+from fastplan.torchrec import compat
 from fastplan.torchrec.read.holder import _towers_of_tables
 
 from .models import META, bag_collection, make_sharder, sequence_collection
-from .small import SELF_CHECK, assert_agree, assert_engine, small, small_tables, small_topology
+from .small import MIB, SELF_CHECK, assert_agree, assert_engine, small, small_tables, small_topology
 
 
 def tower(*tables: Any, collection: Any = bag_collection) -> EmbeddingTower:
@@ -55,3 +61,69 @@ def test_towers_are_searched_once_for_all_of_their_tables(monkeypatch: pytest.Mo
     _, planner = assert_agree(build)
     assert_engine(planner, "native")
     assert asked == ["all"]
+
+
+class CountingSharder(EmbeddingBagCollectionSharder):
+    """A sharder that counts how often it is asked for kernels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+
+    def compute_kernels(self, sharding_type: str, compute_device_type: str) -> list[str]:
+        self.asked.append(sharding_type)
+        return super().compute_kernels(sharding_type, compute_device_type)
+
+
+@pytest.mark.skipif(SELF_CHECK, reason="counts calls of fastplan")
+def test_tables_that_differ_in_cache_size_share_their_types_and_kernels() -> None:
+    constraints = {
+        f"table_{i}": ParameterConstraints(
+            pooling_factors=[1.5 + i],
+            compute_kernels=["fused", "fused_uvm_caching"] if i % 2 else None,
+            cache_params=CacheParams(load_factor=0.05 + i / 20),
+        )
+        for i in range(12)
+    }
+    sharders = []
+
+    def build() -> Any:
+        built = small(count=12, constraints=constraints, topology=small_topology(hbm=48 * MIB))
+        sharders.append(CountingSharder())
+        built.sharders[:] = sharders[-1:]
+        return built
+
+    _, planner = assert_agree(build)
+    assert_engine(planner, "native")
+    # Two lists of kernels, so each sharding type twice.
+    assert sharders[-1].asked
+    assert {sharders[-1].asked.count(kind) for kind in sharders[-1].asked} == {2}
+
+
+class Params(CacheParams):
+    """Parameters of another class, which may have fields of its own."""
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        CacheParams(CacheAlgorithm.LFU, 0.25, 7.0, DataType.FP16, True),
+        KeyValueParams(ssd_storage_directory="/ssd", max_l1_cache_size=3),
+        KeyValueParams(ps_hosts=(("::1", 2000),)),
+        Params(load_factor=0.5),
+        CacheParams(load_factor=0.5, stats=[1.5]),  # type: ignore[arg-type]
+        None,
+    ],
+    ids=str,
+)
+def test_copied_parameters_are_deep_copies(params: Any) -> None:
+    copied = compat.copy_params(params)
+    assert type(copied) is type(params)
+    assert copied == copy.deepcopy(params)
+    if params is not None:
+        assert copied is not params
+        assert vars(copied) == vars(params)
+        assert all(
+            own is vars(copy.deepcopy(params))[name] or own is not vars(params)[name]
+            for name, own in vars(copied).items()
+        )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import math
+from collections.abc import Iterator
 from operator import is_
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -75,6 +75,7 @@ class Extraction:
         self._data = build_sharder_data_map(self._sharders)
         self._menus: dict[Any, int] = {}
         self._menu_items: list[tuple[MenuItem, ...]] = []
+        self._allowed: dict[Any, list[tuple[str, str, int]]] = {}
         self._wire: dict[Any, tuple[float, float, float, float]] = {}
         self._kept: dict[int, _ConstraintSnapshot] = {}
         self.batch_size = enumerator._batch_size
@@ -210,23 +211,27 @@ class Extraction:
         prefetch = _prefetches(cache, holder)
         types = constraint.sharding_types if constraint else None
         kernels = constraint.compute_kernels if constraint else None
-        key = (
-            holder.key,
-            tuple(types) if types else None,
-            tuple(kernels) if kernels else None,
-            cache_ratio,
-            prefetch,
-        )
+        rule = (holder.key, tuple(types) if types else None, tuple(kernels) if kernels else None)
+        key = (rule, cache_ratio, prefetch)
         known = self._menus.get(key)
         if known is None:
-            items = tuple(self._menu_of(holder, name, cache_ratio, prefetch))
-            if not items:
+            # Cache sizes often differ by table, and lists of types and kernels seldom do.
+            if rule not in self._allowed:
+                self._allowed[rule] = list(self._allowed_by(holder, name))
+            allowed = self._allowed[rule]
+            if not allowed:
                 raise NotNative(f"table {name} has no allowed sharding option")
             known = self._menus[key] = len(self._menu_items)
-            self._menu_items.append(items)
+            speed = {
+                kernel: self.estimators.bandwidth(kernel, cache_ratio, prefetch)
+                for kernel in {kernel: None for _, kernel, _ in allowed}
+            }
+            items = (MenuItem(kind, kernel, speed[kernel], row) for kind, kernel, row in allowed)
+            self._menu_items.append(tuple(items))
         return known
 
-    def _menu_of(self, holder: Holder, name: str, cache_ratio: Any, prefetch: bool) -> Any:
+    def _allowed_by(self, holder: Holder, name: str) -> Iterator[tuple[str, str, int]]:
+        """Yields allowed sharding types and kernels, and the number of their coefficients."""
         enumerator, device = self._enumerator, self._enumerator._compute_device
         allowed_types = holder.sharder.sharding_types(device)
         types = enumerator._filter_sharding_types(name, allowed_types, holder.key)
@@ -236,7 +241,8 @@ class Extraction:
             for kernel in self._ordered(kernels, allowed):
                 if sharding_type not in SHARDING_TYPE_INDEX or kernel not in KERNEL_INDEX:
                     raise NotNative(f"({sharding_type}, {kernel}) is unknown")
-                yield self._item(sharding_type, kernel, cache_ratio, prefetch)
+                row = self.estimators.coefficients_of(sharding_type, kernel)
+                yield sharding_type, kernel, row
 
     def _item(self, sharding_type: str, kernel: str, cache_ratio: Any, prefetch: bool) -> MenuItem:
         return MenuItem(
@@ -294,9 +300,9 @@ def _copied_rule(rule: Any) -> Any:
     if rule.feature_names is not None:
         copied.feature_names = list(rule.feature_names)
     if rule.cache_params is not None:
-        copied.cache_params = copy.deepcopy(rule.cache_params)
+        copied.cache_params = compat.copy_params(rule.cache_params)
     if rule.key_value_params is not None:
-        copied.key_value_params = copy.deepcopy(rule.key_value_params)
+        copied.key_value_params = compat.copy_params(rule.key_value_params)
     return copied
 
 
