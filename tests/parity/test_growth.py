@@ -1,12 +1,15 @@
 """Work that grows with the model and no faster: counted, not timed. Results equal TorchRec's."""
 
 import copy
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from torch import nn
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner import enumerators
+from torchrec.distributed.planner.partitioners import GreedyPerfPartitioner
 from torchrec.distributed.planner.types import ParameterConstraints
 from torchrec.distributed.types import CacheAlgorithm, CacheParams, KeyValueParams
 from torchrec.modules.embedding_configs import DataType
@@ -15,8 +18,26 @@ from torchrec.modules.embedding_tower import EmbeddingTower, EmbeddingTowerColle
 from fastplan.torchrec import compat
 from fastplan.torchrec.read.holder import _towers_of_tables
 
+from .compare import assert_same, outcome
 from .models import META, bag_collection, make_sharder, sequence_collection
-from .small import MIB, SELF_CHECK, assert_agree, assert_engine, small, small_tables, small_topology
+from .small import MIB, assert_agree, assert_engine, cramped, small, small_tables, small_topology
+from .subject import SELF_CHECK, FastPlanner, TorchRecPlanner
+
+
+def calls_of(function: Any, call: Callable[[], Any]) -> int:
+    """How often `call` calls a Python function. A wrapper would not be TorchRec's own code."""
+    count = 0
+
+    def profile(frame: Any, event: str, _: Any) -> None:
+        nonlocal count
+        count += event == "call" and frame.f_code is function.__code__
+
+    sys.setprofile(profile)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return count
 
 
 def tower(*tables: Any, collection: Any = bag_collection) -> EmbeddingTower:
@@ -127,3 +148,18 @@ def test_copied_parameters_are_deep_copies(params: Any) -> None:
             own is vars(copy.deepcopy(params))[name] or own is not vars(params)[name]
             for name, own in vars(copied).items()
         )
+
+
+@pytest.mark.skipif(SELF_CHECK, reason="counts calls of fastplan")
+def test_an_error_message_takes_one_placement_by_torchrec() -> None:
+    def build() -> Any:
+        return small(**cramped())
+
+    expected, _ = outcome(TorchRecPlanner, build())
+    records: list[Any] = []
+    placements = calls_of(
+        GreedyPerfPartitioner.partition, lambda: records.append(outcome(FastPlanner, build()))
+    )
+    assert_same(expected, records[0][0])
+    assert "insufficient storage" in expected["error"]["text"]
+    assert placements == 1
