@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import os
 import sys
@@ -14,6 +15,8 @@ from typing import Any, NamedTuple
 import torchrec
 from torchrec.distributed.planner.estimator.estimator import EmbeddingPerfEstimator
 from torchrec.distributed.planner.estimator.types import ShardPerfContext
+from torchrec.distributed.types import CacheAlgorithm, CacheParams, KeyValueParams
+from torchrec.modules.embedding_configs import DataType
 
 import fastplan
 from fastplan.spec.stock import VERSIONS
@@ -163,6 +166,22 @@ def extra_option_arguments(enumerator: Any, name: str, module: Any) -> dict[str,
     if not IS_1_9:
         return {}
     return {"stash_weights": enumerator._get_stash_weights(name, module)}
+
+
+# copy.deepcopy() returns the same object for them.
+_IMMUTABLE = frozenset({type(None), bool, int, float, str, CacheAlgorithm, DataType})
+
+
+def copy_params(params: Any) -> Any:
+    """Returns a deep copy of cache or key-value parameters, in less time than copy.deepcopy()."""
+    is_flat = type(params) in (CacheParams, KeyValueParams) and all(
+        type(value) in _IMMUTABLE for value in vars(params).values()
+    )
+    if not is_flat:
+        return copy.deepcopy(params)
+    copied = object.__new__(type(params))
+    vars(copied).update(vars(params))
+    return copied
 
 
 # A collection of the older generations is delayed until it is due this many times over, so that a

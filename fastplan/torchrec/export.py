@@ -34,7 +34,7 @@ from fastplan.torchrec.export_tables import ExportError, module_specs, table_spe
 from fastplan.torchrec.planning import drafted
 from fastplan.torchrec.read.cluster import read_cluster, reserve
 from fastplan.torchrec.read.components import Parts, read_job
-from fastplan.torchrec.read.holder import CachedSharder
+from fastplan.torchrec.read.modules import CachedSharder
 
 _POLICIES = {
     getattr(storage_reservations, name): policy

@@ -11,7 +11,7 @@ from torchrec.distributed.types import ParameterSharding
 from fastplan.spec import stock
 from fastplan.spec.model import CacheSpec, ModuleSpec, TableSpec, replace
 from fastplan.torchrec.read.extract import TableSource
-from fastplan.torchrec.read.holder import Holder
+from fastplan.torchrec.read.modules import TableModule
 from fastplan.torchrec.read.space import EstimatedSpace
 
 KINDS = {
@@ -75,7 +75,7 @@ def module_specs(space: EstimatedSpace) -> dict[str, ModuleSpec]:
     return {path: _module(holder, tables[path], device) for path, holder in holders.items()}
 
 
-def _module(holder: Holder, tables: list[Any], device: str) -> ModuleSpec:
+def _module(holder: TableModule, tables: list[Any], device: str) -> ModuleSpec:
     kind = KINDS.get(holder.key)
     if kind is None:
         kind = "embedding_bag_collection" if holder.pooled else "embedding_collection"

@@ -26,7 +26,7 @@ from fastplan.torchrec.compat import is_stock
 from fastplan.torchrec.read.cluster import read_cluster, reserve
 from fastplan.torchrec.read.components import Parts, read_job
 from fastplan.torchrec.read.enumeration import Enumeration
-from fastplan.torchrec.read.holder import CachedSharder
+from fastplan.torchrec.read.modules import CachedSharder
 from fastplan.torchrec.read.space import ChosenOptions, EstimatedSpace, PythonSpace, Space
 from fastplan.torchrec.search.backend import PlannerBackend
 from fastplan.torchrec.write import hooks, replay

@@ -15,7 +15,7 @@ from fastplan.torchrec.compat import NotNative
 from fastplan.torchrec.planning import drafted
 from fastplan.torchrec.read.cluster import read_cluster, reserve
 from fastplan.torchrec.read.components import Parts
-from fastplan.torchrec.read.holder import CachedSharder
+from fastplan.torchrec.read.modules import CachedSharder
 from tests.parity.compare import quiet
 from tests.parity.instances import make_instance
 from tests.parity.subject import FastPlanner

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from types import FunctionType
 from typing import Any, cast
 
 from torchrec.distributed.planner import storage_reservations
@@ -10,7 +11,7 @@ from torchrec.distributed.planner.types import DeviceHardware, Perf, Storage, To
 
 from fastplan.model.request import Cluster
 from fastplan.torchrec.compat import NotNative, describe
-from fastplan.torchrec.read.holder import CachedSharder
+from fastplan.torchrec.read.modules import CachedSharder, ModuleSizes
 
 _STOCK_RESERVATIONS = tuple(
     getattr(storage_reservations, name)
@@ -24,17 +25,20 @@ _STOCK_RESERVATIONS = tuple(
     if hasattr(storage_reservations, name)
 )
 _LARGEST = 1 << 60
+_MODULE_SIZE = getattr(storage_reservations, "_get_module_size", None)
 
 
 def reserve(planner: Any, module: Any, sharders: list[CachedSharder]) -> Topology:
     """Returns the topology after the reservation, by the reservation's own code."""
     reservation, topology = planner._storage_reservation, planner._topology
+    run = reservation.reserve
     if type(reservation) not in _STOCK_RESERVATIONS:
         sharders = [asked.sharder for asked in sharders]
     elif type(topology) is Topology:
         topology = copy.copy(topology)
         _install_fast_deepcopy(topology, times=2)
-    reserved = reservation.reserve(
+        run = _with_fast_sizes(reservation, module) or run
+    reserved = run(
         topology=topology,
         batch_size=planner._batch_size,
         module=module,
@@ -43,6 +47,49 @@ def reserve(planner: Any, module: Any, sharders: list[CachedSharder]) -> Topolog
     )
     vars(reserved).pop("__deepcopy__", None)
     return reserved
+
+
+def _with_fast_sizes(reservation: Any, module: Any) -> Any:
+    """Returns TorchRec's own `reserve` with module sizes from one walk; None if it is not stock.
+
+    TorchRec's function asks torch for all parameters and buffers of the model, and again for those
+    of every module that it shards. Everything else in it stays as it is.
+    """
+    stock = vars(storage_reservations)
+    function = vars(type(reservation)).get("reserve")
+    if (
+        not isinstance(function, FunctionType)
+        or function.__globals__ is not stock
+        or "reserve" in vars(reservation)
+        or stock.get("_get_module_size") is not _MODULE_SIZE
+        or _MODULE_SIZE is None
+        or "_get_dense_tensor_size" not in stock
+    ):
+        return None
+    plain: Any = _MODULE_SIZE
+    sizes: list[ModuleSizes] = []
+
+    def module_size(part: Any, multiplier: float) -> int:
+        if not sizes:
+            sizes.append(ModuleSizes(module))
+        known = sizes[0].size(part, multiplier)
+        return plain(part, multiplier) if known is None else known
+
+    names = dict(stock)
+    for name, value in stock.items():
+        if isinstance(value, FunctionType) and value.__globals__ is stock:
+            names[name] = _rebound(value, names)
+    names["_get_module_size"] = module_size
+    return _rebound(function, names).__get__(reservation)
+
+
+def _rebound(function: FunctionType, names: dict[str, Any]) -> FunctionType:
+    """Returns a function that looks its globals up in `names`."""
+    made = FunctionType(
+        function.__code__, names, function.__name__, function.__defaults__, function.__closure__
+    )
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
 
 
 def _install_fast_deepcopy(topology: Topology, times: int) -> None:

@@ -15,13 +15,14 @@ from typing import Any
 from torchrec.distributed.planner import shard_estimators
 from torchrec.distributed.planner.constants import BIGINT_DTYPE, DEFAULT_PERF_ESTIMATOR
 from torchrec.distributed.planner.estimator import estimator as perf_estimators
+from torchrec.distributed.planner.estimator import types as perf_types
 from torchrec.distributed.planner.estimator.types import HardwarePerfConfig
 from torchrec.distributed.planner.types import CollectiveType
 from torchrec.distributed.types import PipelineType
 
 from fastplan.model.request import Coefficients, CostModel, Pricing
 from fastplan.model.vocabulary import SHARDING_TYPES
-from fastplan.torchrec.compat import NotNative, describe, find_replaced_function
+from fastplan.torchrec.compat import NotNative, describe, find_replaced_function, is_stock
 
 _PIPELINES = {
     PipelineType.TRAIN_SPARSE_DIST: "train_sparse_dist",
@@ -78,6 +79,10 @@ class Estimators:
         self._memory_bandwidths: dict[tuple[str, float | None, bool], float] = {}
         self._cost_models: dict[frozenset[str], CostModel] = {}
 
+        stock = type(self.config).get_device_bw is HardwarePerfConfig.get_device_bw
+        # TorchRec's own rule reads the load factor for these kernels only.
+        self._cached = "_caching" if stock and is_stock(perf_types.kernel_bw_lookup) else ""
+
     @property
     def coefficients(self) -> tuple[Coefficients, ...]:
         return tuple(self._coefficients)
@@ -109,7 +114,7 @@ class Estimators:
 
     def bandwidth(self, kernel: str, cache_ratio: float | None, prefetch: bool) -> float:
         """Returns the bandwidth of the memory that a kernel reads."""
-        asked = (kernel, cache_ratio, prefetch)
+        asked = (kernel, cache_ratio if kernel.endswith(self._cached) else None, prefetch)
         if asked not in self._memory_bandwidths:
             self._memory_bandwidths[asked] = self._ask_bandwidth(*asked)
         return self._memory_bandwidths[asked]

@@ -18,7 +18,7 @@ from fastplan.torchrec import compat
 from fastplan.torchrec.compat import NotNative, describe, require_stock
 from fastplan.torchrec.read import components
 from fastplan.torchrec.read.extract import Extraction
-from fastplan.torchrec.read.holder import CachedSharder
+from fastplan.torchrec.read.modules import CachedSharder
 from fastplan.torchrec.read.space import EstimatedSpace, PythonSpace, Space
 from fastplan.torchrec.write import hooks
 from fastplan.torchrec.write.plan import LazyList

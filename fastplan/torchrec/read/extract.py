@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import math
+from collections.abc import Iterator
 from operator import is_
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from torch import nn
-from torchrec.distributed.planner import enumerators
 from torchrec.distributed.planner.constants import (
     NUM_POOLINGS,
     POOLING_FACTOR,
@@ -24,7 +23,6 @@ from torchrec.distributed.planner.utils import (
 )
 from torchrec.distributed.types import get_tensor_size_bytes
 from torchrec.modules.embedding_configs import DATA_TYPE_NUM_BITS
-from torchrec.modules.embedding_tower import EmbeddingTower, EmbeddingTowerCollection
 
 from fastplan.model.request import MenuItem, Request, Table
 from fastplan.model.vocabulary import KERNEL_INDEX, SHARDING_TYPE_INDEX
@@ -32,7 +30,7 @@ from fastplan.torchrec import compat
 from fastplan.torchrec.compat import NotNative
 from fastplan.torchrec.read import custom
 from fastplan.torchrec.read.costs import Estimators
-from fastplan.torchrec.read.holder import CachedSharder, Holder, passes_of
+from fastplan.torchrec.read.modules import CachedSharder, TableModule, passes_of
 
 _NAN = math.nan
 # Whole numbers stay exact as doubles up to here, with a margin for factors.
@@ -47,7 +45,7 @@ class TableSource(NamedTuple):
     module: Any
     parameter: Any
     constraint: Any  # None without one
-    holder: Holder
+    holder: TableModule
 
 
 class _ConstraintSnapshot(NamedTuple):
@@ -77,6 +75,7 @@ class Extraction:
         self._data = build_sharder_data_map(self._sharders)
         self._menus: dict[Any, int] = {}
         self._menu_items: list[tuple[MenuItem, ...]] = []
+        self._allowed: dict[Any, list[tuple[str, str, int]]] = {}
         self._wire: dict[Any, tuple[float, float, float, float]] = {}
         self._kept: dict[int, _ConstraintSnapshot] = {}
         self.batch_size = enumerator._batch_size
@@ -99,7 +98,7 @@ class Extraction:
                 prefix = f"{path}." if path else ""
                 waiting.extend((prefix + name, inner) for name, inner in child.named_children())
                 continue
-            holder = Holder(path, child, asked.sharder, self._data[key])
+            holder = TableModule(path, child, asked, self._data[key])
             for name, parameter in asked.shardable_parameters(child).items():
                 self._add(holder, name, parameter)
 
@@ -139,7 +138,7 @@ class Extraction:
             miss_rate=miss_rate,
         )
 
-    def _add(self, holder: Holder, name: str, parameter: Any) -> None:
+    def _add(self, holder: TableModule, name: str, parameter: Any) -> None:
         constraint = self._snapshot_constraint(self._constraints.get(name))
         group = constraint.device_group if constraint else None
         if group and group != self._enumerator._compute_device:
@@ -189,7 +188,7 @@ class Extraction:
                 *_key_value(constraint, storage_rule, holder),
                 lookups,
                 miss_rate,
-                _tower(holder, name) if holder.has_towers else None,
+                holder.tower(name),
             )
         )
         self.origins.append(
@@ -207,28 +206,32 @@ class Extraction:
         return known.copied
 
     def _menu(
-        self, holder: Holder, name: str, constraint: Any, cache: Any, cache_ratio: Any
+        self, holder: TableModule, name: str, constraint: Any, cache: Any, cache_ratio: Any
     ) -> int:
         prefetch = _prefetches(cache, holder)
         types = constraint.sharding_types if constraint else None
         kernels = constraint.compute_kernels if constraint else None
-        key = (
-            holder.key,
-            tuple(types) if types else None,
-            tuple(kernels) if kernels else None,
-            cache_ratio,
-            prefetch,
-        )
+        rule = (holder.key, tuple(types) if types else None, tuple(kernels) if kernels else None)
+        key = (rule, cache_ratio, prefetch)
         known = self._menus.get(key)
         if known is None:
-            items = tuple(self._menu_of(holder, name, cache_ratio, prefetch))
-            if not items:
+            # Cache sizes often differ by table, and lists of types and kernels seldom do.
+            if rule not in self._allowed:
+                self._allowed[rule] = list(self._allowed_by(holder, name))
+            allowed = self._allowed[rule]
+            if not allowed:
                 raise NotNative(f"table {name} has no allowed sharding option")
             known = self._menus[key] = len(self._menu_items)
-            self._menu_items.append(items)
+            speed = {
+                kernel: self.estimators.bandwidth(kernel, cache_ratio, prefetch)
+                for kernel in {kernel: None for _, kernel, _ in allowed}
+            }
+            items = (MenuItem(kind, kernel, speed[kernel], row) for kind, kernel, row in allowed)
+            self._menu_items.append(tuple(items))
         return known
 
-    def _menu_of(self, holder: Holder, name: str, cache_ratio: Any, prefetch: bool) -> Any:
+    def _allowed_by(self, holder: TableModule, name: str) -> Iterator[tuple[str, str, int]]:
+        """Yields allowed sharding types and kernels, and the number of their coefficients."""
         enumerator, device = self._enumerator, self._enumerator._compute_device
         allowed_types = holder.sharder.sharding_types(device)
         types = enumerator._filter_sharding_types(name, allowed_types, holder.key)
@@ -238,7 +241,8 @@ class Extraction:
             for kernel in self._ordered(kernels, allowed):
                 if sharding_type not in SHARDING_TYPE_INDEX or kernel not in KERNEL_INDEX:
                     raise NotNative(f"({sharding_type}, {kernel}) is unknown")
-                yield self._item(sharding_type, kernel, cache_ratio, prefetch)
+                row = self.estimators.coefficients_of(sharding_type, kernel)
+                yield sharding_type, kernel, row
 
     def _item(self, sharding_type: str, kernel: str, cache_ratio: Any, prefetch: bool) -> MenuItem:
         return MenuItem(
@@ -278,7 +282,7 @@ class Extraction:
         return float(inputs), float(outputs)
 
     def _wire_sizes(
-        self, holder: Holder, parameter: Any, element_size: int
+        self, holder: TableModule, parameter: Any, element_size: int
     ) -> tuple[float, float, float, float]:
         key = (holder.key, holder.pooled, element_size)
         known = self._wire.get(key)
@@ -296,9 +300,9 @@ def _copied_rule(rule: Any) -> Any:
     if rule.feature_names is not None:
         copied.feature_names = list(rule.feature_names)
     if rule.cache_params is not None:
-        copied.cache_params = copy.deepcopy(rule.cache_params)
+        copied.cache_params = compat.copy_params(rule.cache_params)
     if rule.key_value_params is not None:
-        copied.key_value_params = copy.deepcopy(rule.key_value_params)
+        copied.key_value_params = compat.copy_params(rule.key_value_params)
     return copied
 
 
@@ -327,7 +331,7 @@ def _min_partition(constraint: Any) -> int:
     return width
 
 
-def _cache_ratio(cache: Any, holder: Holder) -> float | None:
+def _cache_ratio(cache: Any, holder: TableModule) -> float | None:
     ratio = cache.load_factor if cache is not None else None
     ratio = holder.load_factor if ratio is None else ratio
     if ratio is not None and not isinstance(ratio, int | float):
@@ -335,7 +339,7 @@ def _cache_ratio(cache: Any, holder: Holder) -> float | None:
     return ratio
 
 
-def _prefetches(cache: Any, holder: Holder) -> bool:
+def _prefetches(cache: Any, holder: TableModule) -> bool:
     if cache is None:
         return holder.prefetches
     return bool(is_prefetch_pipelined(SimpleNamespace(cache_params=cache), holder.data))
@@ -350,12 +354,12 @@ def _cache_statistics(cache: Any, cache_ratio: float | None) -> tuple[float, flo
     return float(lookups), float(miss_rate)
 
 
-def _prefetch_passes(cache: Any, holder: Holder) -> int:
+def _prefetch_passes(cache: Any, holder: TableModule) -> int:
     passes = cache.multipass_prefetch_config if cache is not None else None
     return holder.prefetch_passes if passes is None else passes_of(passes)
 
 
-def _key_value(constraint: Any, storage_rule: Any, holder: Holder) -> tuple[float, int]:
+def _key_value(constraint: Any, storage_rule: Any, holder: TableModule) -> tuple[float, int]:
     """Returns load factor and bytes of a key-value table's cache."""
     own = constraint.key_value_params if constraint else None
     params = compat.key_value_params(own, storage_rule)
@@ -363,12 +367,3 @@ def _key_value(constraint: Any, storage_rule: Any, holder: Holder) -> tuple[floa
     if not isinstance(megabytes, int):
         raise NotNative("a key-value cache size is not a whole number")
     return holder.kv_load_factor, megabytes * 1024 * 1024
-
-
-def _tower(holder: Holder, name: str) -> str | None:
-    if isinstance(holder.module, EmbeddingTower):
-        return holder.path
-    if isinstance(holder.module, EmbeddingTowerCollection):
-        index = enumerators._get_tower_index(name, holder.module)
-        return f"{holder.path}.tower_{index}"
-    return None

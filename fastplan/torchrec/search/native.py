@@ -11,8 +11,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from torchrec.distributed.planner.types import Storage
 
-from fastplan.engine.problem import Problem
+from fastplan.engine.problem import Problem, SearchSpace
 from fastplan.engine.solve import PlanCount, ProposerReport, Solution, propose, solve
 from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES
 from fastplan.planning.search import Placement, Searched
@@ -21,6 +22,7 @@ from fastplan.torchrec.read.components import Parts
 from fastplan.torchrec.read.space import Space
 from fastplan.torchrec.search import scaleup
 from fastplan.torchrec.search.scaleup import Scaleup
+from fastplan.torchrec.write.plan import chosen_runs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +32,7 @@ class PlannerSearched(Searched):
     Attributes:
         reserved: the topology that was searched.
         error: the error of a partitioner in Python for the last proposal.
-        lowest: storage of the smallest proposal, if `failed` has only the last one.
+        lowest: storage of the smallest proposal; None if there was none, or if there is a plan.
     """
 
     space: Space
@@ -39,16 +41,25 @@ class PlannerSearched(Searched):
     lowest: Any = None
 
     def failed(self) -> list[list[Any]]:
-        """The smallest and the last proposal, as options."""
-        assert self.solution is not None
-        shown = (self.solution.lowest, self.solution.last)
-        return [self.space.chosen_options(options, None) for options in shown if len(options)]
+        """The last proposal as options, in a list; empty if there was none."""
+        last = self.last
+        return [self.space.chosen_options(last, None)] if len(last) else []
 
     @property
     def last(self) -> Any:
         """The numbers of the last proposal's options, if they are in the space."""
         assert self.solution is not None
         return self.solution.last
+
+
+def storage_of(columns: SearchSpace, options: Any) -> Storage | None:
+    """Returns the storage of all shards of options; None without options."""
+    if not len(options):
+        return None
+    runs, _ = chosen_runs(columns, options)
+    count = columns.run_count[runs]
+    sizes = (columns.run_hbm[runs], columns.run_ddr[runs], columns.run_ssd[runs])
+    return Storage(*(int((count * each).sum()) for each in sizes))
 
 
 class NativeSearch:
@@ -96,6 +107,7 @@ class NativeSearch:
             "placement": placement,
             "proposals": solution.proposals,
             "evaluated": solution.evaluated,
+            "lowest": storage_of(self._space.columns, solution.lowest),
         }
         if not runs:
             return PlannerSearched(**facts)
@@ -115,8 +127,10 @@ class ScaleupSearched(PlannerSearched):
         fixed = "the scale-up proposer resizes caches, which nothing else does"
         own = cls(**facts, parts=parts, runs=runs, fixed=fixed)
         new = sum(known.count(False) for known in own._known.values())
+        best = own._best()
         counts = {
-            "placement": own._best(),
+            "placement": best,
+            "lowest": own._lowest() if best is None else None,
             "proposals": own.proposals + new,
             "evaluated": own.evaluated + sum(len(run.fresh) for run in runs.values()),
         }
@@ -139,6 +153,14 @@ class ScaleupSearched(PlannerSearched):
                 best = Placement(space, options, ranks, run.rating, run.record())
                 winner = place
         return best
+
+    def _lowest(self) -> Storage | None:
+        """Returns the storage of the smallest proposal of all."""
+        sizes = [] if self.lowest is None else [self.lowest]
+        for run in self.runs.values():
+            for proposal in run.fresh:
+                sizes.append(sum((each.total_storage for each in proposal), Storage(0, 0, 0)))
+        return min(sizes, default=None)
 
     @cached_property
     def _static(self) -> list[int]:
@@ -183,15 +205,11 @@ class ScaleupSearched(PlannerSearched):
         return tuple(reports)
 
     def failed(self) -> list[list[Any]]:
-        """All proposals of the runs, and the smallest and the last one of the core.
-
-        TorchRec's message ends with the last proposal that was not proposed before.
-        """
         own, last = self._last_proposals
-        options = [run.space_of(p).chosen_options(range(len(p)), None) for run, p in own]
-        if last is None:
-            return [*super().failed(), *options]
-        return [*options, *super().failed()[:1], self.space.chosen_options(last, None)]
+        if last is not None or not own:
+            return super().failed()
+        run, proposal = own[-1]
+        return [run.space_of(proposal).chosen_options(range(len(proposal)), None)]
 
     @property
     def last(self) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 from torchrec.distributed.planner.constants import POOLING_FACTOR
@@ -72,13 +71,13 @@ class OptionBuilder:
         }
         if rule:
             arguments |= {
-                "cache_params": copy.deepcopy(rule.cache_params),
+                "cache_params": compat.copy_params(rule.cache_params),
                 "enforce_hbm": rule.enforce_hbm,
                 "stochastic_rounding": rule.stochastic_rounding,
                 "bounds_check_mode": rule.bounds_check_mode,
                 "feature_names": rule.feature_names,
                 "output_dtype": rule.output_dtype,
-                "key_value_params": copy.deepcopy(rule.key_value_params),
+                "key_value_params": compat.copy_params(rule.key_value_params),
             }
         return arguments
 

@@ -104,9 +104,9 @@ class PlanBuilder:
         if rule:
             # Most tables have neither, and a deep copy of None takes longer than this check.
             if rule.cache_params is not None:
-                sharding.cache_params = copy.deepcopy(rule.cache_params)
+                sharding.cache_params = compat.copy_params(rule.cache_params)
             if rule.key_value_params is not None:
-                sharding.key_value_params = copy.deepcopy(rule.key_value_params)
+                sharding.key_value_params = compat.copy_params(rule.key_value_params)
             sharding.enforce_hbm = rule.enforce_hbm
             sharding.stochastic_rounding = rule.stochastic_rounding
             sharding.bounds_check_mode = rule.bounds_check_mode

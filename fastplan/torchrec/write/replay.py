@@ -1,9 +1,9 @@
 """Raises TorchRec's own error if there is no plan.
 
 Its message has the number of proposals, the storage of the smallest one and the error of the last
-one. So TorchRec's planner runs with only those two, and raises the message of its version. The
-replay is not visible elsewhere: finished parts are not called again, and hooks receive the facts of
-the real search.
+one. So TorchRec's planner runs with that storage and the last proposal only, and raises the message
+of its version. The replay is not visible elsewhere: finished parts are not called again, and hooks
+receive the facts of the real search.
 """
 
 from __future__ import annotations

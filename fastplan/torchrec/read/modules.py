@@ -1,0 +1,257 @@
+"""Modules: those with embedding tables, the bytes of all, and sharders that cache their results.
+
+TorchRec asks torch for the parameters of a module several times per plan. That takes longer than
+the whole search of a small model, so stock modules are walked here, once.
+"""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+from torch import nn
+from torchrec.distributed.embedding import EmbeddingCollectionSharder
+from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+from torchrec.distributed.planner import enumerators
+from torchrec.distributed.planner.constants import KV_CACHING_RATIO
+from torchrec.distributed.planner.types import ShardingOption
+from torchrec.distributed.planner.utils import is_prefetch_pipelined, sharder_name
+from torchrec.distributed.types import StorageUsageType, get_tensor_size_bytes
+from torchrec.modules.embedding_modules import (
+    EmbeddingBagCollection,
+    EmbeddingBagCollectionInterface,
+    EmbeddingCollection,
+)
+from torchrec.modules.embedding_tower import EmbeddingTower, EmbeddingTowerCollection
+
+_USAGES = {
+    StorageUsageType.BASE_QUANT: "base_quant",
+    StorageUsageType.BASE: "base",
+    StorageUsageType.DEFAULT: "plain",
+}
+_NAN = math.nan
+# A sharder's own function, and where the modules it lists have their tables.
+_CONTAINERS: dict[Any, str] = {
+    EmbeddingBagCollectionSharder.shardable_parameters: "embedding_bags",
+    EmbeddingCollectionSharder.shardable_parameters: "embeddings",
+}
+# The functions of torch that a walk over parameters and buffers calls.
+_WALKING = frozenset(
+    ("parameters", "named_parameters", "buffers", "named_buffers", "named_modules")
+) | {"_named_members", "modules"}
+_TORCHS = {name: getattr(nn.Module, name) for name in _WALKING}
+_PLAIN = frozenset((nn.EmbeddingBag, nn.Embedding))
+
+
+class TableModule:
+    """A module with embedding tables, and the values that its tables share."""
+
+    def __init__(self, path: str, module: Any, asked: CachedSharder, data: Any) -> None:
+        self.path = path
+        self.module = module
+        self.sharder = asked.sharder
+        self.key = sharder_name(type(module))
+        self.data = data
+        # A plain collection of bags has no submodule that TorchRec would have to look for.
+        pools = type(module) is EmbeddingBagCollection and asked.is_plain(module)
+        self.pooled = pools or bool(ShardingOption.module_pooled(module, path))
+        self.weighted = _says_weighted(module)
+        self.processed = _processed_features(module)
+        self.load_factor: float | None = data.fused_params.get("cache_load_factor")
+        self.prefetches = bool(is_prefetch_pipelined(SimpleNamespace(cache_params=None), data))
+        self.prefetch_passes = passes_of(data.fused_params.get("multipass_prefetch_config"))
+        factor = data.fused_params.get("cache_load_factor", KV_CACHING_RATIO)
+        self.kv_load_factor = _NAN if factor is None else float(factor)
+        self.usage = _USAGES[data.storage_usage_type]
+        self._has_towers = isinstance(module, EmbeddingTower | EmbeddingTowerCollection)
+        self._has_configs = isinstance(module, EmbeddingBagCollection | EmbeddingCollection)
+        self._buckets: dict[str, int] | None = None
+        self._towers: dict[str, int] | None = None
+
+    def buckets(self, name: str, enumerator: Any) -> int:
+        """Returns the buckets of a virtual table, 0 for others."""
+        if self._has_configs:
+            if self._buckets is None:
+                self._buckets = _virtual_buckets(self.module)
+            return self._buckets.get(name, 0)
+        return enumerator._get_num_buckets(name, self.module) or 0
+
+    def tower(self, name: str) -> str | None:
+        """Returns the tower of a table; None for other modules.
+
+        TorchRec goes through all towers again for each table, which takes time quadratic in their
+        number. Here the first search lists the tables of all towers.
+        """
+        if not self._has_towers:
+            return None
+        if isinstance(self.module, EmbeddingTower):
+            return self.path
+        if self._towers is None:
+            self._towers = _towers_of_tables(self.module)
+        index = self._towers.get(name)
+        if index is None:
+            index = enumerators._get_tower_index(name, self.module)  # raises TorchRec's error
+        return f"{self.path}.tower_{index}"
+
+
+def _says_weighted(module: Any) -> bool | None:
+    if not callable(getattr(module, "is_weighted", None)):
+        return None
+    if not isinstance(module, EmbeddingBagCollectionInterface):
+        return None
+    return bool(module.is_weighted())
+
+
+def _processed_features(module: Any) -> frozenset[str]:
+    processor: Any = getattr(module, "_feature_processor", None)
+    modules: Any = getattr(processor, "feature_processor_modules", None)
+    return frozenset(modules.keys()) if isinstance(modules, nn.ModuleDict) else frozenset()
+
+
+def _virtual_buckets(module: Any) -> dict[str, int]:
+    bags = isinstance(module, EmbeddingBagCollection)
+    configs = module.embedding_bag_configs() if bags else module.embedding_configs()
+    found: dict[str, int] = {}
+    for config in configs:
+        if config.use_virtual_table:
+            found.setdefault(config.name, config.total_num_buckets or 0)
+    return found
+
+
+def _towers_of_tables(module: EmbeddingTowerCollection) -> dict[str, int]:
+    """Returns the first tower of each table, with the rules of TorchRec's _get_tower_index."""
+    found: dict[str, int] = {}
+    for index, tower in enumerate(module.towers):
+        for path, inner in tower.named_modules():
+            if isinstance(inner, nn.Embedding | nn.EmbeddingBag):
+                found.setdefault(path.rpartition(".")[2], index)
+    return found
+
+
+def passes_of(config: Any) -> int:
+    """Returns the passes of a multipass prefetch configuration, 0 if unset."""
+    return (config.num_passes or 0) if config else 0
+
+
+class CachedSharder:
+    """A sharder that caches its results and forwards everything else."""
+
+    def __init__(self, sharder: Any) -> None:
+        self.sharder = sharder
+        self.module_type = sharder.module_type
+        # The module is kept alive, so that its id stays unique.
+        self._answers: dict[int, tuple[Any, Any, bool]] = {}
+
+    def shardable_parameters(self, module: Any) -> Any:
+        return self._answer(module)[1]
+
+    def is_plain(self, module: Any) -> bool:
+        """Whether the module has nothing but a ModuleDict of torch's own embeddings."""
+        return self._answer(module)[2] and len(module._modules) == 1
+
+    def _answer(self, module: Any) -> tuple[Any, Any, bool]:
+        known = self._answers.get(id(module))
+        if known is None:
+            plain = self._plain_parameters(module)
+            answer = self.sharder.shardable_parameters(module) if plain is None else plain
+            known = self._answers[id(module)] = (module, answer, plain is not None)
+        return known
+
+    def _plain_parameters(self, module: Any) -> dict[str, Any] | None:
+        """Returns what TorchRec's sharder would list for a plain module, else None."""
+        sharder = self.sharder
+        container = _CONTAINERS.get(getattr(type(sharder), "shardable_parameters", None))
+        if container is None or "shardable_parameters" in vars(sharder):
+            return None
+        return _plain_tables(getattr(module, container, None))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.sharder, name)
+
+
+def _plain_tables(tables: Any) -> dict[str, Any] | None:
+    """Returns the weights of a plain ModuleDict of embeddings by name, else None."""
+    if type(tables) is not nn.ModuleDict or tables._parameters:
+        return None
+    if not (_WALKING.isdisjoint(vars(tables)) and all(map(_walks_as_torch, _PLAIN))):
+        return None
+    found: dict[str, Any] = {}
+    for name, table in tables._modules.items():
+        own = table.__dict__
+        if type(table) not in _PLAIN or own["_modules"] or not _WALKING.isdisjoint(own):
+            return None
+        weights = own["_parameters"]
+        if len(weights) != 1 or (weight := weights.get("weight")) is None:
+            return None
+        found[name] = weight
+    # torch lists a parameter or module that occurs twice only once.
+    return found if len({*map(id, found.values())}) == len(found) else None
+
+
+def _walks_as_torch(kind: type) -> bool:
+    """Whether a class lists parameters, buffers and modules by torch's own functions."""
+    return all(getattr(kind, name) is function for name, function in _TORCHS.items())
+
+
+class ModuleSizes:
+    """The bytes of the parameters and buffers below each module, from one walk.
+
+    Modules, parameters and buffers come in torch's order, so that sums round as TorchRec's do.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self._parameters: list[int] = []
+        self._buffers: list[int] = []
+        self._spans: dict[int, tuple[int, int, int, int]] = {}
+        self._seen: set[int] = set()
+        self._twice = 0  # objects that occurred before
+        self._walkable: dict[type, bool] = {}
+        self._walk(module)
+
+    def size(self, module: nn.Module, multiplier: float) -> int | None:
+        """Returns TorchRec's size of a module; None if the walk does not know it."""
+        span = self._spans.get(id(module))
+        if span is None:
+            return None
+        parameters = sum([multiplier * size for size in self._parameters[span[0] : span[1]]])
+        return round(parameters + sum(self._buffers[span[2] : span[3]]))
+
+    def _walk(self, module: nn.Module) -> bool:
+        """Adds a module; returns whether torch's own walk over it is known."""
+        if id(module) in self._seen:
+            self._twice += 1
+            return True
+        self._seen.add(id(module))
+        own, kind = module.__dict__, type(module)
+        known = self._walkable.get(kind)
+        if known is None:
+            known = self._walkable[kind] = _walks_as_torch(kind)
+        if not known or not _WALKING.isdisjoint(own):
+            return False
+        twice, first, first_buffer = self._twice, len(self._parameters), len(self._buffers)
+        if own["_parameters"]:
+            self._add(own["_parameters"], self._parameters)
+        if own["_buffers"]:
+            self._add(own["_buffers"], self._buffers)
+        for child in own["_modules"].values():
+            if child is not None and not self._walk(child):
+                known = False
+        if known and twice == self._twice:
+            span = first, len(self._parameters), first_buffer, len(self._buffers)
+            self._spans[id(module)] = span
+        return known
+
+    def _add(self, tensors: dict[str, Any], sizes: list[int]) -> None:
+        seen = self._seen
+        for tensor in tensors.values():
+            if tensor is None:
+                continue
+            if id(tensor) in seen:
+                self._twice += 1
+                continue
+            seen.add(id(tensor))
+            plain = type(tensor) is nn.Parameter
+            sizes.append(
+                tensor.numel() * tensor.element_size() if plain else get_tensor_size_bytes(tensor)
+            )
