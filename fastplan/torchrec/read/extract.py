@@ -35,6 +35,17 @@ from fastplan.torchrec.read.modules import CachedSharder, TableModule, passes_of
 _NAN = math.nan
 # Whole numbers stay exact as doubles up to here, with a margin for factors.
 _EXACT = 2**53
+_DEFAULT_LENGTHS = [POOLING_FACTOR]
+
+
+class _Cache(NamedTuple):
+    """The software cache of a table, from its own parameters or those of its module."""
+
+    ratio: float | None
+    prefetches: bool
+    prefetch_passes: int
+    lookups: float
+    miss_rate: float
 
 
 class TableSource(NamedTuple):
@@ -78,6 +89,8 @@ class Extraction:
         self._allowed: dict[Any, list[tuple[str, str, int]]] = {}
         self._wire: dict[Any, tuple[float, float, float, float]] = {}
         self._kept: dict[int, _ConstraintSnapshot] = {}
+        self._last_holder: TableModule | None = None
+        self._default_cache = _Cache(None, False, 0, _NAN, _NAN)  # of the last holder
         self.batch_size = enumerator._batch_size
         self.tables: list[Table] = []
         self.origins: list[TableSource] = []
@@ -120,46 +133,41 @@ class Extraction:
         """Returns a request for table `index` with one option, and optional cache parameters."""
         origin = self.origins[index]
         holder = origin.holder
-        cache_ratio = _cache_ratio(cache, holder)
-        prefetch = _prefetches(cache, holder)
-        key = (sharding_type, kernel, cache_ratio, prefetch)
+        read = self._cache_of(cache, holder)
+        key = (sharding_type, kernel, read.ratio, read.prefetches)
         menu = self._menus.get(key)
         if menu is None:
             menu = self._menus[key] = len(self._menu_items)
-            self._menu_items.append((self._item(sharding_type, kernel, cache_ratio, prefetch),))
+            self._menu_items.append((self._item(*key),))
         if cache is (origin.constraint.cache_params if origin.constraint else None):
             return self.tables[index]._replace(menu=menu)
-        lookups, miss_rate = _cache_statistics(cache, cache_ratio)
         return self.tables[index]._replace(
             menu=menu,
-            prefetch_passes=_prefetch_passes(cache, holder),
-            cache_ratio=cache_ratio if cache_ratio else UVM_CACHING_RATIO,
-            expected_lookups=lookups,
-            miss_rate=miss_rate,
+            prefetch_passes=read.prefetch_passes,
+            cache_ratio=read.ratio or UVM_CACHING_RATIO,
+            expected_lookups=read.lookups,
+            miss_rate=read.miss_rate,
         )
 
     def _add(self, holder: TableModule, name: str, parameter: Any) -> None:
-        constraint = self._snapshot_constraint(self._constraints.get(name))
+        rule = self._constraints.get(name)
+        constraint = None if rule is None else self._snapshot_constraint(rule)
         group = constraint.device_group if constraint else None
         if group and group != self._enumerator._compute_device:
             return
         shape = parameter.shape
         if len(shape) != 2:
             raise NotNative(f"table {name} does not have two dimensions")
-        buckets = holder.buckets(name, self._enumerator)
         rows, dim = shape
         element_size = parameter.element_size()
-        cache = constraint.cache_params if constraint else None
-        cache_ratio = _cache_ratio(cache, holder)
-        menu = self._menu(holder, name, constraint, cache, cache_ratio)
-        lengths = constraint.pooling_factors if constraint else [POOLING_FACTOR]
+        cache = self._cache_of(constraint.cache_params if constraint else None, holder)
+        lengths = constraint.pooling_factors if constraint else _DEFAULT_LENGTHS
         perf_rule = self._perf_constraints.get(name)
         storage_rule = self._storage_constraints.get(name)
         perf_batch = self._batch(lengths, perf_rule, name)
         storage_batch = (
             perf_batch if storage_rule is perf_rule else self._batch(lengths, storage_rule, name)
         )
-        lookups, miss_rate = _cache_statistics(cache, cache_ratio)
         weighted = holder.weighted
         if weighted is None:
             weighted = bool(perf_rule is not None and perf_rule.is_weighted)
@@ -171,7 +179,7 @@ class Extraction:
                 dim,
                 element_size,
                 _bytes(parameter, rows * dim * element_size),
-                menu,
+                self._menu(holder, name, constraint, cache),
                 *perf_batch,
                 *storage_batch,
                 holder.pooled,
@@ -180,39 +188,43 @@ class Extraction:
                 bool(storage_rule is not None and storage_rule.use_virtual_table),
                 _output_size(constraint, element_size),
                 *self._wire_sizes(holder, parameter, element_size),
-                _min_partition(constraint),
-                buckets,
-                _prefetch_passes(cache, holder),
+                _min_partition(constraint) if constraint else 0,
+                holder.buckets(name, self._enumerator),
+                cache.prefetch_passes,
                 _optimizer(parameter),
-                cache_ratio if cache_ratio else UVM_CACHING_RATIO,
-                *_key_value(constraint, storage_rule, holder),
-                lookups,
-                miss_rate,
-                holder.tower(name),
+                cache.ratio or UVM_CACHING_RATIO,
+                holder.kv_load_factor,
+                _key_value_bytes(constraint, storage_rule),
+                cache.lookups,
+                cache.miss_rate,
+                holder.tower(name) if holder.has_towers else None,
             )
         )
         self.origins.append(
             TableSource(name, holder.path, holder.module, parameter, constraint, holder)
         )
 
+    def _cache_of(self, params: Any, holder: TableModule) -> _Cache:
+        """Returns the cache of a table. Tables without cache parameters share their module's."""
+        if params is not None:
+            return _read_cache(params, holder)
+        if holder is not self._last_holder:
+            self._last_holder, self._default_cache = holder, _read_cache(None, holder)
+        return self._default_cache
+
     def _snapshot_constraint(self, rule: Any) -> Any:
         """A snapshot of a constraint; options and plans are created from it on demand."""
-        if rule is None:
-            return None
         known = self._kept.get(id(rule))
         values = list(vars(rule).values())
         if known is None or not all(map(is_, known.values, values)):
             known = self._kept[id(rule)] = _ConstraintSnapshot(rule, values, _copied_rule(rule))
         return known.copied
 
-    def _menu(
-        self, holder: TableModule, name: str, constraint: Any, cache: Any, cache_ratio: Any
-    ) -> int:
-        prefetch = _prefetches(cache, holder)
+    def _menu(self, holder: TableModule, name: str, constraint: Any, cache: _Cache) -> int:
         types = constraint.sharding_types if constraint else None
         kernels = constraint.compute_kernels if constraint else None
         rule = (holder.key, tuple(types) if types else None, tuple(kernels) if kernels else None)
-        key = (rule, cache_ratio, prefetch)
+        key = (rule, cache.ratio, cache.prefetches)
         known = self._menus.get(key)
         if known is None:
             # Cache sizes often differ by table, and lists of types and kernels seldom do.
@@ -223,7 +235,7 @@ class Extraction:
                 raise NotNative(f"table {name} has no allowed sharding option")
             known = self._menus[key] = len(self._menu_items)
             speed = {
-                kernel: self.estimators.bandwidth(kernel, cache_ratio, prefetch)
+                kernel: self.estimators.bandwidth(kernel, cache.ratio, cache.prefetches)
                 for kernel in {kernel: None for _, kernel, _ in allowed}
             }
             items = (MenuItem(kind, kernel, speed[kernel], row) for kind, kernel, row in allowed)
@@ -260,25 +272,29 @@ class Extraction:
         """Returns values looked up and vectors returned for one local batch."""
         poolings = rule.num_poolings if rule is not None else None
         sizes = rule.batch_sizes if rule is not None else None
-        if not poolings:
-            poolings = [NUM_POOLINGS] * len(lengths)
-        if not sizes:
-            sizes = [self.batch_size] * len(lengths)
-        if not len(lengths) == len(poolings) == len(sizes):
-            raise NotNative(
-                f"table {name}: pooling factors, poolings and batch sizes differ in number"
-            )
-        if len(lengths) == 1:
-            inputs = lengths[0] * poolings[0] * sizes[0]
-            outputs = min(1.0, lengths[0]) * poolings[0] * sizes[0]
+        if len(lengths) == 1 and not poolings and not sizes:
+            length, size = lengths[0], self.batch_size
+            inputs = length * NUM_POOLINGS * size
+            outputs = min(1.0, length) * NUM_POOLINGS * size
         else:
+            poolings = poolings or [NUM_POOLINGS] * len(lengths)
+            sizes = sizes or [self.batch_size] * len(lengths)
+            if not len(lengths) == len(poolings) == len(sizes):
+                raise NotNative(
+                    f"table {name}: pooling factors, poolings and batch sizes differ in number"
+                )
             features = list(zip(lengths, poolings, sizes, strict=True))
-            inputs = sum(x * y * z for x, y, z in features)
-            outputs = sum(min(1.0, x) * y * z for x, y, z in features)
-        if not isinstance(inputs, int | float):  # numpy's and torch's may round differently
-            raise NotNative(f"table {name}: a batch is counted in {type(inputs).__name__}")
-        if isinstance(inputs, int) and abs(inputs) >= _EXACT >> 30:
-            raise NotNative(f"table {name}: the batch is too large for exact doubles")
+            if len(features) == 1:  # a sum would begin with 0
+                ((length, pooling, size),) = features
+                inputs, outputs = length * pooling * size, min(1.0, length) * pooling * size
+            else:
+                inputs = sum(x * y * z for x, y, z in features)
+                outputs = sum(min(1.0, x) * y * z for x, y, z in features)
+        if type(inputs) is not float:
+            if not isinstance(inputs, int | float):  # numpy's and torch's may round differently
+                raise NotNative(f"table {name}: a batch is counted in {type(inputs).__name__}")
+            if isinstance(inputs, int) and abs(inputs) >= _EXACT >> 30:
+                raise NotNative(f"table {name}: the batch is too large for exact doubles")
         return float(inputs), float(outputs)
 
     def _wire_sizes(
@@ -331,39 +347,35 @@ def _min_partition(constraint: Any) -> int:
     return width
 
 
-def _cache_ratio(cache: Any, holder: TableModule) -> float | None:
-    ratio = cache.load_factor if cache is not None else None
+def _read_cache(params: Any, holder: TableModule) -> _Cache:
+    """Returns the cache that the parameters of a table describe, or else those of its module."""
+    ratio, passes, prefetches = None, None, holder.prefetches
+    if params is not None:
+        ratio, passes = params.load_factor, params.multipass_prefetch_config
+        prefetches = bool(is_prefetch_pipelined(SimpleNamespace(cache_params=params), holder.data))
     ratio = holder.load_factor if ratio is None else ratio
     if ratio is not None and not isinstance(ratio, int | float):
         raise NotNative(f"a load factor is {type(ratio).__name__}")
-    return ratio
+    passes = holder.prefetch_passes if passes is None else passes_of(passes)
+    return _Cache(ratio, prefetches, passes, *_cache_statistics(params, ratio))
 
 
-def _prefetches(cache: Any, holder: TableModule) -> bool:
-    if cache is None:
-        return holder.prefetches
-    return bool(is_prefetch_pipelined(SimpleNamespace(cache_params=cache), holder.data))
-
-
-def _cache_statistics(cache: Any, cache_ratio: float | None) -> tuple[float, float]:
-    if cache_ratio is None or cache is None or cache.stats is None:
+def _cache_statistics(params: Any, ratio: float | None) -> tuple[float, float]:
+    if ratio is None or params is None or params.stats is None:
         return _NAN, _NAN
-    lookups, miss_rate = cache.stats.expected_lookups, cache.stats.expected_miss_rate(cache_ratio)
+    lookups, miss_rate = params.stats.expected_lookups, params.stats.expected_miss_rate(ratio)
     if lookups is None or miss_rate is None:
         return _NAN, _NAN
     return float(lookups), float(miss_rate)
 
 
-def _prefetch_passes(cache: Any, holder: TableModule) -> int:
-    passes = cache.multipass_prefetch_config if cache is not None else None
-    return holder.prefetch_passes if passes is None else passes_of(passes)
-
-
-def _key_value(constraint: Any, storage_rule: Any, holder: TableModule) -> tuple[float, int]:
-    """Returns load factor and bytes of a key-value table's cache."""
+def _key_value_bytes(constraint: Any, storage_rule: Any) -> int:
+    """Returns the bytes of a key-value table's cache."""
     own = constraint.key_value_params if constraint else None
     params = compat.key_value_params(own, storage_rule)
+    if params is None:
+        return 0
     megabytes = (params.max_l1_cache_size or 0) if params else 0
     if not isinstance(megabytes, int):
         raise NotNative("a key-value cache size is not a whole number")
-    return holder.kv_load_factor, megabytes * 1024 * 1024
+    return megabytes * 1024 * 1024

@@ -64,7 +64,7 @@ class TableModule:
         factor = data.fused_params.get("cache_load_factor", KV_CACHING_RATIO)
         self.kv_load_factor = _NAN if factor is None else float(factor)
         self.usage = _USAGES[data.storage_usage_type]
-        self._has_towers = isinstance(module, EmbeddingTower | EmbeddingTowerCollection)
+        self.has_towers = isinstance(module, EmbeddingTower | EmbeddingTowerCollection)
         self._has_configs = isinstance(module, EmbeddingBagCollection | EmbeddingCollection)
         self._buckets: dict[str, int] | None = None
         self._towers: dict[str, int] | None = None
@@ -74,17 +74,15 @@ class TableModule:
         if self._has_configs:
             if self._buckets is None:
                 self._buckets = _virtual_buckets(self.module)
-            return self._buckets.get(name, 0)
+            return self._buckets.get(name, 0) if self._buckets else 0
         return enumerator._get_num_buckets(name, self.module) or 0
 
-    def tower(self, name: str) -> str | None:
-        """Returns the tower of a table; None for other modules.
+    def tower(self, name: str) -> str:
+        """Returns the tower of a table, for a module that has towers.
 
         TorchRec goes through all towers again for each table, which takes time quadratic in their
         number. Here the first search lists the tables of all towers.
         """
-        if not self._has_towers:
-            return None
         if isinstance(self.module, EmbeddingTower):
             return self.path
         if self._towers is None:
