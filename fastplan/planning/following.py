@@ -153,9 +153,12 @@ class Following:
     def _may_skip_reference(self, rating: float) -> bool:
         """Whether a plan may be used without a comparison with a plan from scratch.
 
-        A plan that follows the user's own plan may; a cached plan could be a bad one.
+        A plan that follows the user's own plan may, if the costs of that plan are known. A cached
+        plan could be a bad one, and the costs behind a plan without a basis may have changed: the
+        new plan must then be as good as the first proposals of a search.
         """
-        if self._given is not None:
+        assert self._attempt is not None
+        if self._given is not None and self._attempt.difference.compared:
             return True
         search = self._backend.comparable
         if search is None:

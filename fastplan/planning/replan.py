@@ -150,7 +150,7 @@ class ReplanAttempt:
         if policy.reference != "auto" or policy.objective != "bytes" or policy.frontier:
             return None
         few = len(found.changed) <= _MAX_CHANGED_FOR_QUICK * len(self.request.tables)
-        if not (few and found.compared and found.same_ranks) or found.cost_model:
+        if not (few and found.same_ranks) or found.cost_model:
             return None
         return kept_space(self.request, self._columns, self.held, found.changed)
 
@@ -164,7 +164,8 @@ class ReplanAttempt:
         found = self._evened(problem, even * (1 + self.policy.slack))
         if not found.points[0].found:
             basis = self._previous.basis
-            assert basis is not None
+            if basis is None:
+                return None
             before = basis.record.rating / max(mean_rank_cost(basis), 1e-300)
             if before <= 1 + self.policy.slack:
                 return None

@@ -21,6 +21,7 @@ from torchrec.distributed.types import (
 )
 
 from fastplan.engine.layout import Cut, Runs, cut_of
+from fastplan.model.plan import Layout, TableLayout
 from fastplan.plans import placement
 from fastplan.plans.checks import (
     LARGEST,
@@ -39,6 +40,10 @@ from fastplan.torchrec.write.plan import SpecBuilder
 _SETTINGS = {
     name: declared for name, declared in field_types(ParameterSharding).items() if name in SETTINGS
 }
+
+
+# Far beyond any table or rank, and small enough for sums of cells.
+_FAR = 2**40
 
 
 def encode_table(
@@ -262,6 +267,65 @@ def placement_keys(shards: Any) -> list[Any] | None:
     if {*map(type, placements)} != {_remote_device}:
         return None
     return list(map(_key, placements))
+
+
+def plan_layout(plan: ShardingPlan) -> Layout | None:
+    """Returns the layout of a plan without its tables' settings, to follow it.
+
+    None for a plan that is not as TorchRec makes them, which `describe_plan` reads or refuses.
+    """
+    rows: list[int] = []
+    tables: list[tuple[str, str, ParameterSharding, int]] = []
+    for path, module_plan in plan.plan.items():
+        if not (isinstance(path, str) and isinstance(module_plan, dict)):
+            return None
+        for name, sharding in module_plan.items():
+            if type(sharding) is not ParameterSharding or type(name) is not str:
+                return None
+            shards = _shard_numbers(sharding, rows)
+            if shards is None:
+                return None
+            tables.append((path, name, sharding, shards))
+    if {*map(type, rows)} - {int} or not 0 <= min(rows, default=0) <= max(rows, default=0) <= _FAR:
+        return None
+    found = np.array(rows, np.int64).reshape(-1, 5)
+    end = np.cumsum([shards for *_, shards in tables], dtype=np.int64)
+    layouts = []
+    for (path, name, sharding, count), last in zip(tables, end.tolist(), strict=True):
+        kind, kernel = sharding.sharding_type, sharding.compute_kernel
+        own, shape = found[last - count : last], None
+        if sharding.sharding_spec is not None:
+            ends = own[:, :2] + own[:, 2:4]
+            shape = int(ends[:, 0].max()), int(ends[:, 1].max())
+        layouts.append(TableLayout(path, name, str(kind), str(kernel), shape, own, {}))
+    rule = infer_rule(plan)
+    return Layout(
+        tables=tuple(layouts),
+        device=rule and rule.device,
+        ranks_per_host=rule and rule.ranks_per_host,
+    )
+
+
+def _shard_numbers(sharding: ParameterSharding, rows: list[int]) -> int | None:
+    """Adds row, column, rows, columns and rank of each shard; returns their number, or None."""
+    ranks, spec = sharding.ranks, sharding.sharding_spec
+    if type(ranks) is not list or not ranks:
+        return None
+    if spec is None:
+        for rank in ranks:
+            rows += (0, 0, 0, 0, rank)
+        return len(ranks)
+    if type(spec) is not EnumerableShardingSpec or len(spec.shards) != len(ranks):
+        return None
+    for shard, rank in zip(spec.shards, ranks, strict=True):
+        place = shard.placement
+        if type(place) is not _remote_device or place._rank != rank:
+            return None
+        offsets, sizes = shard.shard_offsets, shard.shard_sizes
+        if len(offsets) != 2 or len(sizes) != 2:
+            return None
+        rows += (*offsets, *sizes, rank)
+    return len(ranks)
 
 
 def infer_rule(plan: ShardingPlan) -> PlacementRule | None:

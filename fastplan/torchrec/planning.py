@@ -207,9 +207,7 @@ class Previous:
 
             given = read_plan(given)
         elif isinstance(given, ShardingPlan):
-            from fastplan.torchrec.plan_files import describe_plan
-
-            given = describe_plan(given, "previous plan")
+            given = _plan_of(given)
         elif isinstance(given, TorchRecPlanner):
             given = _last_plan(given)
         if not isinstance(given, Plan):
@@ -269,6 +267,17 @@ def basis_of_planner(planner: Any) -> Basis | str:
     if planner._callbacks:
         return "callbacks have changed the plan"
     return basis_of(result)
+
+
+def _plan_of(plan: ShardingPlan) -> Plan:
+    from fastplan.torchrec.plan_files import describe_plan
+    from fastplan.torchrec.plan_json import plan_layout
+
+    with compat.paused():
+        layout = plan_layout(plan)
+    if layout is None:
+        return describe_plan(plan, "previous plan")
+    return Plan(name="previous plan", layout=layout)
 
 
 def _last_plan(planner: Any) -> Plan:
