@@ -42,8 +42,7 @@ def completion(args: Args) -> int:
     """
     from click.shell_completion import ShellComplete, get_completion_class
 
-    from fastplan.cli.commands import top
-    from fastplan.cli.main import COMPLETE
+    from fastplan.cli.main import COMPLETE, top
 
     found = get_completion_class(args.shell)
     assert found is not None
@@ -63,8 +62,7 @@ def complete(instruction: str) -> int:
     """
     from click.shell_completion import get_completion_class
 
-    from fastplan.cli.commands import top
-    from fastplan.cli.main import COMPLETE
+    from fastplan.cli.main import COMPLETE, top
 
     try:
         found = get_completion_class(instruction.partition("_")[0])

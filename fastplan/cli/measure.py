@@ -197,8 +197,8 @@ def calibrate(args: Args) -> int:
     the data do not determine are omitted, with the reason. TorchRec's model has no latencies, so
     constants depend on sizes: give the model that they are for.
     """
-    from fastplan.files.atomic import replace_file
     from fastplan.files.document import document_of
+    from fastplan.files.storage import replace_file
     from fastplan.measure.scaling import host_memory
     from fastplan.measure.sku_file import CalibratedSku, sku_yaml
     from fastplan.spec.hardware import find_hardware, read_hardware

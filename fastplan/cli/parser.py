@@ -19,8 +19,7 @@ from click.core import ParameterSource
 
 from fastplan.cli.errors import UsageError, unknown
 from fastplan.cli.values import READERS
-from fastplan.report.names import escape_name
-from fastplan.report.terminal import Style
+from fastplan.report.terminal import Style, escape_name
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

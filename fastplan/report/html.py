@@ -14,11 +14,10 @@ from fastplan.report.analysis import Analysis, analyse
 from fastplan.report.compare_text import counted, fullest_text, remarks
 from fastplan.report.comparison import Comparison, PlanStep
 from fastplan.report.html_data import change_data, embedded, plan_data, received_bytes
-from fastplan.report.names import escape_name
 from fastplan.report.page import render_page
 from fastplan.report.plan_text import analysis_text, facts
 from fastplan.report.scatter import Point, scatter
-from fastplan.report.terminal import Style
+from fastplan.report.terminal import Style, escape_name
 from fastplan.report.units import (
     format_bytes,
     format_change,

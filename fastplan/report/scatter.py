@@ -11,7 +11,7 @@ from html import escape
 from statistics import median
 from typing import NamedTuple
 
-from fastplan.report.names import escape_name
+from fastplan.report.terminal import escape_name
 from fastplan.report.units import format_milliseconds
 
 _WIDTH, _HEIGHT = 760.0, 420.0

@@ -8,9 +8,8 @@ import sys
 import pytest
 
 from fastplan import __version__
-from fastplan.cli import commands
-from fastplan.cli.commands import COMMANDS, EXAMPLES, GROUPS
-from fastplan.cli.main import main
+from fastplan.cli import main as cli
+from fastplan.cli.main import COMMANDS, EXAMPLES, GROUPS, main
 from fastplan.cli.parser import command
 from tests.cli.command import COMMAND, call, environment, run
 
@@ -19,8 +18,8 @@ HEAVY = ("torch", "torchrec", "numpy", "numba", "yaml", "fsspec", "urllib.reques
 
 def install(monkeypatch, act):
     """Makes `fastplan try` a command that does this."""
-    monkeypatch.setattr(commands, "COMMANDS", {"try": "tries something"})
-    monkeypatch.setattr(commands, "load", lambda _: command("try", "fastplan try")(act))
+    monkeypatch.setattr(cli, "COMMANDS", {"try": "tries something"})
+    monkeypatch.setattr(cli, "load", lambda _: command("try", "fastplan try")(act))
 
 
 def raising(error):
@@ -128,7 +127,7 @@ def test_an_interrupt_is_one_line_and_exit_code_130(monkeypatch, capsys):
 # Makes `fastplan try` a command that does ACT, and runs it.
 TRY = """
 import signal, sys
-from fastplan.cli import commands
+from fastplan.cli import main as cli
 from fastplan.cli.main import main
 from fastplan.cli.parser import command
 
@@ -136,8 +135,8 @@ from fastplan.cli.parser import command
 def act(args):
     ACT
 
-commands.COMMANDS = {"try": "tries something"}
-commands.load = lambda _: act
+cli.COMMANDS = {"try": "tries something"}
+cli.load = lambda _: act
 sys.exit(main(["try"]))
 """
 WAITING = """print("ready", flush=True)

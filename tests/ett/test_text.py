@@ -7,8 +7,7 @@ import pytest
 from fastplan.ett.arithmetic import read_report
 from fastplan.ett.phases import NAMES, phase_name
 from fastplan.ett.text import by_bucket, by_span, diff_json, diff_text, report_json, report_text
-from fastplan.report.names import columns
-from fastplan.report.terminal import Style
+from fastplan.report.terminal import Style, columns
 from tests.ett.runs import Rank
 
 BADPUT = {

@@ -6,8 +6,7 @@ import csv
 import io
 import json
 
-from fastplan.report.names import columns
-from fastplan.report.terminal import Style
+from fastplan.report.terminal import Style, columns
 from fastplan.sweep.queries import cheapest, smallest_cluster
 from fastplan.sweep.rows import Row, SweepResult
 from fastplan.sweep.sweep import cells
