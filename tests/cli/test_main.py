@@ -237,6 +237,40 @@ def test_help_imports_neither_a_command_nor_click(word):
     assert ended.stdout.splitlines()[-1] == "[]"
 
 
+def test_output_before_an_error_is_kept():
+    code = TRY.replace("ACT", 'print("before"); raise ValueError("wrong")')
+    code = code.replace('sys.exit(main(["try"]))', 'sys.argv[1:] = ["try"]; cli.run()')
+    buffered = environment(PYTHONUNBUFFERED="")
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=buffered
+    )
+    assert (ended.returncode, ended.stdout) == (1, "before\n")
+    assert "wrong" in ended.stderr
+
+
+@pytest.mark.parametrize("module", ["numba", "multiprocessing"])
+def test_exit_handlers_run_where_code_of_others_is_loaded(module):
+    code = (
+        f"import atexit, sys; sys.modules[{module!r}] = sys; from fastplan.cli.main import run;"
+        "atexit.register(print, 'over'); sys.argv[1:] = ['--version']; run()"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment(), check=True
+    )
+    assert ended.stdout.splitlines()[-1] == "over"
+
+
+def test_a_profiler_can_report():
+    ended = subprocess.run(
+        [sys.executable, "-m", "cProfile", *COMMAND[1:], "--version"],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=True,
+    )
+    assert "function calls" in ended.stdout
+
+
 def test_it_runs_as_a_module():
     ended = run("--version")
     assert (ended.returncode, ended.stdout) == (0, f"fastplan {__version__}\n")
