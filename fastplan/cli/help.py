@@ -68,9 +68,9 @@ def complete(instruction: str) -> int:
         found = get_completion_class(instruction.partition("_")[0])
         assert found is not None
         shell = found(top(), {}, "fastplan", COMPLETE)
-        words, begun = shell.get_completion_args()
+        words, incomplete = shell.get_completion_args()
         words = [word for word in words if word != "="]  # bash's word in `--option=value`
-        print("\n".join(map(shell.format_completion, shell.get_completions(words, begun))))
+        print("\n".join(map(shell.format_completion, shell.get_completions(words, incomplete))))
         return OK
     except Exception:
         return FAILED

@@ -20,8 +20,8 @@ from fastplan.cli.output import (
     check_outputs,
     print_json,
     print_written,
+    report_interrupt,
     style,
-    tell_interrupt,
 )
 from fastplan.cli.parser import Args, argument, command, option, options
 from fastplan.cli.values import scale
@@ -111,7 +111,7 @@ def measure(args: Args) -> int:
         failures = _measure(args, folder, subject, group, settings)
     except KeyboardInterrupt:
         kept = f"finished rounds are in {folder}" if _is_first(folder) else "no round was finished"
-        tell_interrupt(f"; {kept}")
+        report_interrupt(f"; {kept}")
         return INTERRUPTED
     _print_runs(args, folder, has_results=group.hosts == 1 or _is_first(folder))
     if failures:

@@ -48,7 +48,7 @@ def warn(text: str) -> None:
     print(f"fastplan: {escape_name(text)}", file=sys.stderr)
 
 
-def tell_interrupt(text: str) -> None:
+def report_interrupt(text: str) -> None:
     """Prints the effect of an interrupt, below the terminal's `^C`."""
     print(f"\nfastplan: interrupted{text}", file=sys.stderr)
 

@@ -22,8 +22,8 @@ from fastplan.cli.output import (
     check_outputs,
     print_json,
     print_written,
+    report_interrupt,
     style,
-    tell_interrupt,
     warn,
     write_page,
 )
@@ -180,7 +180,7 @@ def _plan(
     if result.not_optimized:
         warn(f"warning: this is TorchRec's plan: {result.not_optimized}")
     if result.interrupted:
-        tell_interrupt("; this is the best plan so far")
+        report_interrupt("; this is the best plan so far")
     return result
 
 
