@@ -24,7 +24,7 @@ from fastplan.bundle.format import (
 )
 from fastplan.cache.entry import BadEntry, Entry, decode
 from fastplan.cache.plan_cache import open_cache
-from fastplan.files.container import Read, Span, reader
+from fastplan.files.storage import Read, Span, reader
 
 
 class BundleMismatch(Exception):

@@ -19,7 +19,7 @@ from zlib import crc32
 from fastplan import __version__
 from fastplan.bundle.format import MAX_KERNEL, Names, is_kernel_path
 from fastplan.doctor.installed import module_folder, read_stack, version_of
-from fastplan.files.atomic import replace_file
+from fastplan.files.storage import replace_file
 
 # Graphs and GPU kernels depend on exactly these.
 CODE = ("torch", "triton", "cuda", "python", "device", "machine")

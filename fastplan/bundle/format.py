@@ -16,8 +16,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 import msgspec
 
 from fastplan.cache.entry import MAX_ENTRY
-from fastplan.files.atomic import replace_file
-from fastplan.files.container import (
+from fastplan.files.storage import (
     ContainerError,
     Format,
     Part,
@@ -26,9 +25,10 @@ from fastplan.files.container import (
     checksum,
     describe,
     encode_start,
+    replace_file,
 )
-from fastplan.files.container import read_header as read_container
-from fastplan.files.container import read_part as read_container_part
+from fastplan.files.storage import read_header as read_container
+from fastplan.files.storage import read_part as read_container_part
 
 MAX_HEADER = 16 << 20
 MAX_ARTIFACTS = 4 << 30

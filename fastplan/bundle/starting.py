@@ -22,7 +22,7 @@ from fastplan.bundle.gathering import merge, stored_plans
 from fastplan.cache.plan_cache import PlanCache, StoreError
 from fastplan.cache.stores import MemoryStore
 from fastplan.cache.why_miss import explain_miss
-from fastplan.report.names import escape_name
+from fastplan.report.terminal import escape_name
 
 logger = logging.getLogger(__name__)
 

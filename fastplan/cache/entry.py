@@ -19,7 +19,7 @@ from hashlib import blake2b
 from itertools import repeat
 from typing import Any
 
-from fastplan.files.container import (
+from fastplan.files.storage import (
     ContainerError,
     Format,
     checksum,

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any, NoReturn, get_args, get_type_hints
 
-from fastplan.files.container import canonical_json as canonical_json
+from fastplan.files.storage import canonical_json as canonical_json
 from fastplan.model.request import (
     Coefficients,
     CostModel,

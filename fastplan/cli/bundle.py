@@ -130,7 +130,7 @@ def _show(args: Args) -> int:
 @option("--local-rank N", "local rank whose code to load (default 0)", read=count, default=0)
 def _load(args: Args) -> int:
     from fastplan.bundle.format import BundleError
-    from fastplan.report.names import escape_name
+    from fastplan.report.terminal import escape_name
     from fastplan.report.units import format_count
 
     bundle = _open(args.bundle)
@@ -153,7 +153,7 @@ def _load(args: Args) -> int:
 def _load_code(bundle: Bundle, slot: int) -> int:
     from fastplan.bundle.bundle import BundleMismatch
     from fastplan.bundle.compiled import compile_cache
-    from fastplan.report.names import escape_name
+    from fastplan.report.terminal import escape_name
     from fastplan.report.units import format_count
 
     try:

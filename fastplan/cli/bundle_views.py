@@ -11,7 +11,7 @@ from fastplan.bundle.compiled import CODE
 from fastplan.bundle.format import ArtifactPart, BundleError
 from fastplan.cli.cache_views import KEY_DIGITS
 from fastplan.cli.output import table
-from fastplan.report.names import escape_name
+from fastplan.report.terminal import escape_name
 from fastplan.report.units import format_bytes, format_count, format_milliseconds, format_ranks
 
 

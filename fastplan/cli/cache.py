@@ -34,7 +34,7 @@ _cache_option = option("--cache WHERE", "directory or URL of the cache", read=ca
 def _store(args: Args) -> Any:
     """Opens the store without a timeout: the user waits, and can interrupt."""
     from fastplan.cache.stores import DirectoryStore, open_store
-    from fastplan.report.names import escape_name
+    from fastplan.report.terminal import escape_name
 
     try:
         store = open_store(usual_cache(args))
@@ -115,7 +115,7 @@ def _verify(args: Args) -> int:
     from fastplan.cache.audit import BAD, GOOD, PARTLY, Verdict, audit
     from fastplan.cache.inventory import entries_with_prefix, read_items
     from fastplan.cli.cache_views import KEY_DIGITS
-    from fastplan.report.names import escape_name
+    from fastplan.report.terminal import escape_name
     from fastplan.report.units import format_count
 
     store = _store(args)
@@ -196,7 +196,7 @@ def _prune(args: Args) -> int:
 def _why_miss(args: Args) -> int:
     from fastplan.cache.plan_cache import PlanCache
     from fastplan.cache.why_miss import explain_miss
-    from fastplan.report.names import escape_name
+    from fastplan.report.terminal import escape_name
     from fastplan.report.units import format_count
 
     store = _store(args)

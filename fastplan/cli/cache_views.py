@@ -11,7 +11,7 @@ from typing import Any
 from fastplan.cache.entry import BadEntry, Entry, request_bytes
 from fastplan.cache.inventory import EntryInfo
 from fastplan.cli.output import table
-from fastplan.report.names import escape_name
+from fastplan.report.terminal import escape_name
 from fastplan.report.units import format_bytes, format_count, format_milliseconds
 
 KEY_DIGITS = 12  # enough to distinguish keys

@@ -8,8 +8,7 @@ import fastplan.doctor as findings
 from fastplan.cli.errors import NO, OK
 from fastplan.cli.output import print_json, style
 from fastplan.doctor import Finding
-from fastplan.report.names import escape_name
-from fastplan.report.terminal import Style
+from fastplan.report.terminal import Style, escape_name
 from fastplan.report.units import format_count
 
 _COLOURS = {findings.OK: "green", findings.NOTE: "yellow", findings.PROBLEM: "red"}

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from fastplan.report.names import escape_name
+from fastplan.report.terminal import escape_name
 
 OK = 0
 FAILED = 1

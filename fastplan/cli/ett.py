@@ -58,7 +58,7 @@ def _report(args: Args) -> int:
 
 def _write_html(job: Any, report: Any, path: str) -> str:
     from fastplan.ett.html import html_report
-    from fastplan.files.atomic import replace_file
+    from fastplan.files.storage import replace_file
 
     replace_file(path, [html_report(job, report).encode()])
     return path
@@ -68,7 +68,7 @@ def _write_trace(job: Any, report: Any, path: str) -> str:
     import json
 
     from fastplan.ett.export import chrome_trace
-    from fastplan.files.atomic import replace_file
+    from fastplan.files.storage import replace_file
 
     replace_file(path, [json.dumps(chrome_trace(job)).encode()])
     return f"{path} (open it at ui.perfetto.dev)"

@@ -42,8 +42,7 @@ def completion(args: Args) -> int:
     """
     from click.shell_completion import ShellComplete, get_completion_class
 
-    from fastplan.cli.commands import top
-    from fastplan.cli.main import COMPLETE
+    from fastplan.cli.main import COMPLETE, top
 
     found = get_completion_class(args.shell)
     assert found is not None
@@ -63,16 +62,15 @@ def complete(instruction: str) -> int:
     """
     from click.shell_completion import get_completion_class
 
-    from fastplan.cli.commands import top
-    from fastplan.cli.main import COMPLETE
+    from fastplan.cli.main import COMPLETE, top
 
     try:
         found = get_completion_class(instruction.partition("_")[0])
         assert found is not None
         shell = found(top(), {}, "fastplan", COMPLETE)
-        words, begun = shell.get_completion_args()
+        words, incomplete = shell.get_completion_args()
         words = [word for word in words if word != "="]  # bash's word in `--option=value`
-        print("\n".join(map(shell.format_completion, shell.get_completions(words, begun))))
+        print("\n".join(map(shell.format_completion, shell.get_completions(words, incomplete))))
         return OK
     except Exception:
         return FAILED

@@ -20,8 +20,8 @@ from fastplan.cli.output import (
     check_outputs,
     print_json,
     print_written,
+    report_interrupt,
     style,
-    tell_interrupt,
 )
 from fastplan.cli.parser import Args, argument, command, option, options
 from fastplan.cli.values import scale
@@ -110,7 +110,7 @@ def measure(args: Args) -> int:
         failures = _measure(args, folder, subject, group, settings)
     except KeyboardInterrupt:
         kept = f"finished rounds are in {folder}" if _is_first(folder) else "no round was finished"
-        tell_interrupt(f"; {kept}")
+        report_interrupt(f"; {kept}")
         return INTERRUPTED
     _print_runs(args, folder, has_results=group.hosts == 1 or _is_first(folder))
     if failures:
@@ -196,8 +196,8 @@ def calibrate(args: Args) -> int:
     the data do not determine are omitted, with the reason. TorchRec's model has no latencies, so
     constants depend on sizes: give the model that they are for.
     """
-    from fastplan.files.atomic import replace_file
     from fastplan.files.document import document_of
+    from fastplan.files.storage import replace_file
     from fastplan.measure.calibrate import CalibratedSku, sku_yaml
     from fastplan.measure.scaling import host_memory
     from fastplan.spec.hardware import find_hardware, read_hardware

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from fastplan.cli.errors import CommandError
-from fastplan.report.names import escape_name
-from fastplan.report.terminal import Style
+from fastplan.report.terminal import Style, escape_name
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,7 +48,7 @@ def warn(text: str) -> None:
     print(f"fastplan: {escape_name(text)}", file=sys.stderr)
 
 
-def tell_interrupt(text: str) -> None:
+def report_interrupt(text: str) -> None:
     """Prints the effect of an interrupt, below the terminal's `^C`."""
     print(f"\nfastplan: interrupted{text}", file=sys.stderr)
 
@@ -64,7 +63,7 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]], align: str) -> l
     """
     if sys.stdout.isatty():
         return _drawn_table(titles, rows, align)
-    from fastplan.report.table_text import Column, table_lines
+    from fastplan.report.terminal import Column, table_lines
 
     columns = [Column(title, side == ">") for title, side in zip(titles, align, strict=True)]
     return list(
@@ -229,7 +228,7 @@ def write_page(
     plans: list[Plan], path: str, comparison: Any = None, findings: Sequence[str] = ()
 ) -> None:
     """Writes an HTML report about one plan or several, as one file."""
-    from fastplan.files.atomic import replace_file
+    from fastplan.files.storage import replace_file
     from fastplan.report.html import html_report
 
     replace_file(path, [html_report(plans, comparison, findings).encode()])
@@ -272,12 +271,15 @@ def _conflict(path: str, read: set[str], written: set[str]) -> str:
 def _why_not_writable(path: str) -> str:
     """Returns why the file can't be written, and what to do; empty if it can."""
     folder = os.path.dirname(os.path.realpath(path))
-    directory = escape_name(os.path.dirname(path) or ".")
     if not path or os.path.isdir(path):
         return "give the name of a file"
     if not os.path.isdir(folder):
-        return f"there is no directory {directory}; create it first"
+        return f"there is no directory {_directory(path)}; create it first"
     is_device = os.path.exists(path) and not os.path.isfile(path)
     if not is_device and not os.access(folder, os.W_OK):
-        return f"the directory {directory} is read-only; write elsewhere"
+        return f"the directory {_directory(path)} is read-only; write elsewhere"
     return ""
+
+
+def _directory(path: str) -> str:
+    return escape_name(os.path.dirname(path) or ".")

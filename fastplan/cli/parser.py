@@ -19,8 +19,7 @@ from click.core import ParameterSource
 
 from fastplan.cli.errors import UsageError, unknown
 from fastplan.cli.values import READERS
-from fastplan.report.names import escape_name
-from fastplan.report.terminal import Style
+from fastplan.report.terminal import Style, escape_name
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -68,7 +67,7 @@ class Value(_ParamType):
             return value  # a default
         if self.choices and value not in self.choices:
             assert param is not None
-            raise _UnknownWord(unknown(_called(param)[0], value, self.choices), ctx, param)
+            raise _UnknownWord(unknown(_shown_names(param)[0], value, self.choices), ctx, param)
         try:
             return self.read(value)
         except ValueError as error:
@@ -184,7 +183,7 @@ def _declared(make: Callable[[], click.Parameter]) -> Decorator:
     return decorate
 
 
-class _Strict(click.Command):
+class _BaseCommand(click.Command):
     """The base class of commands and groups."""
 
     _rest = ""  # of the usage line
@@ -288,7 +287,7 @@ class _Strict(click.Command):
         return []
 
 
-class Command(_Strict):
+class Command(_BaseCommand):
     """A command that does something: it is called with one Args and returns the exit code."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -302,7 +301,7 @@ class Command(_Strict):
         return self.callback(Args(**ctx.params))
 
 
-class Group(_Strict, click.Group):
+class Group(_BaseCommand, click.Group):
     """A command with actions, such as `cache` with `ls`."""
 
     kind = "ACTION"
@@ -372,11 +371,11 @@ def _text(error: click.UsageError, params: Iterable[click.Parameter]) -> str:
     if isinstance(error, _UnknownWord) or param is None:
         return error.message.rstrip(".")
     if isinstance(error, click.MissingParameter):
-        return f"{_REQUIRED}: {'/'.join(_called(param))}"
-    return f"argument {'/'.join(_called(param))}: {error.message}"
+        return f"{_REQUIRED}: {'/'.join(_shown_names(param))}"
+    return f"argument {'/'.join(_shown_names(param))}: {error.message}"
 
 
-def _called(param: click.Parameter) -> Sequence[str]:
+def _shown_names(param: click.Parameter) -> Sequence[str]:
     """Returns the names for the user: the flags, or the metavar."""
     return param.opts if isinstance(param, click.Option) else [str(param.metavar)]
 

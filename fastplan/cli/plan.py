@@ -22,13 +22,13 @@ from fastplan.cli.output import (
     check_outputs,
     print_json,
     print_written,
+    report_interrupt,
     style,
-    tell_interrupt,
     warn,
     write_page,
 )
 from fastplan.cli.parser import Args, argument, command, option, options
-from fastplan.report.names import escape_name
+from fastplan.report.terminal import escape_name
 
 if TYPE_CHECKING:
     from fastplan.cache.plan_cache import PlanCache
@@ -84,15 +84,13 @@ def plan(args: Args) -> int:
     returns module, (module, sharders) or (module, sharders, constraints). --optimize gives a better
     plan and a proven lower bound; Ctrl-C returns the best plan so far, with exit code 130.
     """
-    from fastplan.cache.plan_cache import open_cache
-    from fastplan.model.job import DoesNotFit
-    from fastplan.spec.lower import lower
-
     check_outputs(args.output, args.html, inputs=[args.model, args.sku, args.previous])
     settings, policy = optimization(args), _policy(args)
     spec = _with_functions(load_target(args), args)
-    where = False if args.no_cache else args.cache
-    cache = open_cache(where, capacity_tolerance=0.01, timeout=30.0)
+    from fastplan.model.job import DoesNotFit
+    from fastplan.spec.lower import lower
+
+    cache = _open_cache(args)
     try:
         job = lower(spec, trust=args.trust_code)
     except DoesNotFit as why:
@@ -131,12 +129,22 @@ def _show(args: Args, plan: Plan, result: Result) -> None:
             print("", *replan_lines(result.replan), sep="\n")
 
 
-def _policy(args: Args) -> Replan:
-    """Returns the policy for following the plan of --previous."""
+def _open_cache(args: Args) -> PlanCache | None:
+    if args.no_cache:
+        return None
+    from fastplan.cache.plan_cache import open_cache
+
+    return open_cache(args.cache, capacity_tolerance=0.01, timeout=30.0)
+
+
+def _policy(args: Args) -> Replan | None:
+    """Returns the policy for following the plan of --previous, if given."""
     given = {"max_moved": args.max_moved, "slack": args.slack}
     parts: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if parts and args.previous is None:
         raise UsageError(f"--{next(iter(parts)).replace('_', '-')} is for --previous FILE")
+    if args.previous is None:
+        return None
     from fastplan.planning.policy import Replan
 
     try:
@@ -150,13 +158,16 @@ def _plan(
     cache: PlanCache | None,
     settings: Optimize | None,
     previous: str | None,
-    policy: Replan,
+    policy: Replan | None,
 ) -> Result:
     """Plans the job, or follows the plan of --previous."""
     from fastplan.planning.specs import plan_job
-    from fastplan.plans.file import read_plan
 
-    older = None if previous is None else read_plan(previous)
+    older = None
+    if previous is not None:
+        from fastplan.plans.file import read_plan
+
+        older = read_plan(previous)
     seconds = None if settings is None else settings.time_budget
     with Countdown("improving the plan", seconds):
         result = plan_job(
@@ -164,17 +175,19 @@ def _plan(
             cache=cache,
             optimize=settings,
             previous=older,
-            replan=None if older is None else policy,
+            replan=policy,
         )
     if result.not_optimized:
         warn(f"warning: this is TorchRec's plan: {result.not_optimized}")
     if result.interrupted:
-        tell_interrupt("; this is the best plan so far")
+        report_interrupt("; this is the best plan so far")
     return result
 
 
 def _with_functions(spec: ModelSpec, args: Args) -> ModelSpec:
     """Returns the spec with the functions of the command line, which need no --trust-code."""
+    if args.cost is None and args.objective is None:
+        return spec
     from dataclasses import replace
 
     from fastplan.model.references import is_reference

@@ -54,10 +54,10 @@ def inspect(args: Args) -> int:
     """Shows a plan on a page: its rating and worst rank, memory headroom, the load of the busiest
     ranks, and the tables that pin the worst one. Costs are estimates, unless marked as measured.
     """
-    from fastplan.report.plan_text import inspect_json, inspect_text
-
     check_outputs(args.html, inputs=[args.plan])
     plan = read_plan(args.plan, args)
+    from fastplan.report.plan_text import inspect_json, inspect_text
+
     if args.html:
         write_page([plan], args.html)
     if args.json:
@@ -86,13 +86,13 @@ def compare(args: Args) -> int:
     """
     if len(args.plans) < 2:
         raise UsageError("two plans or more are needed (see `fastplan compare --help`)")
-    from fastplan.report.compare_text import compare_json, compare_text
-    from fastplan.report.comparison import compare, unique_labels
-
     if args.sku and not args.model:
         raise UsageError("--sku needs --model: plans are estimated again from a spec")
     check_outputs(args.html, inputs=[*args.plans, args.model, args.sku])
     plans = _reestimated([read_plan(path, args) for path in args.plans], args)
+    from fastplan.report.compare_text import compare_json, compare_text
+    from fastplan.report.comparison import compare, unique_labels
+
     labels = unique_labels(args.plans)
     tried = None if args.measured is None else Measurements(args.measured, plans, labels)
     measured = None if tried is None else tried.by_label
@@ -116,8 +116,7 @@ def _reestimated(plans: list[Plan], args: Args) -> list[Plan]:
     from fastplan.measure.rerate import reestimate
     from fastplan.report.estimates import EstimateUnavailable
     from fastplan.spec.lower import lower
-    from fastplan.spec.read import read_spec
-    from fastplan.spec.variants import on_cluster
+    from fastplan.spec.read import on_cluster, read_spec
 
     spec = on_cluster(read_spec(args.model), sku=args.sku)
     jobs: dict[tuple[int, int | None], SpecJob] = {}

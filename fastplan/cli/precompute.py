@@ -15,7 +15,7 @@ from fastplan.cli.options import (
     optimize_options,
     trust_option,
 )
-from fastplan.cli.output import Progress, check_outputs, print_json, style, tell_interrupt, warn
+from fastplan.cli.output import Progress, check_outputs, print_json, report_interrupt, style, warn
 from fastplan.cli.parser import Args, argument, command, option, options
 from fastplan.cli.values import positive
 
@@ -68,19 +68,19 @@ def precompute(args: Args) -> int:
     from fastplan.sweep.sweep import cells
 
     sweep = replace(read_sweep(args.sweep, _loader(args)), optimization=settings)
-    asked = cells(sweep, args.shard)
-    prices = _prices(args, sweep, asked)
+    chosen = cells(sweep, args.shard)
+    prices = _prices(args, sweep, chosen)
     if args.dry_run:
-        _list(args, asked)
+        _list(args, chosen)
         return OK
-    result = _run(args, sweep, asked)
+    result = _run(args, sweep, chosen)
     if result is None:
         return INTERRUPTED
     _print(args, result, prices)
     return _exit_code(result)
 
 
-def _run(args: Args, sweep: Sweep, asked: list[Cell]) -> SweepResult | None:
+def _run(args: Args, sweep: Sweep, chosen: list[Cell]) -> SweepResult | None:
     """Runs the sweep. Returns None if it was interrupted, after a message."""
     from fastplan.sweep.rows import Row
     from fastplan.sweep.run import run_sweep
@@ -88,7 +88,7 @@ def _run(args: Args, sweep: Sweep, asked: list[Cell]) -> SweepResult | None:
     where = None if args.no_cache else args.cache or os.environ.get("FASTPLAN_CACHE") or None
     done = 0
     try:
-        with Progress("planning", len(asked)) as progress:
+        with Progress("planning", len(chosen)) as progress:
 
             def count(row: Row) -> None:
                 nonlocal done
@@ -111,19 +111,19 @@ def _run(args: Args, sweep: Sweep, asked: list[Cell]) -> SweepResult | None:
             way_on = (
                 "Nothing was stored. With --results FILE or --cache WHERE the command can resume."
             )
-        tell_interrupt(f" after {done} of {len(asked)} cells. {way_on}")
+        report_interrupt(f" after {done} of {len(chosen)} cells. {way_on}")
         return None
 
 
-def _list(args: Args, asked: list[Cell]) -> None:
+def _list(args: Args, chosen: list[Cell]) -> None:
     from fastplan.sweep.text import cell_lines, cells_csv, cells_json
 
     if args.json:
-        print_json(cells_json(asked))
+        print_json(cells_json(chosen))
     elif args.csv:
-        print(cells_csv(asked), end="")
+        print(cells_csv(chosen), end="")
     else:
-        print("\n".join(cell_lines(asked, style())))
+        print("\n".join(cell_lines(chosen, style())))
 
 
 def _print(args: Args, result: SweepResult, prices: dict[str, float]) -> None:
@@ -178,7 +178,7 @@ def _loader(args: Args) -> Callable[[str], ModelSpec]:
     return export
 
 
-def _prices(args: Args, sweep: Sweep, asked: list[Cell]) -> dict[str, float]:
+def _prices(args: Args, sweep: Sweep, chosen: list[Cell]) -> dict[str, float]:
     """Returns prices by the names of SKUs, which may have other spellings on the command line.
 
     Raises MissingPrice for a price that --cheapest may need, before the long planning starts.
@@ -186,7 +186,7 @@ def _prices(args: Args, sweep: Sweep, asked: list[Cell]) -> dict[str, float]:
     from fastplan.spec.hardware import HardwareError, find_hardware
     from fastplan.sweep.queries import no_price
 
-    of_cells = {cell.sku for cell in asked}
+    of_cells = {cell.sku for cell in chosen}
     own = {sku.name for sku in sweep.skus} or of_cells
     prices = {}
     for name, price in args.price:

@@ -13,7 +13,7 @@ from numbers import Integral, Real
 from operator import index
 from typing import TYPE_CHECKING, Any
 
-from fastplan.report.names import escape_name
+from fastplan.report.terminal import escape_name
 
 if TYPE_CHECKING:
     from fastplan.ett.recorder import Recorder

@@ -11,7 +11,7 @@ from fastplan.ett.arithmetic import Report
 from fastplan.ett.phases import phase_name
 from fastplan.ett.reading import Phase
 from fastplan.ett.timeline import Job, RankTimeline
-from fastplan.report.names import escape_name
+from fastplan.report.terminal import escape_name
 
 Event = dict[str, Any]
 

@@ -23,8 +23,8 @@ from fastplan.ett.text import (
     planner_text,
 )
 from fastplan.ett.timeline import Attempt, Job, RankTimeline
-from fastplan.report.names import escape_name
 from fastplan.report.page import render_page
+from fastplan.report.terminal import escape_name
 from fastplan.report.units import format_count, format_percent, format_seconds
 
 _FEW_STARTS = 12

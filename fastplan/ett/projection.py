@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from fastplan.ett.arithmetic import PlannerTimes, Report
-from fastplan.report.table_text import Column, table_lines
-from fastplan.report.terminal import Style
+from fastplan.report.terminal import Column, Style, table_lines
 from fastplan.report.units import format_seconds
 
 

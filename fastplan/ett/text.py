@@ -8,9 +8,7 @@ from typing import Any
 
 from fastplan.ett.arithmetic import AttemptReport, PlannerTimes, Report
 from fastplan.ett.phases import phase_name, phase_order
-from fastplan.report.names import escape_name
-from fastplan.report.table_text import Column, table_lines
-from fastplan.report.terminal import Style
+from fastplan.report.terminal import Column, Style, escape_name, table_lines
 from fastplan.report.units import format_change, format_count, format_percent, format_seconds
 
 _LABEL = 17

@@ -15,7 +15,8 @@ from fastplan.measure.settings import LaunchSettings, MeasureError
 from fastplan.model.plan import COLUMNS, RANK, ROWS, Layout, TableLayout
 from fastplan.model.units import format_size
 from fastplan.spec.model import ModelSpec, TableSpec, replace
-from fastplan.spec.stock import DTYPE_SIZES, optimizer_multiplier
+from fastplan.spec.stock import DTYPE_SIZES
+from fastplan.spec.stock_rules import optimizer_multiplier
 
 FEWEST_ROWS = 1000  # tables are not scaled below this
 

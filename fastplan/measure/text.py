@@ -11,9 +11,7 @@ from fastplan.measure.calibrate import CalibratedSku, figure_text, range_text
 from fastplan.measure.results import PlanRuns, Runs
 from fastplan.measure.settings import NAMES, PARTS
 from fastplan.measure.statistics import Fit, Interval
-from fastplan.report.names import escape_name
-from fastplan.report.table_text import Column, table_lines
-from fastplan.report.terminal import Style
+from fastplan.report.terminal import Column, Style, escape_name, table_lines
 from fastplan.report.units import (
     format_bytes,
     format_count,

@@ -89,8 +89,7 @@ def _read(
     precision: str | None,
 ) -> ModelSpec:
     """The spec, read if it is a file, with the given values in place of its own."""
-    from fastplan.spec.read import read_spec
-    from fastplan.spec.variants import on_cluster, with_precision
+    from fastplan.spec.read import on_cluster, read_spec, with_precision
 
     if isinstance(spec, str | os.PathLike):
         spec = read_spec(spec)

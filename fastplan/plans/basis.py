@@ -37,9 +37,8 @@ from fastplan.plans.checks import (
     check_fields,
     refuse,
 )
-from fastplan.plans.convert import MOST_RANKS, listed_shards
 from fastplan.plans.document import Document, Ranks, check_ranks
-from fastplan.plans.entries import TableEntry
+from fastplan.plans.entries import MOST_RANKS, TableEntry, listed_shards
 
 _REQUIRED = ("capacities", "rating", "request")
 _FIELDS = ("capacities", "rating", "order", "load_factors", "certificate", "request")

@@ -20,9 +20,17 @@ from msgspec import Struct
 
 from fastplan.engine.layout import blocks_in
 from fastplan.model.vocabulary import UNIFORM_TYPES
-from fastplan.plans.checks import BadValue, as_object, as_struct, as_text, below, refuse
+from fastplan.plans.checks import (
+    BadValue,
+    PlacementRule,
+    as_object,
+    as_struct,
+    as_text,
+    below,
+    read_rule,
+    refuse,
+)
 from fastplan.plans.entries import EntryReader, RankRuns, TableEntry
-from fastplan.plans.placement import PlacementRule, read_rule
 
 FORMAT = "fastplan sharding plan"
 VERSION = 1

@@ -24,8 +24,8 @@ from msgspec.structs import asdict
 
 from fastplan.engine.layout import MOST_SHARDS, Cut, Runs, blocks_in
 from fastplan.files.kinds import plain_whole, with_problem
-from fastplan.plans.checks import BadValue, as_struct, as_whole, below, refuse
-from fastplan.plans.placement import read_placement
+from fastplan.model.plan import Shards
+from fastplan.plans.checks import BadValue, as_struct, as_whole, below, read_placement, refuse
 
 # Settings of a table in a plan, in addition to its layout. Only TorchRec interprets them.
 SETTINGS = (
@@ -37,6 +37,9 @@ SETTINGS = (
     "key_value_params",
 )
 
+# Limits beyond any real cluster and memory; below them, sums of bytes fit into 64 bits.
+MOST_RANKS = 2**20
+MOST_CELLS = 2**56
 RankRuns = tuple[tuple[int, int], ...]  # (first, last)
 
 _RANGE = re.compile(r"(\d{1,19})-(\d{1,19})", re.ASCII)
@@ -133,6 +136,33 @@ def _rank_items(runs: RankRuns) -> list[int | str]:
     for first, last in runs:
         items += [f"{first}-{last}"] if last > first + 1 else range(first, last + 1)
     return items
+
+
+def listed_shards(entry: TableEntry) -> Shards:
+    """Returns listed shards for a layout. Placements take precedence over `ranks`.
+
+    Raises:
+        BadValue: A shard names no rank, or is not inside a table of valid size.
+    """
+    place = below(entry.place, "shards")
+    listed = entry.listed or ()
+    ranks = entry.all_ranks()
+    lines = []
+    for i, shard in enumerate(listed):
+        offset, size, placement = shard.offset, shard.size, shard.placement
+        if not 1 <= len(size) <= 2:
+            refuse(below(f"{place}[{i}]", "size"), "rows and columns", size)
+        device = None
+        if placement is not None:
+            device = read_placement(placement, below(f"{place}[{i}]", "placement"))
+        if device is None and len(ranks) != len(listed):
+            raise BadValue(f"{place}[{i}]", "names no rank, so its place is unknown")
+        rank = ranks[i] if device is None else device.rank
+        ends = [start + length for start, length in zip(offset, size, strict=True)]
+        if max(ends) > MOST_CELLS:
+            refuse(f"{place}[{i}]", f"inside a table of up to {MOST_CELLS} cells", ends)
+        lines.append((*(*offset, 0)[:2], *(*size, 1)[:2], rank))
+    return np.array(lines, np.int64).reshape(-1, 5)
 
 
 class EntryReader:

@@ -29,13 +29,12 @@ import os
 import re
 from typing import Any
 
-from fastplan.files.atomic import replace_file
+from fastplan.files.storage import replace_file
 from fastplan.model.plan import RANK, Plan
 from fastplan.plans.checks import BadValue, PlanFileError, as_list, as_object, below, refuse
-from fastplan.plans.convert import compacted
 from fastplan.plans.document import FORMAT, Document, check_ranks, parse_json, read_document
 from fastplan.plans.entries import EntryReader, TableEntry
-from fastplan.plans.file import plan_of, read_bytes, write_plan
+from fastplan.plans.file import compacted, plan_of, read_bytes, write_plan
 
 READABLE = {
     "fastplan": "a plan file of fastplan's, JSON",

@@ -9,7 +9,14 @@ import numpy as np
 
 from fastplan.engine.problem import Floats, Ints
 from fastplan.model.plan import COLUMNS, RANK, ROWS, Plan, TableLayout
-from fastplan.report.estimates import TIERS, Estimates, EstimateUnavailable, by_load, estimates
+from fastplan.report.estimates import (
+    TIERS,
+    Estimates,
+    EstimateUnavailable,
+    by_load,
+    distinct,
+    estimates,
+)
 from fastplan.report.units import ALL_RANKS, format_ranks
 
 ASSUMED_ELEMENT_SIZE = 4
@@ -257,7 +264,7 @@ def _bare_row(layout: TableLayout) -> TableRow:
 
 def _once(ranks: Ints) -> Ints:
     """Each rank once, ascending. Most inputs are so already."""
-    return ranks if (np.diff(ranks) > 0).all() else np.unique(ranks)
+    return ranks if (np.diff(ranks) > 0).all() else distinct(ranks)
 
 
 def _weights_by_rank(plan: Plan, rows: tuple[TableRow, ...]) -> dict[str, Ints]:

@@ -10,10 +10,8 @@ from fastplan.planning.movement import KERNEL
 from fastplan.report.analysis import Analysis, Memory
 from fastplan.report.comparison import MARKS, Comparison, Measured, PlanStep
 from fastplan.report.estimates import by_load
-from fastplan.report.names import escape_name
 from fastplan.report.plan_text import cluster
-from fastplan.report.table_text import Column, table_lines
-from fastplan.report.terminal import Style
+from fastplan.report.terminal import Column, Style, escape_name, table_lines
 from fastplan.report.units import (
     format_bytes,
     format_change,

@@ -25,7 +25,7 @@ from fastplan.planning.movement import (
     movement,
 )
 from fastplan.report.analysis import Analysis, analyse
-from fastplan.report.names import escape_name, table_name
+from fastplan.report.terminal import escape_name, table_name
 from fastplan.report.units import format_count, format_ranks
 
 MARKS = {RESHARDED: "~", KERNEL: "~", MOVED: ">", ADDED: "+", REMOVED: "-", UNCHANGED: "="}

@@ -94,6 +94,13 @@ def by_load(loads: Floats) -> Ints:
     return np.argsort(-np.round(loads / most, 9), kind="stable")
 
 
+def distinct(values: Ints) -> Ints:
+    """Returns each value once, ascending. np.unique would import numpy.ma for it."""
+    ordered = np.sort(values)
+    found: Ints = ordered[np.diff(ordered, prepend=ordered[:1] - 1) != 0]
+    return found
+
+
 class PlanPieces:
     """A plan as pieces: ranges of ranks, each with one shard of a run.
 
@@ -125,9 +132,9 @@ class PlanPieces:
         self._run = np.concatenate([runs[uniform], placed])
         self._begin = np.concatenate([begin[uniform], record.ranks.astype(np.int64)])
         self._count = np.concatenate([count[uniform], np.ones(len(placed), np.int64)])
-        ranges, self._group = np.unique(
-            self._begin * (ranks + 1) + self._count, return_inverse=True
-        )
+        piece_ranges = self._begin * (ranks + 1) + self._count
+        ranges = distinct(piece_ranges)
+        self._group = np.searchsorted(ranges, piece_ranges)
         lengths = ranges % (ranks + 1)
         self._rank_group = np.repeat(np.arange(len(ranges)), lengths)
         first = np.repeat(np.cumsum(lengths) - lengths - ranges // (ranks + 1), lengths)
@@ -159,7 +166,7 @@ class PlanPieces:
         ranks = self._record.ranks.astype(np.int64)
         ends = np.cumsum(np.where(self._table_uniform, 0, self.table_shards)).tolist()
         return [
-            every if uniform else np.unique(ranks[end - shards : end])
+            every if uniform else distinct(ranks[end - shards : end])
             for uniform, end, shards in zip(
                 self._table_uniform.tolist(), ends, self.table_shards.tolist(), strict=True
             )

@@ -10,7 +10,7 @@ import numpy as np
 from fastplan.report.analysis import Analysis, Costs, Memory, TableRow
 from fastplan.report.comparison import MARKS, Comparison, PlanStep, TablePlacement
 from fastplan.report.estimates import RATED
-from fastplan.report.names import escape_name
+from fastplan.report.terminal import escape_name
 from fastplan.report.units import format_bytes, format_milliseconds, format_percent
 
 _PINNED = 6

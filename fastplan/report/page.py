@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from fastplan.report.names import escape_name
+from fastplan.report.terminal import escape_name
 
 
 def render_page(

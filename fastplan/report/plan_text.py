@@ -10,9 +10,7 @@ from fastplan.planning.moves import Move
 from fastplan.planning.replan import ReplanReport
 from fastplan.report.analysis import Analysis, Costs, Memory, TableRow, analyse
 from fastplan.report.estimates import by_load
-from fastplan.report.names import escape_name, table_name
-from fastplan.report.table_text import Column, table_lines
-from fastplan.report.terminal import Style
+from fastplan.report.terminal import Column, Style, escape_name, table_lines, table_name
 from fastplan.report.units import (
     format_bytes,
     format_count,

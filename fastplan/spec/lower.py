@@ -27,11 +27,19 @@ from fastplan.model.request import (
 )
 from fastplan.model.units import format_size
 from fastplan.model.vocabulary import SHARDING_TYPES
-from fastplan.spec import reservation, stock
-from fastplan.spec.cost_model import Shape, cost_model
+from fastplan.spec import stock
 from fastplan.spec.hardware import Hardware, find_hardware, for_job
-from fastplan.spec.menus import MenuRules
 from fastplan.spec.model import CacheSpec, ModelSpec, ModuleSpec, TableSpec
+from fastplan.spec.stock_rules import (
+    MenuRules,
+    Shape,
+    cost_model,
+    describe_reservation,
+    input_bytes,
+    kernel_bandwidth,
+    optimizer_multiplier,
+    reserve,
+)
 
 _DEFAULT_HARDWARE = "torchrec"
 _MOST_MEMORY = 2**61  # per kind, on all ranks together; cpp/core/problem.cpp has the same limit
@@ -54,18 +62,17 @@ def lower(spec: ModelSpec, *, trust: bool = False) -> SpecJob:
         HardwareError: The ranks don't fill the hardware's hosts.
         CostError: A name can't be found, or is not a cost or objective.
     """
-    check_trust(trust)
-    if not trust:
+    if trust is False:
         check_trusted(spec)
+    else:
+        check_trust(trust)
     pricing, objective = _pricing(spec), _objective(spec)
     version = torchrec_version(spec)
     hardware, shape = _cluster(spec)
     memory = _Memory.of(spec, hardware, shape.world_size)
     request = _Lowering(spec, version, hardware, shape, memory).request(pricing)
-    inputs = reservation.input_bytes(spec.reservation, spec.tables, spec.batch_size)
-    hbm, ddr = reservation.reserve(
-        spec.reservation, hardware.device, inputs, memory.hbm, memory.ddr
-    )
+    inputs = input_bytes(spec.reservation, spec.tables, spec.batch_size)
+    hbm, ddr = reserve(spec.reservation, hardware.device, inputs, memory.hbm, memory.ddr)
     search = Search(
         proposers=spec.search.proposers,
         partitioner=spec.search.partitioner,
@@ -88,7 +95,7 @@ def lower(spec: ModelSpec, *, trust: bool = False) -> SpecJob:
             "deterministic": spec.search.deterministic,
             "local_world_size": shape.local_world_size,
             "group_size": shape.group_size,
-            "reservation": reservation.describe(spec.reservation, hardware.device, inputs),
+            "reservation": describe_reservation(spec.reservation, hardware.device, inputs),
         },
         device=hardware.device,
         settings=tuple(_settings(table) for table in spec.tables),
@@ -298,7 +305,7 @@ class _Lowering:
             min_partition=spec.min_partition,
             buckets=spec.buckets,
             prefetch_passes=module.passes if cache.passes is None else cache.passes,
-            optimizer_multiplier=stock.optimizer_multiplier(spec.optimizer, spec.dim),
+            optimizer_multiplier=optimizer_multiplier(spec.optimizer, spec.dim),
             cache_ratio=ratio or stock.CACHE_LOAD_FACTOR,
             kv_load_factor=stock.CACHE_LOAD_FACTOR if kv_factor is None else kv_factor,
             kv_cache_bytes=spec.key_value_cache,
@@ -363,7 +370,7 @@ class _Lowering:
         self, kernel: str, ratio: float | None, prefetch: bool, table: TableSpec
     ) -> float:
         hardware = self._hardware
-        bandwidth = stock.kernel_bandwidth(
+        bandwidth = kernel_bandwidth(
             hardware.device,
             kernel,
             hbm=hardware.hbm_mem_bw,

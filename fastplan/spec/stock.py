@@ -1,4 +1,4 @@
-"""TorchRec's stock numbers and rules, for planning without TorchRec.
+"""TorchRec's stock numbers. The rules that use them are in `stock_rules`.
 
 Tests compare them with the installed TorchRec.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES
+from fastplan.model.vocabulary import SHARDING_TYPES
 
 VERSIONS = ("1.8.0", "1.9.2")  # supported planner versions
 
@@ -69,10 +69,6 @@ class Kind(NamedTuple):
     types: Mapping[str, tuple[str, ...]]  # by device
     kernels: Mapping[str, tuple[str, ...]]  # by device, for all types except data_parallel
     processed: bool = False  # features are processed: see GUARDED_TYPES_OF_PROCESSED
-
-    def kernels_of(self, sharding_type: str, device: str) -> tuple[str, ...]:
-        """Returns the kernels that the sharder offers for a sharding type."""
-        return ("dense",) if sharding_type == _DP else self.kernels[device]
 
 
 def _by_device(
@@ -141,63 +137,3 @@ KINDS = {
         processed=True,
     ),
 }
-
-
-def kernels_of(version: str) -> tuple[str, ...]:
-    """Returns TorchRec's kernels in the order of its enum."""
-    return KERNELS if version.startswith("1.9") else KERNELS[: KERNELS.index("unfused_tpu")]
-
-
-def kernel_bandwidth(
-    device: str,
-    kernel: str,
-    *,
-    hbm: float,
-    ddr: float,
-    ssd: float,
-    hbm_to_ddr: float,
-    cache_ratio: float | None,
-    prefetch: bool,
-) -> float | None:
-    """Returns the bytes per ms of the memory that a kernel reads; None if TorchRec has no figure.
-
-    Args:
-        device: The kind of device.
-        kernel: The compute kernel.
-        hbm: Bandwidth of HBM; `ddr`, `ssd` and `hbm_to_ddr` likewise.
-        ddr: Bandwidth of DDR.
-        ssd: Bandwidth of SSDs.
-        hbm_to_ddr: Bandwidth between HBM and DDR.
-        cache_ratio: The cache load factor; None: TorchRec's default.
-        prefetch: Whether a cached table is prefetched.
-    """
-    ratio = CACHE_LOAD_FACTOR if cache_ratio is None else cache_ratio
-    if device in ("cpu", "mtia"):
-        own = ddr if device == "cpu" else hbm
-        return {"dense": 0.5 * own, "fused": 1 * own, "quant": 1 * own}.get(kernel)
-    if prefetch and kernel == "fused_uvm_caching":
-        kernel = "fused"
-    cached = (ratio * hbm + (1 - ratio) * hbm_to_ddr) / 10
-    return {
-        "dense": 0.5 * hbm,
-        "fused": 1 * hbm,
-        "fused_triton": 1 * hbm,
-        "fused_uvm": hbm_to_ddr / 10,
-        "fused_uvm_caching": cached,
-        "quant": 1 * hbm,
-        "quant_uvm": hbm_to_ddr / 10,
-        "quant_uvm_caching": cached,
-        "key_value": ssd,
-        "ssd_virtual_table": hbm_to_ddr,
-        "dram_virtual_table": hbm_to_ddr,
-        "dram_ssd_virtual_table": hbm_to_ddr,
-    }.get(kernel)
-
-
-def optimizer_multiplier(optimizer: str | None, dim: int) -> float:
-    """Returns the bytes of optimizer state per byte of weights, as TorchRec counts them."""
-    if optimizer is None or optimizer == "sgd":
-        return 0.0
-    if optimizer == "rowwise_adagrad":
-        return 1 / dim
-    return 2.0 if optimizer == "adam" else 1.0

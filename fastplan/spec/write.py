@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from fastplan.files.atomic import replace_file
+from fastplan.files.storage import replace_file
 from fastplan.model.request import CompiledFunction
 from fastplan.spec.hardware import Hardware, find_hardware
 from fastplan.spec.model import ModelSpec, TableSpec, TopologySpec

@@ -12,7 +12,7 @@ from fastplan import __version__
 from fastplan.spec.hardware import Hardware, find_hardware
 from fastplan.spec.lower import torchrec_version
 from fastplan.spec.model import ModelSpec, TopologySpec
-from fastplan.spec.variants import on_cluster, with_precision
+from fastplan.spec.read import on_cluster, with_precision
 
 if TYPE_CHECKING:
     from fastplan.engine.optimize import Optimize

@@ -9,9 +9,7 @@ from dataclasses import asdict, fields
 from textwrap import wrap
 from typing import Any
 
-from fastplan.report.names import escape_name
-from fastplan.report.table_text import Column, table_lines
-from fastplan.report.terminal import Style
+from fastplan.report.terminal import Column, Style, escape_name, table_lines
 from fastplan.report.units import (
     format_bytes,
     format_change,

@@ -16,7 +16,6 @@ from fastplan.model.job import CannotPlan, Job
 from fastplan.model.references import is_reference
 from fastplan.model.request import Cluster, MenuItem, Request
 from fastplan.planning.policy import key_of
-from fastplan.spec.cost_model import COST_FIELDS
 from fastplan.spec.hardware import Hardware
 from fastplan.spec.lower import lower
 from fastplan.spec.model import (
@@ -27,7 +26,7 @@ from fastplan.spec.model import (
     TopologySpec,
     replace,
 )
-from fastplan.spec.reservation import POLICIES
+from fastplan.spec.stock_rules import COST_FIELDS, POLICIES
 from fastplan.torchrec import compat
 from fastplan.torchrec.compat import NotNative, describe
 from fastplan.torchrec.export_tables import ExportError, module_specs, table_spec

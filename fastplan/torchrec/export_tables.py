@@ -10,6 +10,7 @@ from torchrec.distributed.types import ParameterSharding
 
 from fastplan.spec import stock
 from fastplan.spec.model import CacheSpec, ModuleSpec, TableSpec, replace
+from fastplan.spec.stock_rules import stock_kernels
 from fastplan.torchrec.read.extract import TableSource
 from fastplan.torchrec.read.modules import TableModule
 from fastplan.torchrec.read.space import EstimatedSpace
@@ -84,7 +85,7 @@ def _module(holder: TableModule, tables: list[Any], device: str) -> ModuleSpec:
     kernels = {name: tuple(holder.sharder.compute_kernels(name, device)) for name in types}
     stock_types = own.types.get(device, ())
     usual = types == stock_types and all(
-        own.kernels_of(name, device) == kernels[name] for name in types
+        stock_kernels(own, name, device) == kernels[name] for name in types
     )
     wires = {(table.fwd_a2a, table.bwd_a2a, table.fwd_sr, table.bwd_sr) for table in tables}
     plain = {(float(table.element_size),) * 4 for table in tables}

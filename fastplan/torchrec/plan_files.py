@@ -23,7 +23,7 @@ from torchrec.distributed.quant_embeddingbag import (
 from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.distributed.types import EmbeddingModuleShardingPlan, ShardingPlan
 
-from fastplan.files.atomic import replace_file
+from fastplan.files.storage import replace_file
 from fastplan.model.plan import Basis, Plan
 from fastplan.planning.run import Run
 from fastplan.plans.basis import read_basis

@@ -22,10 +22,12 @@ from torchrec.distributed.types import (
 
 from fastplan.engine.layout import Cut, Runs, cut_of
 from fastplan.model.plan import Layout, TableLayout
-from fastplan.plans import placement
+from fastplan.plans import checks
 from fastplan.plans.checks import (
     LARGEST,
     BadValue,
+    Device,
+    PlacementRule,
     as_list,
     as_text,
     as_wholes,
@@ -33,7 +35,6 @@ from fastplan.plans.checks import (
     refuse,
 )
 from fastplan.plans.entries import SETTINGS, ListedShard, TableEntry, rank_runs
-from fastplan.plans.placement import Device, PlacementRule
 from fastplan.torchrec.plan_values import decode, encode, field_types
 from fastplan.torchrec.write.plan import SpecBuilder
 
@@ -340,7 +341,7 @@ def infer_rule(plan: ShardingPlan) -> PlacementRule | None:
     for (_, rank, device), count in counts.items():
         if rank is not None:
             seen[Device(rank, device.type, device.index or 0)] += count
-    return placement.infer_rule(seen)
+    return checks.infer_rule(seen)
 
 
 def check_rule(rule: PlacementRule | None) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torchrec.distributed.types import ShardingPlan
 
-from fastplan.files.atomic import replace_file
+from fastplan.files.storage import replace_file
 from fastplan.model.plan import Plan
 from fastplan.plans.checks import PlanFileError
 from fastplan.plans.file import plan_text

@@ -16,7 +16,7 @@ from fastplan.bundle.format import (
     content_bytes,
     is_kernel_path,
 )
-from fastplan.files.container import checksum, encode_start
+from fastplan.files.storage import checksum, encode_start
 from tests.bundle.samples import FACTS, KERNEL, NAMES, data, sealed
 
 MAGIC = FORMAT.magic

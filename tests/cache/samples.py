@@ -6,7 +6,7 @@ import struct
 from hashlib import blake2b
 
 from fastplan.cache.entry import FORMAT, Entry, encode, pack_request
-from fastplan.files.container import checksum
+from fastplan.files.storage import checksum
 
 
 def key(number):

@@ -6,8 +6,7 @@ import shlex
 
 import pytest
 
-from fastplan.cli.commands import COMMANDS, EXAMPLES, GROUPS, load
-from fastplan.cli.main import main
+from fastplan.cli.main import COMMANDS, EXAMPLES, GROUPS, load, main
 from fastplan.cli.parser import Args
 
 

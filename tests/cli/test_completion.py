@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from fastplan.cli.commands import COMMANDS
-from fastplan.cli.main import COMPLETE, main
+from fastplan.cli.main import COMMANDS, COMPLETE, main
 from tests.cli.command import call, environment
 
 # `compopt` works while bash completes only; here it tells what it is asked for.

@@ -8,9 +8,8 @@ import sys
 import pytest
 
 from fastplan import __version__
-from fastplan.cli import commands
-from fastplan.cli.commands import COMMANDS, EXAMPLES, GROUPS
-from fastplan.cli.main import main
+from fastplan.cli import main as cli
+from fastplan.cli.main import COMMANDS, EXAMPLES, GROUPS, main
 from fastplan.cli.parser import command
 from tests.cli.command import COMMAND, call, environment, run
 
@@ -19,8 +18,8 @@ HEAVY = ("torch", "torchrec", "numpy", "numba", "yaml", "fsspec", "urllib.reques
 
 def install(monkeypatch, act):
     """Makes `fastplan try` a command that does this."""
-    monkeypatch.setattr(commands, "COMMANDS", {"try": "tries something"})
-    monkeypatch.setattr(commands, "load", lambda _: command("try", "fastplan try")(act))
+    monkeypatch.setattr(cli, "COMMANDS", {"try": "tries something"})
+    monkeypatch.setattr(cli, "load", lambda _: command("try", "fastplan try")(act))
 
 
 def raising(error):
@@ -128,7 +127,7 @@ def test_an_interrupt_is_one_line_and_exit_code_130(monkeypatch, capsys):
 # Makes `fastplan try` a command that does ACT, and runs it.
 TRY = """
 import signal, sys
-from fastplan.cli import commands
+from fastplan.cli import main as cli
 from fastplan.cli.main import main
 from fastplan.cli.parser import command
 
@@ -136,8 +135,8 @@ from fastplan.cli.parser import command
 def act(args):
     ACT
 
-commands.COMMANDS = {"try": "tries something"}
-commands.load = lambda _: act
+cli.COMMANDS = {"try": "tries something"}
+cli.load = lambda _: act
 sys.exit(main(["try"]))
 """
 WAITING = """print("ready", flush=True)
@@ -236,6 +235,40 @@ def test_help_imports_neither_a_command_nor_click(word):
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment(), check=True
     )
     assert ended.stdout.splitlines()[-1] == "[]"
+
+
+def test_output_before_an_error_is_kept():
+    code = TRY.replace("ACT", 'print("before"); raise ValueError("wrong")')
+    code = code.replace('sys.exit(main(["try"]))', 'sys.argv[1:] = ["try"]; cli.run()')
+    buffered = environment(PYTHONUNBUFFERED="")
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=buffered
+    )
+    assert (ended.returncode, ended.stdout) == (1, "before\n")
+    assert "wrong" in ended.stderr
+
+
+@pytest.mark.parametrize("module", ["numba", "multiprocessing"])
+def test_exit_handlers_run_where_code_of_others_is_loaded(module):
+    code = (
+        f"import atexit, sys; sys.modules[{module!r}] = sys; from fastplan.cli.main import run;"
+        "atexit.register(print, 'over'); sys.argv[1:] = ['--version']; run()"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment(), check=True
+    )
+    assert ended.stdout.splitlines()[-1] == "over"
+
+
+def test_a_profiler_can_report():
+    ended = subprocess.run(
+        [sys.executable, "-m", "cProfile", *COMMAND[1:], "--version"],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=True,
+    )
+    assert "function calls" in ended.stdout
 
 
 def test_it_runs_as_a_module():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fastplan.cli import commands
+from fastplan.cli import main as cli
 from fastplan.cli.parser import argument, command, option, options
 from tests.cli.command import call
 
@@ -31,8 +31,8 @@ def given(capsys, monkeypatch):
         found.append(args)
         return 0
 
-    monkeypatch.setattr(commands, "COMMANDS", {"try": "tries"})
-    monkeypatch.setattr(commands, "load", lambda _: act)
+    monkeypatch.setattr(cli, "COMMANDS", {"try": "tries"})
+    monkeypatch.setattr(cli, "load", lambda _: act)
 
     def answer(*words):
         found.clear()

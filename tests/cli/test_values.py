@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from fastplan.cli.commands import COMMANDS, load
+from fastplan.cli.main import COMMANDS, load
 from fastplan.cli.values import age, part, seconds
 
 

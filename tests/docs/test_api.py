@@ -115,7 +115,7 @@ NAMES = {
         "class fastplan.planning.search.SearchBackend",
         "fastplan.spec.read.read_spec",
         "class fastplan.spec.model.ModelSpec",
-        "fastplan.spec.variants.on_cluster",
+        "fastplan.spec.read.on_cluster",
         "fastplan.spec.lower.lower",
         "fastplan.model.references.CodeNotTrusted",
         "class fastplan.model.job.Job",

@@ -7,8 +7,7 @@ import pytest
 from fastplan.ett.arithmetic import read_report
 from fastplan.ett.phases import NAMES, phase_name
 from fastplan.ett.text import by_bucket, by_span, diff_json, diff_text, report_json, report_text
-from fastplan.report.names import columns
-from fastplan.report.terminal import Style
+from fastplan.report.terminal import Style, display_width
 from tests.ett.runs import Rank
 
 BADPUT = {
@@ -68,7 +67,7 @@ def test_lines_fit_and_hold_no_control_characters(tmp_path, width, unicode):
         assert text.isascii()
     if width == 100:
         tables = [line for line in text.splitlines() if line.startswith("  ")]
-        assert max(map(columns, tables)) <= width
+        assert max(map(display_width, tables)) <= width
 
 
 def test_notes_are_printed(tmp_path):

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from fastplan.files.atomic import replace_file
+from fastplan.files.storage import replace_file
 from tests.cli.command import environment
 
 
@@ -58,7 +58,7 @@ def test_what_the_pieces_raise_is_left_as_it_is(tmp_path):
 
 
 def test_stdout_is_written_to_where_it_is_a_pipe():
-    code = "from fastplan.files.atomic import replace_file; replace_file('/dev/stdout', [b'plan'])"
+    code = "from fastplan.files.storage import replace_file; replace_file('/dev/stdout', [b'plan'])"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment())
     assert (ended.stdout, ended.stderr) == (b"plan", b"")
 

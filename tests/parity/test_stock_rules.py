@@ -12,7 +12,7 @@ from torchrec.distributed.planner.utils import sharder_name
 from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.modules.embedding_configs import DATA_TYPE_NUM_BITS
 
-from fastplan.spec import stock
+from fastplan.spec import stock, stock_rules
 from fastplan.torchrec import compat
 from fastplan.torchrec.export_tables import KINDS
 
@@ -29,7 +29,7 @@ def test_constants() -> None:
     assert {kernel.value for kernel in GUARDED_COMPUTE_KERNELS} == stock.GUARDED_KERNELS
     assert set(GUARDED_SHARDING_TYPES_FOR_FP_MODULES) == stock.GUARDED_TYPES_OF_PROCESSED
     kernels = tuple(kernel.value for kernel in EmbeddingComputeKernel)
-    assert stock.kernels_of(compat.VERSION) == kernels
+    assert stock_rules.kernels_of(compat.VERSION) == kernels
     assert compat.VERSION in stock.VERSIONS
     assert {
         kind.value.lower(): bits for kind, bits in DATA_TYPE_NUM_BITS.items()
@@ -49,7 +49,7 @@ def test_kinds_of_modules(kind: str) -> None:
         assert known.types[device] == tuple(types)
         for sharding_type in types:
             kernels = sharder.compute_kernels(sharding_type, device)
-            assert known.kernels_of(sharding_type, device) == tuple(kernels)
+            assert stock_rules.stock_kernels(known, sharding_type, device) == tuple(kernels)
 
 
 def test_default_sharders_are_known() -> None:
@@ -63,7 +63,7 @@ def test_default_sharders_are_known() -> None:
 @pytest.mark.parametrize("ratio", [None, 0.0, 0.3])
 def test_kernel_bandwidths(device: str, prefetch: bool, ratio: float | None) -> None:
     numbers = {"hbm": 1.1e9, "ddr": 3.3e7, "ssd": 1.7e5, "hbm_to_ddr": 2.9e7}
-    for kernel in stock.kernels_of(compat.VERSION):
+    for kernel in stock_rules.kernels_of(compat.VERSION):
         expected = constants.kernel_bw_lookup(
             device,
             kernel,
@@ -74,7 +74,7 @@ def test_kernel_bandwidths(device: str, prefetch: bool, ratio: float | None) -> 
             prefetch,
             numbers["ssd"],
         )
-        found = stock.kernel_bandwidth(
+        found = stock_rules.kernel_bandwidth(
             device, kernel, **numbers, cache_ratio=ratio, prefetch=prefetch
         )
         assert found == expected

@@ -7,10 +7,9 @@ import pytest
 
 from fastplan.engine.layout import Cut
 from fastplan.model.plan import TableLayout
-from fastplan.plans.checks import BadValue
-from fastplan.plans.convert import MOST_RANKS, compacted, table_entry, table_layout
-from fastplan.plans.entries import ListedShard, TableEntry
-from fastplan.plans.placement import PlacementRule
+from fastplan.plans.checks import BadValue, PlacementRule
+from fastplan.plans.entries import MOST_RANKS, ListedShard, TableEntry
+from fastplan.plans.file import compacted, table_entry, table_layout
 
 RULE = PlacementRule("cuda", 4)
 

@@ -6,8 +6,14 @@ from collections import Counter
 
 import pytest
 
-from fastplan.plans.checks import BadValue
-from fastplan.plans.placement import Device, PlacementRule, infer_rule, read_placement, read_rule
+from fastplan.plans.checks import (
+    BadValue,
+    Device,
+    PlacementRule,
+    infer_rule,
+    read_placement,
+    read_rule,
+)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ import pytest
 
 from fastplan.report.compare_text import compare_json, compare_text
 from fastplan.report.comparison import Measured, compare
-from fastplan.report.names import columns
-from fastplan.report.terminal import Style
+from fastplan.report.terminal import Style, display_width
 from tests.problems import ALL_TYPES, request
 from tests.report.samples import (
     bare,
@@ -128,7 +127,7 @@ def test_no_figure_is_cut_out_of_a_narrow_page(width):
     slow, fast = Measured({}, 0.004375, 0.001234), Measured({}, 0.004143, 0.003643)
     comparison = two(measured={"greedy.json": slow, "best.json": fast})
     lines = compare_text(comparison, style=Style(width)).splitlines()
-    assert max(map(columns, lines)) <= width
+    assert max(map(display_width, lines)) <= width
     first = next(i for i, line in enumerate(lines) if line.startswith("step "))
     rest = [line for line in lines[first + 1 : first + 3] if line.startswith(" " * 11)]
     words = " ".join(" ".join(line[11:].split()) for line in [lines[first], *rest])
@@ -146,10 +145,10 @@ def test_it_fits_a_page(style):
     for comparison in cases:
         text = compare_text(comparison, style=style)
         assert len(text.splitlines()) <= 40
-        assert max(map(columns, text.splitlines())) <= style.width
+        assert max(map(display_width, text.splitlines())) <= style.width
         assert "\x1b" not in text
         assert style.unicode or text.isascii()
-    assert max(map(columns, compare_text(three(), style=Style()).splitlines())) <= 100
+    assert max(map(display_width, compare_text(three(), style=Style()).splitlines())) <= 100
 
 
 def test_colour_is_only_there_when_wanted():

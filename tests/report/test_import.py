@@ -17,6 +17,6 @@ def test_pages_load_no_torch(module):
     assert python(f"import fastplan.{module}, sys; print({HEAVY})") == "['jinja2']"
 
 
-@pytest.mark.parametrize("module", ["names", "table_text", "terminal", "units"])
+@pytest.mark.parametrize("module", ["terminal", "units"])
 def test_helpers_load_no_numpy(module):
     assert python(f"import fastplan.report.{module}, sys; print('numpy' in sys.modules)") == "False"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fastplan.report.names import columns, escape_name, shorten, table_name
+from fastplan.report.terminal import display_width, escape_name, shorten, table_name
 
 
 @pytest.mark.parametrize("name", ["user_id", "a.b.c", "größe", "表", "a b", "<b>", "x\\n", "🙂"])
@@ -31,7 +31,7 @@ def test_what_does_not_show_or_moves_other_text_is_escaped(name, shown):
 @pytest.mark.parametrize("width", [1, 2, 5, 10, 11, 40])
 @pytest.mark.parametrize("name", ["feature_123_embedding", "表" * 30, "a\u0301" * 30, "\x00" * 9])
 def test_shortened_names_fit(name, width):
-    assert columns(shorten(name, width)) <= width
+    assert display_width(shorten(name, width)) <= width
 
 
 def test_shortened_names_keep_both_ends():
@@ -45,8 +45,8 @@ def test_names_that_fit_stay_whole():
 
 
 def test_wide_characters_take_two_columns_and_combining_ones_none():
-    assert columns("表a") == 3
-    assert columns("a\u0301") == 1
+    assert display_width("表a") == 3
+    assert display_width("a\u0301") == 1
 
 
 def test_tables_at_the_root_have_no_path():

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from fastplan.report.names import columns
 from fastplan.report.plan_text import inspect_json, inspect_text
-from fastplan.report.terminal import Style
+from fastplan.report.terminal import Style, display_width
 from tests.problems import GIB
 from tests.report.samples import bare, criteo, criteo_row_wise, large, rated, small, with_names
 
@@ -21,7 +20,7 @@ def test_it_fits_a_page(make, style):
     for plan in (make(), bare(make())):
         lines = inspect_text(plan, style=style).splitlines()
         assert len(lines) <= 40
-        assert max(map(columns, lines)) <= style.width
+        assert max(map(display_width, lines)) <= style.width
 
 
 def test_the_headline_says_model_cluster_engine_cache_and_key():
@@ -102,7 +101,7 @@ def test_names_cannot_write_to_the_terminal(tables):
     assert "\x1b" not in text
     assert "\u202e" not in text
     assert r"\x1b[2Jclear" in text
-    assert max(map(columns, text.splitlines())) <= 100
+    assert max(map(display_width, text.splitlines())) <= 100
 
 
 def test_colour_is_only_there_when_wanted():

@@ -7,8 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from fastplan.report.comparison import Measured, compare
-from fastplan.report.html import html_report
-from fastplan.report.scatter import Point, scatter
+from fastplan.report.html import ScatterPoint, html_report, scatter
 from tests.report.samples import bare, criteo, criteo_row_wise, criteo_table_wise
 from tests.report.test_html import NASTY
 
@@ -26,13 +25,15 @@ def dots(root):
 
 
 def test_longer_times_are_further_right_and_up():
-    found = dots(drawn([Point("a", 1.0, 5.0, 0.1), Point("b", 2.0, 9.0, 0.1)]))
+    found = dots(drawn([ScatterPoint("a", 1.0, 5.0, 0.1), ScatterPoint("b", 2.0, 9.0, 0.1)]))
     assert found["a"][0] < found["b"][0]
     assert found["a"][1] > found["b"][1]
 
 
 def test_plans_with_one_factor_are_on_its_line():
-    points = [Point(name, ms, 7 * ms, 0.0) for name, ms in (("a", 1.0), ("b", 3.0), ("c", 50.0))]
+    points = [
+        ScatterPoint(name, ms, 7 * ms, 0.0) for name, ms in (("a", 1.0), ("b", 3.0), ("c", 50.0))
+    ]
     root = drawn(points)
     (line,) = (made for made in root.findall("line") if made.get("class") == "mean")
     x1, y1, x2, y2 = (float(line.get(name)) for name in ("x1", "y1", "x2", "y2"))
@@ -42,8 +43,8 @@ def test_plans_with_one_factor_are_on_its_line():
 
 
 def test_everything_is_inside_the_picture_and_no_label_covers_another():
-    points = [Point(f"plan {i}", 10.0 + i % 3, 20.0 + i / 100, 30.0) for i in range(12)]
-    root = drawn([*points, Point("far", 1e4, 1e6, 0.0)])
+    points = [ScatterPoint(f"plan {i}", 10.0 + i % 3, 20.0 + i / 100, 30.0) for i in range(12)]
+    root = drawn([*points, ScatterPoint("far", 1e4, 1e6, 0.0)])
     width, height = (float(size) for size in root.get("viewBox").split()[2:])
     for made in root.iter():
         for name, most in (
@@ -62,17 +63,21 @@ def test_everything_is_inside_the_picture_and_no_label_covers_another():
 
 @pytest.mark.parametrize("measured", [1e-9, 1.0, 1.0000001, 1e9])
 def test_times_of_any_size_have_a_scale(measured):
-    text = scatter([Point("a", 1.0, 1.0, 0.0), Point("b", 1.0, measured, 0.0)])
+    text = scatter([ScatterPoint("a", 1.0, 1.0, 0.0), ScatterPoint("b", 1.0, measured, 0.0)])
     assert len(re.findall('class="grid"', text)) >= 4
     assert not re.search(r"nan|inf", text)
 
 
 def test_less_than_two_plans_are_no_picture():
-    assert scatter([]) == scatter([Point("a", 1.0, 1.0, 0.0), Point("b", 0.0, 1.0, 0.0)]) == ""
+    assert (
+        scatter([])
+        == scatter([ScatterPoint("a", 1.0, 1.0, 0.0), ScatterPoint("b", 0.0, 1.0, 0.0)])
+        == ""
+    )
 
 
 def test_names_are_text_and_not_markup():
-    root = drawn([Point(name, 1.0 + i, 2.0, 0.1) for i, name in enumerate(NASTY)])
+    root = drawn([ScatterPoint(name, 1.0 + i, 2.0, 0.1) for i, name in enumerate(NASTY)])
     assert len(root.findall("circle")) == len(NASTY)
 
 

@@ -5,8 +5,7 @@ import os
 
 import pytest
 
-from fastplan.report.table_text import Column, table_lines
-from fastplan.report.terminal import Style
+from fastplan.report.terminal import Column, Style, table_lines
 
 
 class Stream(io.StringIO):

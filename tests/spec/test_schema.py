@@ -10,10 +10,8 @@ from msgspec.structs import fields
 from fastplan import spec
 from fastplan.files.document import SpecError, document_of
 from fastplan.model.request import Table
-from fastplan.spec.cost_model import COST_FIELDS
 from fastplan.spec.model import CacheSpec, ModuleSpec, ReservationSpec, TableSpec
 from fastplan.spec.read import spec_of
-from fastplan.spec.reservation import POLICIES
 from fastplan.spec.spec_file import (
     MenuFields,
     PartitionerFields,
@@ -26,6 +24,7 @@ from fastplan.spec.spec_file import (
     schema,
     schema_text,
 )
+from fastplan.spec.stock_rules import COST_FIELDS, POLICIES
 from fastplan.spec.write import to_plain
 
 from .test_read import SMALLEST

@@ -6,8 +6,7 @@ import csv
 import io
 import json
 
-from fastplan.report.names import columns
-from fastplan.report.terminal import Style
+from fastplan.report.terminal import Style, display_width
 from fastplan.sweep.queries import cheapest, smallest_cluster
 from fastplan.sweep.rows import Row, SweepResult
 from fastplan.sweep.sweep import cells
@@ -115,7 +114,7 @@ def test_lines_are_never_too_wide_and_names_are_harmless() -> None:
     ]
     for line in lines:
         assert not {"\x1b", "\u202e", "\n"} & set(line)
-        assert columns(line) <= 100
+        assert display_width(line) <= 100
 
 
 def test_answers_to_the_smallest_cluster() -> None:
