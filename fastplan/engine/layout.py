@@ -136,6 +136,7 @@ def layout_of(
     *,
     device: str | None = None,
     most_shards: int | None = None,
+    chosen: tuple[Request, SearchSpace] | None = None,
 ) -> Layout:
     """Returns the layout of a record's shards, with tables in the record's order.
 
@@ -145,13 +146,14 @@ def layout_of(
         record: the plan.
         device: the kind of the ranks' devices; None for the usual one of the request.
         most_shards: the maximum number of shards; MOST_SHARDS by default.
+        chosen: the result of `chosen_space` for the record, if it is known.
 
     Raises:
         BadRecord: the record does not belong to the request, or has too many shards.
         OutOfRange: exact arithmetic would need larger numbers than the core has.
     """
-    chosen, space = chosen_space(request, record, most_shards)
-    shards = _shards(chosen.tables, space, record, len(cluster.rank_hbm))
+    narrow, space = chosen or chosen_space(request, record, most_shards)
+    shards = _shards(narrow.tables, space, record, len(cluster.rank_hbm))
     ends = np.cumsum(table_shards(space)).tolist()
     return Layout(
         tables=tuple(
@@ -165,7 +167,7 @@ def layout_of(
                 {},
             )
             for table, kind, kernel, begin, end in zip(
-                chosen.tables,
+                narrow.tables,
                 record.sharding_type.tolist(),
                 record.kernel.tolist(),
                 [0, *ends],
@@ -303,7 +305,7 @@ def narrowed(request: Request, record: PlanRecord) -> Request:
         item = asked[table.menu].get(choice)
         if item is None:
             raise BadRecord(f"table {table.name} does not allow ({choice[0]}, {choice[1]})")
-        tables.append(table._replace(menu=menus.setdefault(item, len(menus))))
+        tables.append(table.with_menu(menus.setdefault(item, len(menus))))
     return Request(
         tables=tuple(tables),
         menus=tuple((item,) for item in menus),

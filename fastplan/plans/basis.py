@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from fastplan.cache.entry import MAX_CERTIFICATE, certificate_bytes, certificate
 from fastplan.cache.fingerprint import canonical_json, fingerprint, parse_canonical
 from fastplan.cache.plan_cache import capacities_of
 from fastplan.engine.layout import Cut, chosen_space, cut_of, cuts_of, merged, table_shards
+from fastplan.engine.problem import SearchSpace
 from fastplan.engine.solve import OutOfRange
 from fastplan.model.plan import AS_REQUESTED, NO_LOAD_FACTOR, BadRecord, Basis, PlanRecord
 from fastplan.model.request import Cluster, Request
@@ -67,8 +68,16 @@ def basis_json(basis: Basis, order: list[int]) -> dict[str, Any]:
     return fields
 
 
-def read_basis(document: Document) -> tuple[Basis, list[TableEntry]] | None:
-    """Returns the basis of a file's plan and its tables in the plan's order; None without a basis.
+class ReadBasis(NamedTuple):
+    """The basis of a plan file, its tables in the order of the plan, and the space of options."""
+
+    basis: Basis
+    entries: list[TableEntry]
+    chosen: tuple[Request, SearchSpace]
+
+
+def read_basis(document: Document) -> ReadBasis | None:
+    """Returns the basis of a file's plan; None without a basis.
 
     Raises:
         BadValue: The basis is malformed, or does not describe the file's tables.
@@ -85,16 +94,13 @@ def read_basis(document: Document) -> tuple[Basis, list[TableEntry]] | None:
         table=np.array(_tables(request, entries), np.int32),
         sharding_type=np.array(
             [
-                _index(SHARDING_TYPE_INDEX, each.sharding_type, below(each.place, "sharding_type"))
+                _index(SHARDING_TYPE_INDEX, each.sharding_type, each, "sharding_type")
                 for each in entries
             ],
             np.uint8,
         ),
         kernel=np.array(
-            [
-                _index(KERNEL_INDEX, each.kernel, below(each.place, "compute_kernel"))
-                for each in entries
-            ],
+            [_index(KERNEL_INDEX, each.kernel, each, "compute_kernel") for each in entries],
             np.uint8,
         ),
         load_factor=np.array(_factors(fields.get("load_factors"), len(entries)), np.float64),
@@ -108,13 +114,13 @@ def read_basis(document: Document) -> tuple[Basis, list[TableEntry]] | None:
         record=record,
         certificate=_certificate(fields.get("certificate")),
     )
-    check_agreement(basis, entries)
+    chosen = check_agreement(basis, entries)
     check_ranks(entries, Ranks(len(cluster.rank_hbm), cluster.group_size))
-    return basis, entries
+    return ReadBasis(basis, entries, chosen)
 
 
-def check_agreement(basis: Basis, entries: list[TableEntry]) -> None:
-    """Checks that the entries are the plan of the basis.
+def check_agreement(basis: Basis, entries: list[TableEntry]) -> tuple[Request, SearchSpace]:
+    """Checks that the entries are the plan of the basis, and returns the space of their options.
 
     Raises:
         BadValue: A table differs. The message names it.
@@ -148,6 +154,7 @@ def check_agreement(basis: Basis, entries: list[TableEntry]) -> None:
                 refuse(below(entry.place, "ranks"), f"{expected}, as `basis` says", entry.ranks)
     if placed != len(record.ranks):
         raise BadValue("basis", f"has {len(record.ranks)} ranks for {placed} shards")
+    return chosen, space
 
 
 def _check_cut(entry: TableEntry, cut: Cut | None, shape: tuple[int, int]) -> None:
@@ -233,8 +240,9 @@ def _tables(request: Request, entries: list[TableEntry]) -> list[int]:
     return found
 
 
-def _index(known: dict[str, int], name: str, place: str) -> int:
+def _index(known: dict[str, int], name: str, entry: TableEntry, field: str) -> int:
     if name not in known:
+        place = below(entry.place, field)
         refuse(place, f"one of {', '.join(known)}, because the file has a `basis`", name)
     return known[name]
 

@@ -36,6 +36,7 @@ FORMAT = "fastplan sharding plan"
 VERSION = 1
 
 _BY_HOST = frozenset({"table_row_wise", "grid_shard"})
+_ON_DIFFERENT_RANKS = UNIFORM_TYPES | _BY_HOST
 
 
 class PlanFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -238,9 +239,11 @@ def _ranks_place(entry: TableEntry) -> str:
 
 def _check_own(entry: TableEntry, ranks: RankRuns) -> None:
     """Checks the rules for a single table."""
-    if entry.sharding_type == "table_wise" and _count(ranks) > 1:
+    if entry.sharding_type == "table_wise":
+        if len(ranks) == 1 and ranks[0][0] == ranks[0][1]:
+            return
         refuse(_ranks_place(entry), "one rank, because the table is not split", _items(ranks))
-    if entry.sharding_type not in UNIFORM_TYPES | _BY_HOST:
+    if entry.sharding_type not in _ON_DIFFERENT_RANKS:
         return
     for column in _columns(entry, ranks):
         before = -1

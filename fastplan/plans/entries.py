@@ -193,7 +193,6 @@ class EntryReader:
         if cut is not None and not self._has_device:
             place = below(below("modules", path), name)
             raise BadValue("device", f"must be known, because {place} has blocks")
-        settings = {name: getattr(fields, name) for name in SETTINGS}
         return TableEntry(
             path,
             name,
@@ -202,7 +201,7 @@ class EntryReader:
             ranks,
             cut,
             listed,
-            {name: each for name, each in settings.items() if each is not UNSET},
+            {name: own for name in SETTINGS if (own := getattr(fields, name)) is not UNSET},
         )
 
     def _shards_of(
@@ -261,6 +260,10 @@ class EntryReader:
 def _cut(fields: TableFields, shape: tuple[int, int], ranks: RankRuns | None) -> Cut:
     if not ranks:
         raise BadValue("ranks", "must have a rank for every block")
+    if fields.row_blocks is fields.column_blocks is UNSET and len(ranks) == 1:
+        first, last = ranks[0]
+        if first == last:  # most tables are not split
+            return Cut(((1, shape[0]),), ((1, shape[1]),))
     runs = []
     for name, total in zip(_BLOCK_FIELDS[1:], shape, strict=True):
         given = getattr(fields, name)

@@ -32,7 +32,7 @@ from fastplan.model.plan import (
     Shards,
     TableLayout,
 )
-from fastplan.plans.basis import basis_json, check_agreement, read_basis
+from fastplan.plans.basis import ReadBasis, basis_json, check_agreement, read_basis
 from fastplan.plans.checks import (
     BadValue,
     Device,
@@ -160,7 +160,7 @@ def plan_of(document: Document, name: str) -> Plan:
     """
     try:
         found = read_basis(document)
-        layout = _layout(document) if found is None else _layout_by(document, *found)
+        layout = _layout(document) if found is None else _layout_by(document, found)
     except BadValue as error:
         raise PlanFileError(name, error.place, error.problem) from error
     return Plan(
@@ -168,7 +168,7 @@ def plan_of(document: Document, name: str) -> Plan:
         layout=layout,
         fingerprint=document.fingerprint,
         notes=document.notes,
-        basis=None if found is None else found[0],
+        basis=None if found is None else found.basis,
     )
 
 
@@ -181,19 +181,21 @@ def _layout(document: Document) -> Layout:
     )
 
 
-def _layout_by(document: Document, basis: Basis, entries: list[TableEntry]) -> Layout:
+def _layout_by(document: Document, found: ReadBasis) -> Layout:
     """Returns the layout of a plan with a basis, which also has the shapes of copies."""
     device = document.rule and document.rule.device
-    layout = layout_of(basis.request, basis.cluster, basis.record, device=device)
-    return replace(
-        layout,
-        tables=tuple(
-            table._replace(
-                settings=entry.settings if entry.listed is None else table_layout(entry).settings
-            )
-            for table, entry in zip(layout.tables, entries, strict=True)
-        ),
+    basis = found.basis
+    layout = layout_of(
+        basis.request, basis.cluster, basis.record, device=device, chosen=found.chosen
     )
+    tables = tuple(map(_with_settings, layout.tables, found.entries))
+    return replace(layout, tables=tables)
+
+
+def _with_settings(table: TableLayout, entry: TableEntry) -> TableLayout:
+    if entry.listed is not None:
+        return table._replace(settings=table_layout(entry).settings)
+    return table._replace(settings=entry.settings) if entry.settings else table
 
 
 def _text(plan: Plan, name: str) -> str:

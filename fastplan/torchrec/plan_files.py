@@ -249,7 +249,7 @@ def _plan_file(document: Document, topology: Any) -> PlanFile:
         fingerprint=document.fingerprint,
         notes=document.notes,
         rule=document.rule,
-        basis=None if found is None else found[0],
+        basis=None if found is None else found.basis,
     )
 
 

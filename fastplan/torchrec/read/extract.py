@@ -140,7 +140,7 @@ class Extraction:
             menu = self._menus[key] = len(self._menu_items)
             self._menu_items.append((self._item(*key),))
         if cache is (origin.constraint.cache_params if origin.constraint else None):
-            return self.tables[index]._replace(menu=menu)
+            return self.tables[index].with_menu(menu)
         return self.tables[index]._replace(
             menu=menu,
             prefetch_passes=read.prefetch_passes,
