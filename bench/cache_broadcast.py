@@ -24,7 +24,7 @@ from bench.runs import Case
 from fastplan import EmbeddingShardingPlanner as FastPlanner
 from fastplan.model.plan import PlanRecord
 from fastplan.torchrec import collective, compat
-from fastplan.torchrec.collective import sendable
+from fastplan.torchrec.collective import packed_plan
 from fastplan.torchrec.planning import drafted
 from fastplan.torchrec.read.space import recorded_space
 
@@ -80,7 +80,7 @@ def _send(tables: int, ranks: int, repetitions: int) -> Sent:
     pickle_times, record_times = Times(), Times()
     for _ in range(repetitions):
         pickled = pickle_times.timed(lambda: pickle.dumps(plan))
-        record = record_times.timed(lambda: sendable(planner))
+        record = record_times.timed(lambda: packed_plan(planner))
     return Sent(
         pickled=pickled,
         record=record,

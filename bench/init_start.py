@@ -31,7 +31,7 @@ from bench.identity import differences
 from bench.runs import quiet
 from fastplan.model.plan import PlanRecord
 from fastplan.torchrec import collective, compat
-from fastplan.torchrec.collective import sendable
+from fastplan.torchrec.collective import packed_plan
 from fastplan.torchrec.planning import drafted
 from fastplan.torchrec.read.space import recorded_space
 
@@ -86,7 +86,7 @@ def send(tables: int, ranks: int) -> Received:
             ranks=ranks,
             shards=sum(len(item.ranks) for part in plan.plan.values() for item in part.values()),
             pickled=pickle.dumps(plan),
-            record=sendable(planner),
+            record=packed_plan(planner),
             differences=differences(plan, own),
         )
 

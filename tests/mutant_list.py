@@ -261,7 +261,7 @@ CACHE = (
     ),
     Mutant(
         name="following-trusts-the-cache",
-        file="fastplan/planning/following.py",
+        file="fastplan/planning/replan_session.py",
         old="return rating <= reached * (1 + FOLLOWING_SLACK)",
         new="return rating <= reached * (10 + FOLLOWING_SLACK)",
         tests=(

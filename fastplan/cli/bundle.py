@@ -106,9 +106,9 @@ def _bytes(path: str) -> bytes:
 @json_option()
 def _show(args: Args) -> int:
     from fastplan.bundle.compiled import driver_device, environment_facts
-    from fastplan.cli.bundle_views import bundle_json, lines, look
+    from fastplan.cli.bundle_views import bundle_json, lines, view_of
 
-    seen = look(_open(args.bundle), environment_facts(driver_device()))
+    seen = view_of(_open(args.bundle), environment_facts(driver_device()))
     if args.json:
         print_json(bundle_json(seen))
     else:

@@ -16,7 +16,7 @@ from fastplan.report.units import format_bytes, format_count, format_millisecond
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class BundleView:
     """A bundle that was read completely."""
 
     bundle: Bundle
@@ -26,7 +26,7 @@ class Seen:
     kernel_mismatches: list[str]  # why its CPU kernels are not for this processor
 
 
-def look(bundle: Bundle, facts: dict[str, str]) -> Seen:
+def view_of(bundle: Bundle, facts: dict[str, str]) -> BundleView:
     """Reads a whole bundle and compares it with the facts of an installation."""
     plans = []
     for part in bundle.header.plans:
@@ -34,7 +34,7 @@ def look(bundle: Bundle, facts: dict[str, str]) -> Seen:
             plans.append(bundle.plan(part))
         except BundleError:
             continue  # `damage` has the reason
-    return Seen(
+    return BundleView(
         bundle=bundle,
         plans=plans,
         damage=bundle.find_damage(),
@@ -43,7 +43,7 @@ def look(bundle: Bundle, facts: dict[str, str]) -> Seen:
     )
 
 
-def bundle_json(seen: Seen) -> dict[str, Any]:
+def bundle_json(seen: BundleView) -> dict[str, Any]:
     """Returns the output of `show --json`."""
     header = seen.bundle.header
     return {
@@ -80,7 +80,7 @@ def bundle_json(seen: Seen) -> dict[str, Any]:
     }
 
 
-def lines(seen: Seen) -> Iterator[str]:
+def lines(seen: BundleView) -> Iterator[str]:
     """Yields the lines of `show`."""
     header = seen.bundle.header
     state = "damaged" if seen.damage else "intact"
@@ -110,7 +110,7 @@ def _plans(plans: list[StoredPlan]) -> tuple[list[str], list[list[str]], str]:
     return titles, rows, "<<>><>><"
 
 
-def _code(seen: Seen) -> Iterator[str]:
+def _code(seen: BundleView) -> Iterator[str]:
     header = seen.bundle.header
     if not seen.bundle.has_code:
         yield "no compiled code"

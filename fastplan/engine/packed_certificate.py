@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fastplan.engine.certificate import MOST_ON_RANK, ROUNDING, Certificate, Slab, check_bound
 from fastplan.engine.problem import Floats, Ints, Problem, SearchSpace
-from fastplan.engine.rules import keeping
+from fastplan.engine.rules import within_rules
 from fastplan.model.objectives import Objectives
 
 MAX_PACKED = 64 << 10
@@ -43,7 +43,7 @@ def pack_certificate(
     slabs = certificate.slabs
     rows = [(slab.low, slab.high, *slab.memory, slab.uniform) for slab in slabs]
     rewards = [slab.reward for slab in slabs if slab.reward is not None]
-    space = keeping(given, objectives, names).space
+    space = within_rules(given, objectives, names).space
     packed = b""
     if not _why_too_large(len(slabs), np.array(rewards), space):
         order = _canonical_order(space) if rewards else None
@@ -117,7 +117,7 @@ def proven_bound(
     of a plan, so no bound can be above it.
     """
     try:
-        problem = keeping(given, objectives, names)
+        problem = within_rules(given, objectives, names)
         certificate = unpack_certificate(packed, problem.space)
         proven = check_bound(problem, certificate)
     except ValueError:

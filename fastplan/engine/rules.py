@@ -293,7 +293,9 @@ class ConstrainedProblem:
         )
 
 
-def keeping(given: Problem, objectives: Objectives, names: Sequence[tuple[str, str]]) -> Problem:
+def within_rules(
+    given: Problem, objectives: Objectives, names: Sequence[tuple[str, str]]
+) -> Problem:
     """Returns a problem whose plans all satisfy the constraints. Raises ConstraintError."""
     return ConstrainedProblem(given, objectives, names).problem if objectives.rules else given
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fastplan.measure.processes import Beat, status
+from fastplan.measure.processes import Heartbeat, status
 
 _STOPPED = ("stopped", "tracing-stop")  # of psutil
 _MEMORY_WORDS = ("out of memory", "can't allocate memory", "cannot allocate memory", "bad_alloc")
@@ -68,7 +68,7 @@ def read_faults(folder: Path) -> list[Fault]:
 
 
 def explain_exit(
-    exits: Mapping[int, int], beats: Mapping[int, Beat], faults: list[Fault], oom_kills: int
+    exits: Mapping[int, int], beats: Mapping[int, Heartbeat], faults: list[Fault], oom_kills: int
 ) -> Failure:
     """Explains why ranks ended.
 
@@ -95,7 +95,7 @@ def explain_exit(
 
 
 def explain_hang(
-    beats: Mapping[int, Beat], stacks: Mapping[int, str], ranks: int, seconds: float
+    beats: Mapping[int, Heartbeat], stacks: Mapping[int, str], ranks: int, seconds: float
 ) -> Failure:
     """Explains why a group made no progress.
 
@@ -128,11 +128,11 @@ def _waits(stack: str) -> bool:
     return any(word in stack for word in _WAITING)
 
 
-def _latest(beats: Mapping[int, Beat]) -> Beat | None:
+def _latest(beats: Mapping[int, Heartbeat]) -> Heartbeat | None:
     return max(beats.values(), key=lambda beat: beat.stages, default=None)
 
 
-def _failure(beat: Beat | None, ranks: tuple[int, ...], reason: str) -> Failure:
+def _failure(beat: Heartbeat | None, ranks: tuple[int, ...], reason: str) -> Failure:
     turn = (None, None) if beat is None else _turn(beat.plan, beat.round)
     return Failure(*turn, ranks, reason)
 

@@ -28,11 +28,11 @@ from fastplan.measure.failures import (
     read_faults,
 )
 from fastplan.measure.processes import (
-    Beat,
+    Heartbeat,
     adopt_orphans,
     end_with_parent,
     kill_descendants,
-    read_beats,
+    read_heartbeats,
     start_time,
     stop,
 )
@@ -69,7 +69,7 @@ def run_group(
         seen, since = 0, time.monotonic()
         while (code := launched.wait(_POLL)) is None:
             watch()
-            beats = read_beats(status)
+            beats = read_heartbeats(status)
             count = sum(beat.stages for beat in beats.values())
             if count != seen:
                 seen, since = count, time.monotonic()
@@ -80,19 +80,19 @@ def run_group(
         return None
     return explain_exit(
         read_exit_codes(status),
-        read_beats(status),
+        read_heartbeats(status),
         read_faults(status),
         oom_kills() - killed_before,
     )
 
 
-def _progress_timeout(beats: dict[int, Beat], group: LaunchSettings) -> float:
+def _progress_timeout(beats: dict[int, Heartbeat], group: LaunchSettings) -> float:
     """Returns the seconds without progress after which the group is stopped."""
     started = bool(beats) and len(beats) >= _expected(beats, group)
     return group.timeout if started else max(group.timeout, _START_TIMEOUT)
 
 
-def _expected(beats: dict[int, Beat], group: LaunchSettings) -> int:
+def _expected(beats: dict[int, Heartbeat], group: LaunchSettings) -> int:
     """Returns the expected number of heartbeats; on several hosts, other hosts' may be missing."""
     return group.ranks if group.hosts == 1 else max(beats, default=-1) + 1
 
@@ -128,7 +128,7 @@ class _Launched:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        beats = read_beats(self._status).values()
+        beats = read_heartbeats(self._status).values()
         known = [beat.pid for beat in beats if _is_local_process(beat)]
         stop(self._process, known)
         self._log.close()
@@ -140,11 +140,10 @@ class _Launched:
         return None
 
 
-def _is_local_process(beat: Beat) -> bool:
+def _is_local_process(beat: Heartbeat) -> bool:
     """Returns whether the process of a heartbeat is on this host and still the same one."""
-    return (
-        beat.born != 0 and start_time(beat.pid) == beat.born and beat.host == socket.gethostname()
-    )
+    same = beat.started != 0 and start_time(beat.pid) == beat.started
+    return same and beat.host == socket.gethostname()
 
 
 def _environment(group: LaunchSettings) -> dict[str, str]:
@@ -157,7 +156,7 @@ def _environment(group: LaunchSettings) -> dict[str, str]:
     }
 
 
-def _stacks(folder: Path, beats: dict[int, Beat]) -> dict[int, str]:
+def _stacks(folder: Path, beats: dict[int, Heartbeat]) -> dict[int, str]:
     """Returns the stacks of the ranks that can still write them."""
     asked = []
     for rank, beat in beats.items():

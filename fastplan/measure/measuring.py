@@ -24,7 +24,7 @@ from fastplan import load_plan
 from fastplan.measure.cases import COPY, HOST_COPY, LOOKUP, WORLD, Case
 from fastplan.measure.devices import RankGroup
 from fastplan.measure.inputs import generate_batch, module_inputs
-from fastplan.measure.processes import Beats
+from fastplan.measure.processes import Heartbeats
 from fastplan.measure.settings import (
     MODEL,
     POINTS,
@@ -42,7 +42,7 @@ from fastplan.spec.model import ModelSpec
 from fastplan.spec.read import read_spec
 
 
-def measure_plans(folder: Path, config: WorkerConfig, beats: Beats) -> None:
+def measure_plans(folder: Path, config: WorkerConfig, beats: Heartbeats) -> None:
     """Measures every turn; rank 0 writes a line for each finished turn."""
     settings = Settings(**config.settings)
     spec = read_spec(folder / MODEL)
@@ -71,7 +71,7 @@ class _Stage:
         target: str | None,
         spec: ModelSpec,
         ranks: RankGroup,
-        beats: Beats,
+        beats: Heartbeats,
     ) -> None:
         self._folder = folder
         self._target = target
@@ -173,7 +173,7 @@ _WARM_UP = 2
 Works = dict[str, Callable[[], Any]]  # by name; run in order, each timed
 
 
-def run_benchmarks(folder: Path, config: WorkerConfig, beats: Beats) -> None:
+def run_benchmarks(folder: Path, config: WorkerConfig, beats: Heartbeats) -> None:
     """Runs the cases of a configuration; rank 0 writes a line for each."""
     repetitions = int(config.settings["repetitions"])
     with RankGroup(config.device, config.timeout) as ranks:

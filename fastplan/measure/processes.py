@@ -42,9 +42,6 @@ def start_time(pid: int) -> int:
     return int(fields[19])
 
 
-born = start_time  # for progress.py
-
-
 def status(pid: int) -> str:
     """Returns psutil's status of a process, such as "running" or "zombie"; empty if it is gone."""
     import psutil
@@ -132,12 +129,12 @@ def _is_alive(process: psutil.Process) -> bool:
 _BYTES = 512
 
 
-class Beat(NamedTuple):
+class Heartbeat(NamedTuple):
     """A rank's last note."""
 
     rank: int
     pid: int
-    born: int  # the process's start, which tells it from a later one of the same number
+    started: int  # the process's start, which tells it from a later one of the same number
     host: str
     plan: int  # -1 before the first
     round: int
@@ -145,12 +142,13 @@ class Beat(NamedTuple):
     stages: int  # so far
 
 
-class Beats:
+class Heartbeats:
     """A rank's own notes."""
 
     def __init__(self, folder: Path, rank: int) -> None:
         self._file = os.open(folder / f"rank-{rank}.json", os.O_CREAT | os.O_WRONLY, 0o644)
-        self.last = Beat(rank, os.getpid(), born(os.getpid()), socket.gethostname(), -1, -1, "", 0)
+        pid = os.getpid()
+        self.last = Heartbeat(rank, pid, start_time(pid), socket.gethostname(), -1, -1, "", 0)
         self.stage("start")
 
     def turn(self, plan: int, round: int) -> None:
@@ -162,12 +160,12 @@ class Beats:
         os.pwrite(self._file, json.dumps(self.last._asdict()).ljust(_BYTES).encode(), 0)
 
 
-def read_beats(folder: Path) -> dict[int, Beat]:
+def read_heartbeats(folder: Path) -> dict[int, Heartbeat]:
     """The last note of every rank that has made one."""
     found = {}
     for file in folder.glob("rank-*.json"):
         try:
-            beat = Beat(**json.loads(file.read_bytes()))
+            beat = Heartbeat(**json.loads(file.read_bytes()))
         except (OSError, ValueError, TypeError):
             continue  # just being written for the first time
         found[beat.rank] = beat

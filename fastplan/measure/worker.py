@@ -13,7 +13,7 @@ import warnings
 from pathlib import Path
 
 from fastplan.measure.failures import Fault
-from fastplan.measure.processes import Beats, end_with_parent
+from fastplan.measure.processes import Heartbeats, end_with_parent
 from fastplan.measure.settings import LOGS, STATUS, WorkerConfig
 
 
@@ -22,7 +22,7 @@ def main(folder: Path) -> None:
     end_with_parent()
     rank = int(os.environ["RANK"])
     _redirect(folder / LOGS / f"rank-{rank}.log")
-    beats = Beats(folder / STATUS, rank)
+    beats = Heartbeats(folder / STATUS, rank)
     with open(folder / STATUS / f"stack-{rank}.txt", "w") as stacks:
         faulthandler.register(signal.SIGUSR1, stacks)
         try:
@@ -43,7 +43,7 @@ def main(folder: Path) -> None:
             os._exit(1)  # an orderly exit could wait for ranks that never come
 
 
-def _work(folder: Path, beats: Beats) -> None:
+def _work(folder: Path, beats: Heartbeats) -> None:
     config = WorkerConfig.read(folder)
     # TorchRec and FBGEMM warn and log a lot; the log file is for errors.
     warnings.simplefilter("ignore")

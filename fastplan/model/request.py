@@ -195,8 +195,8 @@ class Search:
     def must_be_exhaustive(self) -> bool:
         """Whether the search must place every proposal. Thresholds and time-outs depend on
         proposals that can't win, and an objective must rate a proposal before it is excluded."""
-        listens = self.timeout_seconds > 0 or any(p.threshold for p in self.proposers)
-        return listens or self.objective is not None
+        needs_ratings = self.timeout_seconds > 0 or any(p.threshold for p in self.proposers)
+        return needs_ratings or self.objective is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

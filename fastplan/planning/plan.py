@@ -15,8 +15,8 @@ from fastplan.model.job import Job
 from fastplan.model.objectives import ConstraintError
 from fastplan.model.plan import Plan
 from fastplan.planning.caching import CacheSession
-from fastplan.planning.following import Following
 from fastplan.planning.policy import Replan, key_of
+from fastplan.planning.replan_session import ReplanSession
 from fastplan.planning.run import Run
 from fastplan.planning.search import Placement, Result, SearchBackend, Searched, table_names
 
@@ -57,13 +57,13 @@ def plan(
     """
     run = run or Run()
     backend = backend or SearchBackend(job)
-    use, following = None, None
+    use, session = None, None
     if previous is not None or replan is not None:
         use = CacheSession(backend, cache, optimize)
-        following = Following(backend, use, previous, replan, optimize, run)
+        session = ReplanSession(backend, use, previous, replan, optimize, run)
     elif cache is not None:
         use = CacheSession(backend, cache, optimize)
-    result = _known(use, following, run, given=previous is not None)
+    result = _known(use, session, run, given=previous is not None)
     if result is None:
         searched = backend.search(run)
         result = Result(
@@ -78,13 +78,13 @@ def plan(
         if optimize is not None:
             with run.phase("optimize"):
                 result = _optimized(result, searched, optimize, backend)
-        if following is not None:
-            result = following.follow(result, searched)
-    return _stored(use, following, result, run)
+        if session is not None:
+            result = session.follow(result, searched)
+    return _stored(use, session, result, run)
 
 
 def _known(
-    use: CacheSession | None, following: Following | None, run: Run, *, given: bool
+    use: CacheSession | None, session: ReplanSession | None, run: Run, *, given: bool
 ) -> Result | None:
     """Returns a plan without a search: a stored one, or one that follows another."""
     if use is not None and not given:
@@ -93,7 +93,7 @@ def _known(
         run.cache = use.report
         if result is not None:
             return result
-    return None if following is None else following.begin()
+    return None if session is None else session.begin()
 
 
 def _optimized(
@@ -153,13 +153,13 @@ def _packed(job: Job, problem: Problem, found: OptimizeResult, settings: Optimiz
 
 
 def _stored(
-    use: CacheSession | None, following: Following | None, result: Result, run: Run
+    use: CacheSession | None, session: ReplanSession | None, result: Result, run: Run
 ) -> Result:
     """Stores the result under the key of how it was found, and returns it."""
     if use is None or result.cache.status == "hit":
         run.cache = result.cache
         return result
-    kept = use if following is None else following.use_for(result)
+    kept = use if session is None else session.use_for(result)
     with run.phase("cache"):
         kept.keep(result)
     run.cache = kept.report

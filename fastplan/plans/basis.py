@@ -173,12 +173,12 @@ def _check_cut(entry: TableEntry, cut: Cut | None, shape: tuple[int, int]) -> No
 
 
 def _is_every_rank(entry: TableEntry, count: int) -> bool:
-    following = 0
+    expected = 0
     for first, last in entry.ranks or ():
-        if first != following:
+        if first != expected:
             return False
-        following = last + 1
-    return following == count
+        expected = last + 1
+    return expected == count
 
 
 def _request(value: Any, key: str | None) -> tuple[Request, bytes, dict[str, Any]]:

@@ -51,7 +51,7 @@ class Workers(ABC):
         self.close()
 
 
-class Processes(Workers):
+class ProcessPool(Workers):
     """New processes, which inherit nothing from this one: no torch, no threads, no locks."""
 
     def __init__(self, count: int) -> None:
@@ -83,7 +83,7 @@ class Processes(Workers):
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
-class Given(Workers):
+class GivenExecutor(Workers):
     """An executor of the caller. It is neither restarted nor shut down."""
 
     window = 1000  # enough for a large cluster, and few enough to wait for

@@ -19,7 +19,7 @@ from threading import current_thread, main_thread
 from fastplan.cache.stores import kind_of, open_store
 from fastplan.model.references import check_trust
 from fastplan.spec.lower import check_trusted
-from fastplan.sweep.pool import Given, Processes, Workers, usable_cores
+from fastplan.sweep.pool import GivenExecutor, ProcessPool, Workers, usable_cores
 from fastplan.sweep.rows import ResultsFile, Row, SweepResult, row_of
 from fastplan.sweep.sweep import Cell, Sweep, SweepError, cells
 from fastplan.sweep.work import Task, pack_model, reason
@@ -79,9 +79,9 @@ def run_sweep(
     count = len(left)
     if left:
         if isinstance(executor, Executor):
-            workers: Workers = Given(executor)
+            workers: Workers = GivenExecutor(executor)
         else:
-            workers = Processes(min(executor or usable_cores(), count))
+            workers = ProcessPool(min(executor or usable_cores(), count))
         tasks = _tasks(sweep, left, _where(cache), workers.count, trust)
         with workers:
             _Runner(tasks, workers, keeper).run()

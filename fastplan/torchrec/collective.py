@@ -143,11 +143,11 @@ def _plan(planner: Any, module: Any, sharders: list[Any], space: Any, alike: boo
         plan = planner.plan(module, sharders)
     except BaseException as error:  # an interrupt must not leave the other ranks waiting
         return _Message(error=error)
-    record = sendable(planner) if space is not None and alike else None
+    record = packed_plan(planner) if space is not None and alike else None
     return _Message(plan=plan, record=record)
 
 
-def sendable(planner: Any) -> bytes | None:
+def packed_plan(planner: Any) -> bytes | None:
     """Returns the planner's last plan as a few kB, if only the search has determined it."""
     result = state_of(planner).result
     record = None if result is None else result.record

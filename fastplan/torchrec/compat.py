@@ -57,7 +57,9 @@ def require_stock(part: object, stock: type, *methods: str) -> None:
 
 
 # fastplan's wrappers only observe: they call the wrapped function.
-_HOMES = tuple(f"{path}{os.sep}" for package in (torchrec, fastplan) for path in package.__path__)
+_STOCK_FOLDERS = tuple(
+    f"{path}{os.sep}" for package in (torchrec, fastplan) for path in package.__path__
+)
 _ALSO = {EmbeddingPerfEstimator: (ShardPerfContext,)}
 
 
@@ -72,7 +74,7 @@ def is_stock(function: Any) -> bool:
     function = getattr(function, "__func__", function)  # of a class or static method
     while function is not None:
         code = getattr(function, "__code__", None)
-        if code is None or not code.co_filename.startswith(_HOMES):
+        if code is None or not code.co_filename.startswith(_STOCK_FOLDERS):
             return False
         function = getattr(function, "__wrapped__", None)
     return True

@@ -9,14 +9,14 @@ import time
 from pathlib import Path
 
 from fastplan.measure.failures import Fault
-from fastplan.measure.processes import Beats, end_with_parent
+from fastplan.measure.processes import Heartbeats, end_with_parent
 from fastplan.measure.settings import STATUS, WorkerConfig
 
 
 def main(folder: Path) -> None:
     end_with_parent()
     rank = int(os.environ["RANK"])
-    beats = Beats(folder / STATUS, rank)
+    beats = Heartbeats(folder / STATUS, rank)
     stacks = open(folder / STATUS / f"stack-{rank}.txt", "w")  # noqa: SIM115
     faulthandler.register(signal.SIGUSR1, stacks)
     what = WorkerConfig.read(folder).settings
@@ -32,7 +32,7 @@ def main(folder: Path) -> None:
     time.sleep(600)
 
 
-def _misbehave(what: str, folder: Path, beats: Beats) -> None:
+def _misbehave(what: str, folder: Path, beats: Heartbeats) -> None:
     if what == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if what == "stop":

@@ -14,13 +14,13 @@ from fastplan.measure.failures import (
     read_exit_codes,
     read_faults,
 )
-from fastplan.measure.processes import Beat, Beats, read_beats
+from fastplan.measure.processes import Heartbeat, Heartbeats, read_heartbeats
 
 LABELS = ("a.json", "b.json")
 
 
 def beat(rank, stages=5, plan=1, stage="step"):
-    return Beat(rank, os.getpid(), 1, "host", plan, 3, stage, stages)
+    return Heartbeat(rank, os.getpid(), 1, "host", plan, 3, stage, stages)
 
 
 def fault(rank, time=1.0, kind="ValueError", text="bad", plan=1):
@@ -135,12 +135,12 @@ def test_the_kernel_counts_what_it_kills():
 
 
 def test_beats_tell_where_a_rank_is(tmp_path):
-    own = Beats(tmp_path, 3)
+    own = Heartbeats(tmp_path, 3)
     own.turn(1, 2)
     own.stage("a stage with a long name")
     own.stage("step")
-    (found,) = read_beats(tmp_path).values()
+    (found,) = read_heartbeats(tmp_path).values()
     assert (found.rank, found.plan, found.round, found.stage, found.stages) == (3, 1, 2, "step", 3)
     assert found.pid == os.getpid()
     (tmp_path / "rank-4.json").write_bytes(b"")
-    assert list(read_beats(tmp_path)) == [3]
+    assert list(read_heartbeats(tmp_path)) == [3]

@@ -44,7 +44,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def inline(monkeypatch: pytest.MonkeyPatch) -> None:
     """Work is done in this process: the tests of `run_sweep` start others."""
-    monkeypatch.setattr(sweep_run, "Processes", lambda count: sweep_pool.Given(Inline()))
+    monkeypatch.setattr(sweep_run, "ProcessPool", lambda count: sweep_pool.GivenExecutor(Inline()))
 
 
 class Command:

@@ -115,7 +115,7 @@ def test_of_a_task_that_is_lost_only_the_bad_cell_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sweep_pool, "work", workers.raising)
-    monkeypatch.setattr(sweep_pool.Given, "count", 1)
+    monkeypatch.setattr(sweep_pool.GivenExecutor, "count", 1)
     monkeypatch.setattr(sweep_run, "_TASKS_PER_WORKER", 1)
     asked = sweep(batch_sizes=(11, 12, 13, 14, 15), world_sizes=(4,))
     counting = Inline()

@@ -65,7 +65,7 @@ _PROPOSERS = {
 }
 
 
-def listens(proposer: Any) -> bool:
+def is_scaleup(proposer: Any) -> bool:
     """Whether this is the stock proposer whose proposals depend on ratings."""
     return type(proposer) is proposers.EmbeddingOffloadScaleupProposer
 
@@ -133,7 +133,7 @@ class Parts:
     @classmethod
     def of(cls, planner: Any, ranks: int) -> Parts:
         """Reads the parts of a planner for a number of ranks."""
-        read = tuple(None if listens(p) else read_proposer(p) for p in planner._proposers)
+        read = tuple(None if is_scaleup(p) else read_proposer(p) for p in planner._proposers)
         partitioner = read_partitioner(planner._partitioner)
         rating = read_rating(planner._perf_model, ranks)
         search = Search(

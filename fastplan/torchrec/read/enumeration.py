@@ -116,7 +116,7 @@ class Enumeration:
             raise NotNative("this search space was enumerated before")
         self._is_remembered = True
         space: EstimatedSpace = stored.source
-        if any(map(components.listens, self._planner._proposers)):
+        if any(map(components.is_scaleup, self._planner._proposers)):
             return self._current_space(space)
         return space
 

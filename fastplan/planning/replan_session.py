@@ -17,7 +17,7 @@ from fastplan.planning.run import Run
 from fastplan.planning.search import Placement, Result, SearchBackend, Searched
 
 
-class Following:
+class ReplanSession:
     """The attempt to follow a previous plan: the given one, or the nearest in the cache.
 
     Args:
