@@ -99,12 +99,11 @@ SearchSettings read_settings(const py::dict& c, const Problem& problem) {
 }
 
 std::pair<std::vector<std::int64_t>, std::int64_t> count(const Problem& problem,
-                                                         const py::dict& settings_columns,
-                                                         std::int64_t placements) {
+                                                         const py::dict& settings_columns) {
   const SearchSettings settings = read_settings(settings_columns, problem);
   py::gil_scoped_release unlocked;
-  auto found = count_plans(problem, settings, placements);
-  return {std::move(found.plans), found.undecided};
+  auto found = count_plans(problem, settings);
+  return {std::move(found.plans), found.placed};
 }
 
 py::dict solve(const Problem& problem, const py::dict& settings_columns) {
@@ -205,7 +204,7 @@ std::string verify_plan(const Problem& problem,
 
 void bind_search(py::module_& m) {
   m.def("solve", &solve, py::arg("problem"), py::arg("settings"));
-  m.def("count_plans", &count, py::arg("problem"), py::arg("settings"), py::arg("placements"));
+  m.def("count_plans", &count, py::arg("problem"), py::arg("settings"));
   m.def("reachable_rating", &reach, py::arg("problem"), py::arg("settings"));
   m.def("propose", &propose, py::arg("problem"), py::arg("proposer"), py::arg("begin"),
         py::arg("end"));

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <limits>
+#include <numeric>
+#include <optional>
 #include <unordered_set>
 #include <utility>
 
@@ -14,12 +15,9 @@ namespace {
 // What placing a table takes, compared with looking at it.
 constexpr std::int64_t kPlacing = 16;
 
-Storage largest_of(const Storage& a, const Storage& b) {
-  return {std::max(a.hbm, b.hbm), std::max(a.ddr, b.ddr), std::max(a.ssd, b.ssd)};
-}
-
-Storage smallest_of(const Storage& a, const Storage& b) {
-  return {std::min(a.hbm, b.hbm), std::min(a.ddr, b.ddr), std::min(a.ssd, b.ssd)};
+bool has_towers(const Problem& problem) {
+  return std::any_of(problem.table_group.begin(), problem.table_group.end(),
+                     [](std::int32_t group) { return group >= 0; });
 }
 
 }  // namespace
@@ -33,68 +31,47 @@ Feasibility::Feasibility(const Problem& problem)
     smallest_rank_ = smallest_of(smallest_rank_, capacity);
     largest_rank_ = largest_of(largest_rank_, capacity);
   }
-  towers_ = std::any_of(problem.table_group.begin(), problem.table_group.end(),
-                        [](std::int32_t group) { return group >= 0; });
+  towers_ = has_towers(problem);
   largest_.resize(2 * leaves_);
-}
-
-Storage Feasibility::largest_shard(const Option& option) const {
-  Storage largest;
-  for (auto r = option.run_begin; r < option.run_end; ++r) {
-    largest = largest_of(largest, problem_.runs[r].storage);
-  }
-  return largest;
-}
-
-Feasibility::Need Feasibility::need_of(const Option& option) const {
-  Need need;
-  if (option.reach == Reach::uniform) return need;
-  need.largest = largest_shard(option);
-  if (option.type == ShardingType::table_row_wise) {
-    need.by_rows = need.largest;
-  } else if (option.type == ShardingType::table_column_wise) {
-    // Column shards of one host may all end up on one of its ranks.
-    need.by_columns = option.storage_sum;
-  } else {
-    need.anywhere = need.largest;
-  }
-  return need;
+  for (const auto& option : problem.options) needs_.push_back(Need::of(problem, option));
 }
 
 // Adds an option to the sums, or takes it away. Options whose placement has rules of its own make
 // the proposal unclear.
-void Feasibility::count(const Option& option, std::int64_t sign) {
-  const auto ranks = static_cast<std::int64_t>(problem_.ranks());
-  const bool by_rows = option.type == ShardingType::table_row_wise;
-  const bool unclear =
-      option.reach == Reach::multi_host ||
-      (option.reach == Reach::uniform && option.shards != ranks) ||
-      (by_rows && option.shards != problem_.group_size) ||
-      (option.kernel == Kernel::key_value && option.type == ShardingType::column_wise);
-  unclear_ += unclear ? sign : 0;
-  by_rows_ += by_rows ? sign : 0;
-  by_columns_ += option.type == ShardingType::table_column_wise ? sign : 0;
+void Feasibility::count(const Option& option, const Need& need, std::int64_t sign) {
   total_ += sign * option.storage_sum;
   if (option.reach == Reach::uniform) {
-    uniform_ += sign * largest_shard(option);
+    unclear_ += option.shards == static_cast<std::int64_t>(problem_.ranks()) ? 0 : sign;
+    uniform_ += sign * need.room;
     return;
   }
-  placed_ += sign * option.storage_sum;
-  stacked_ += sign * (by_rows ? largest_shard(option) : option.storage_sum);
+  unclear_ += need.place == Need::Place::unclear ? sign : 0;
+  by_rows_ += need.place == Need::Place::by_rows ? sign : 0;
+  by_columns_ += need.place == Need::Place::by_columns ? sign : 0;
+  placed_ += sign * need.all;
+  stacked_ += sign * need.stacked;
 }
 
 // Sums go up and down; maxima are a tournament over tables, as in ProposalBound.
 void Feasibility::change(std::int32_t before, std::int32_t after) {
-  if (before >= 0) count(problem_.options[before], -1);
+  if (before >= 0) count(problem_.options[before], needs_[before], -1);
   const auto& option = problem_.options[after];
-  count(option, 1);
+  const auto& need = needs_[after];
+  count(option, need, 1);
+  Largest own;
+  if (option.reach != Reach::uniform) {
+    own.shard = need.place == Need::Place::by_columns ? Storage{} : need.room;
+    if (need.place == Need::Place::anywhere) own.anywhere = need.room;
+    if (need.place == Need::Place::by_rows) own.by_rows = need.room;
+    if (need.place == Need::Place::by_columns) own.by_columns = need.room;
+  }
   std::size_t node = leaves_ + option.table;
-  largest_[node] = need_of(option);
+  largest_[node] = own;
   for (node /= 2; node > 0; node /= 2) {
     const auto& left = largest_[2 * node];
     const auto& right = largest_[2 * node + 1];
-    const Need both{
-        largest_of(left.largest, right.largest), largest_of(left.anywhere, right.anywhere),
+    const Largest both{
+        largest_of(left.shard, right.shard), largest_of(left.anywhere, right.anywhere),
         largest_of(left.by_rows, right.by_rows), largest_of(left.by_columns, right.by_columns)};
     if (both == largest_[node]) break;
     largest_[node] = both;
@@ -104,7 +81,7 @@ void Feasibility::change(std::int32_t before, std::int32_t after) {
 // No, if all shards together are too much, or one shard is for any rank. Yes, if surely_fits().
 std::optional<bool> Feasibility::answer() const {
   if (!total_.fits_in(problem_.capacity_sum)) return false;
-  if (!largest_[1].largest.fits_in(largest_rank_)) return false;
+  if (!largest_[1].shard.fits_in(largest_rank_)) return false;
   if (surely_fits()) return true;
   return std::nullopt;
 }
@@ -132,50 +109,116 @@ std::int64_t Feasibility::most_refusing(const Storage& shard, const Storage& hel
 // does not refuse.
 bool Feasibility::surely_fits() const {
   if (unclear_ > 0 || towers_) return false;
-  const auto& need = largest_[1];
+  const auto& largest = largest_[1];
   const auto ranks = static_cast<std::int64_t>(problem_.ranks());
-  if (most_refusing(need.anywhere, placed_) >= ranks) return false;
-  if (by_rows_ > 0 && most_refusing(need.by_rows, stacked_) >= problem_.hosts) return false;
+  if (most_refusing(largest.anywhere, placed_) >= ranks) return false;
+  if (by_rows_ > 0 && most_refusing(largest.by_rows, stacked_) >= problem_.hosts) return false;
   return by_columns_ == 0 ||
-         most_refusing(need.by_columns, placed_) / problem_.group_size < problem_.hosts;
+         most_refusing(largest.by_columns, placed_) / problem_.group_size < problem_.hosts;
 }
 
-PlanCount count_plans(const Problem& problem, const SearchSettings& settings,
-                      std::int64_t placements) {
+// As surely_fits(), but a table has to share the ranks with those before it only.
+bool Feasibility::surely_fits_in_order(std::span<const Need* const> needs) const {
+  if (unclear_ > 0 || towers_ || !uniform_.fits_in(smallest_rank_)) return false;
+  const auto ranks = static_cast<std::int64_t>(problem_.ranks());
+  Storage placed, stacked;
+  for (const Need* need : needs) {
+    bool fits = false;
+    if (need->place == Need::Place::by_rows) {
+      fits = most_refusing(need->room, stacked) < problem_.hosts;
+    } else if (need->place == Need::Place::by_columns) {
+      fits = most_refusing(need->room, placed) / problem_.group_size < problem_.hosts;
+    }
+    placed += need->all;
+    stacked += need->stacked;
+    // A table's shards share the ranks with each other, too.
+    if (need->place == Need::Place::anywhere) fits = most_refusing(need->room, placed) < ranks;
+    if (!fits) return false;
+  }
+  return true;
+}
+
+PlacementOrder::PlacementOrder(const Problem& problem, const PartitionerSettings& settings,
+                               std::span<const std::int32_t> plan_order)
+    : problem_(problem), place_(problem.options.size()), set_(problem.options.size() / 64 + 1) {
+  std::vector<std::int32_t> position(problem.tables());
+  for (std::size_t p = 0; p < plan_order.size(); ++p) {
+    position[plan_order[p]] = static_cast<std::int32_t>(p);
+  }
+  std::vector<std::int32_t> order(problem.options.size());
+  std::iota(order.begin(), order.end(), 0);
+  const bool by_perf = settings.sort_by_perf || settings.memory_balanced;
+  // Partitioner::group_and_sort() has the same order.
+  std::sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
+    const auto& left = problem.options[a];
+    const auto& right = problem.options[b];
+    if (by_perf) {
+      if (left.perf_sum != right.perf_sum) return left.perf_sum > right.perf_sum;
+    } else if (left.storage_sum != right.storage_sum) {
+      return left.storage_sum > right.storage_sum;
+    }
+    return position[left.table] < position[right.table];
+  });
+  needs_.reserve(order.size());
+  for (const std::int32_t o : order) {
+    place_[o] = static_cast<std::int32_t>(needs_.size());
+    needs_.push_back(Need::of(problem, problem.options[o]));
+  }
+}
+
+bool PlacementOrder::exists(const Problem& problem, const PartitionerSettings& settings) {
+  return !settings.balance_modules && !has_towers(problem);
+}
+
+std::span<const Need* const> PlacementOrder::sort(std::span<const std::int32_t> options) {
+  for (const std::int32_t o : options) {
+    if (problem_.options[o].reach == Reach::uniform) continue;
+    set_[place_[o] / 64] |= std::uint64_t{1} << (place_[o] % 64);
+  }
+  sorted_.clear();
+  for (std::size_t word = 0; word < set_.size(); ++word) {
+    for (std::uint64_t bits = std::exchange(set_[word], 0); bits != 0; bits &= bits - 1) {
+      sorted_.push_back(&needs_[64 * word + std::countr_zero(bits)]);
+    }
+  }
+  return sorted_;
+}
+
+PlanCount count_plans(const Problem& problem, const SearchSettings& settings) {
   PlanCount count;
   Partitioner partitioner(problem, settings.partitioner);
+  Remainder rest(problem);
   Tracker<Feasibility> tracker(problem);
   std::unordered_set<ProposalKey, ProposalKeyHash> seen;
   Poll poll(settings.interrupted);
-  // Proposals that only an attempt can tell, with their proposer. Placing some of them would not
-  // finish the count: where there are too many, none is placed. Without a limit none has to wait.
-  const bool limited = placements < std::numeric_limits<std::int64_t>::max();
-  std::vector<std::pair<std::size_t, std::vector<std::int32_t>>> waiting;
-  const auto can_place = [&](std::span<const std::int32_t> options) {
-    poll.after(kPlacing * static_cast<std::int64_t>(options.size()));
-    return partitioner.can_place(options);
-  };
+  const bool ordered = PlacementOrder::exists(problem, settings.partitioner);
   for (const auto& proposer : settings.proposers) {
     auto& plans = count.plans.emplace_back(0);
     const auto sequence = make_sequence(problem, proposer, settings.interrupted);
+    std::optional<PlacementOrder> order;
+    // For proposals whose answer is not plain.
+    const auto can_place = [&](std::span<const std::int32_t> options) {
+      std::span<const Need* const> needs;
+      if (ordered) {
+        if (!order) order.emplace(problem, settings.partitioner, sequence->order());
+        needs = order->sort(options);
+        if (tracker.state().surely_fits_in_order(needs)) return true;
+        rest.clear();
+        for (auto need = needs.rbegin(); need != needs.rend(); ++need) rest.add(**need);
+      }
+      ++count.placed;
+      poll.after(kPlacing * static_cast<std::int64_t>(options.size()));
+      return partitioner.can_place(options, ordered ? &rest : nullptr);
+    };
     sequence->walk([&](std::int64_t, auto changed, auto options) {
       poll.after(static_cast<std::int64_t>(options.size()));
       tracker.follow(*sequence, changed, options);
       if (!seen.insert(tracker.key()).second) return true;
       const auto plain = tracker.state().answer();
-      if (plain) {
-        plans += *plain;
-      } else if (!limited) {
-        plans += can_place(options);
-      } else if (++count.undecided <= placements) {
-        waiting.emplace_back(count.plans.size() - 1, std::vector(options.begin(), options.end()));
-      }
+      plans += plain ? *plain : can_place(options);
       return true;
     });
   }
-  if (count.undecided > placements) return count;
-  for (const auto& [proposer, options] : waiting) count.plans[proposer] += can_place(options);
-  count.undecided = 0;
   return count;
 }
 

@@ -2,11 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "core/problem.h"
+#include "search/remainder.h"
 #include "search/search.h"
 
 namespace fastplan {
@@ -23,22 +24,22 @@ class Feasibility {
   // Nothing when only an attempt can tell.
   std::optional<bool> answer() const;
 
+  // The same with the order of placement in mind: the largest tables find most room. `needs` are
+  // those of the tables that are not uniform.
+  bool surely_fits_in_order(std::span<const Need* const> needs) const;
+
  private:
-  // What a table's placement asks of a rank, by the kind of place it looks for.
-  struct Need {
-    Storage largest;     // of its shards
-    Storage anywhere;    // of any rank
-    Storage by_rows;     // of each rank of a host
-    Storage by_columns;  // of one rank of a host, at most
-    bool operator==(const Need&) const = default;
+  // The largest needs of tables by the kind of place.
+  struct Largest {
+    Storage shard, anywhere, by_rows, by_columns;
+    bool operator==(const Largest&) const = default;
   };
-  Need need_of(const Option& option) const;
-  Storage largest_shard(const Option& option) const;
-  void count(const Option& option, std::int64_t sign);
-  std::int64_t most_refusing(const Storage& shard, const Storage& held) const;
+  void count(const Option& option, const Need& need, std::int64_t sign);
+  std::int64_t most_refusing(const Storage& room, const Storage& held) const;
   bool surely_fits() const;
 
   const Problem& problem_;
+  std::vector<Need> needs_;  // by option
   Storage smallest_rank_, largest_rank_;
   bool towers_ = false;
   Storage total_;
@@ -47,17 +48,37 @@ class Feasibility {
   Storage stacked_;  // the same, but of a table cut by row only what one rank may get
   std::int64_t by_rows_ = 0, by_columns_ = 0;  // tables
   std::int64_t unclear_ = 0;                   // tables whose placement follows other rules
-  std::vector<Need> largest_;                  // tournament over tables
+  std::vector<Largest> largest_;               // tournament over tables
   std::size_t leaves_ = 1;
+};
+
+// The order in which a partitioner places the tables of a proposal.
+class PlacementOrder {
+ public:
+  // `plan_order` gives the table at each plan position.
+  PlacementOrder(const Problem& problem, const PartitionerSettings& settings,
+                 std::span<const std::int32_t> plan_order);
+
+  // Whether each table has a place in the order that does not depend on the others.
+  static bool exists(const Problem& problem, const PartitionerSettings& settings);
+
+  // Needs of the proposal's tables that are not uniform, in order; valid until the next call.
+  std::span<const Need* const> sort(std::span<const std::int32_t> options);
+
+ private:
+  const Problem& problem_;
+  std::vector<Need> needs_;          // of all options, in order
+  std::vector<std::int32_t> place_;  // option -> its index there
+  std::vector<std::uint64_t> set_;   // the places of a proposal, a bit each
+  std::vector<const Need*> sorted_;
 };
 
 struct PlanCount {
   std::vector<std::int64_t> plans;  // feasible proposals by proposer, each distinct one once
-  std::int64_t undecided = 0;       // proposals that may be feasible too
+  std::int64_t placed = 0;          // proposals that had to be placed, at least in part
 };
 
-// Places proposals to find out, if so many are enough; otherwise none. Throws Interrupted.
-PlanCount count_plans(const Problem& problem, const SearchSettings& settings,
-                      std::int64_t placements);
+// Throws Interrupted.
+PlanCount count_plans(const Problem& problem, const SearchSettings& settings);
 
 }  // namespace fastplan

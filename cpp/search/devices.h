@@ -34,6 +34,7 @@ class Devices {
   double load(std::int32_t rank) const { return total_[rank]; }
   std::span<const double> loads() const { return total_; }
   const Storage& free(std::int32_t rank) const { return free_[rank]; }
+  std::span<const Storage> free() const { return free_; }
 
   // Load of each host's ranks, added up in rank order.
   std::span<const double> host_loads();

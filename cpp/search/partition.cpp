@@ -47,8 +47,9 @@ Outcome Partitioner::greedy(std::span<const std::int32_t> options, std::int64_t 
   if (!place_uniform(options)) return Outcome::failed;
   if (devices_.loads()[0] > limit_) return Outcome::over_limit;
   group_and_sort(options);
-  for (const auto& group : groups_) {
-    if (!place_group(options, group)) {
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    if (rest_ && rest_->surely_fits(g, devices_.free())) return Outcome::placed;
+    if (!place_group(options, groups_[g])) {
       // A rank over the limit and a shard without a place both end the attempt here; only the
       // first leaves a load above the limit behind.
       const auto loads = devices_.loads();

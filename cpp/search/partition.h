@@ -8,6 +8,7 @@
 
 #include "core/problem.h"
 #include "search/devices.h"
+#include "search/remainder.h"
 
 namespace fastplan {
 
@@ -38,8 +39,12 @@ class Partitioner {
   Outcome place(std::span<const std::int32_t> options, double limit);
 
   // Whether `options` can be placed at all; neither ranks nor rating are of use afterwards.
-  bool can_place(std::span<const std::int32_t> options) {
-    return greedy(options, 0, kNoLimit) == Outcome::placed;
+  // Ends as soon as `rest`, if given, says that what is left to place surely fits.
+  bool can_place(std::span<const std::int32_t> options, Remainder* rest = nullptr) {
+    rest_ = rest;
+    const Outcome outcome = greedy(options, 0, kNoLimit);
+    rest_ = nullptr;
+    return outcome == Outcome::placed;
   }
 
   // After `placed`: ranks of all shards that are not uniform, in plan order.
@@ -82,6 +87,7 @@ class Partitioner {
   // Of the attempt under way: no rank may cost more.
   double limit_ = kNoLimit;
   double rating_ = 0;
+  Remainder* rest_ = nullptr;
   std::vector<Group> groups_;
   std::vector<std::int32_t> next_, group_of_, module_count_;
   std::vector<std::int64_t> shard_begin_;  // plan position -> its first entry in ranks_

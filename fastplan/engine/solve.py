@@ -47,13 +47,6 @@ class ProposerReport(NamedTuple):
     state_inferior: int
 
 
-class PlanCount(NamedTuple):
-    """Counts of feasible proposals and of unchecked proposals."""
-
-    plans: int
-    undecided: int = 0
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solution:
     """The result of a search. An infeasible problem is a result, not an error."""
@@ -82,8 +75,6 @@ class Solution:
 
 
 OutOfRange = _native.OutOfRange
-
-_ALL_PLACEMENTS = 2**63 - 1  # no limit
 
 _TABLE_DTYPES: dict[str, Any] = {
     "rows": np.int64,
@@ -230,17 +221,11 @@ def solve(problem: Problem, search: Search, *, exhaustive: bool = False) -> Solu
 def count_plans(problem: Problem, search: Search) -> tuple[int, ...]:
     """Counts feasible proposals by proposer, each distinct proposal once.
 
-    The sums and largest shards decide most of them; only the others are placed. Not for searches
-    that must be exhaustive, because ratings or the clock end those.
+    The sums and largest shards decide most of them; only the others are placed, until the rest
+    surely fits. Not for searches that must be exhaustive, because ratings or the clock end those.
     """
-    plans, _ = _native.count_plans(problem.handle, search_settings(search), _ALL_PLACEMENTS)
+    plans, _ = _native.count_plans(problem.handle, search_settings(search))
     return tuple(plans)
-
-
-def count_some_plans(problem: Problem, search: Search, placements: int) -> PlanCount:
-    """Like count_plans(), but places no proposal if it would have to place over `placements`."""
-    plans, undecided = _native.count_plans(problem.handle, search_settings(search), placements)
-    return PlanCount(sum(plans), undecided)
 
 
 def search_settings(search: Search, exhaustive: bool = False) -> _native.SearchSettings:

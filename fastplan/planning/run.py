@@ -9,22 +9,11 @@ from typing import TYPE_CHECKING
 
 from fastplan.cache.plan_cache import CacheReport
 from fastplan.engine.optimize import relative_gap
-from fastplan.engine.solve import PlanCount
 from fastplan.planning.moves import Moves
 from fastplan.planning.replan import ReplanReport
 
 if TYPE_CHECKING:
     from fastplan.planning.search import Result
-
-# Placing one proposal takes about 1/300 of planning; statistics may place this many more.
-_FEW_PLACEMENTS = 64
-
-
-class CountLowerBound(int):
-    """A lower bound of a count; its text says "at least"."""
-
-    def __str__(self) -> str:
-        return f"at least {int(self)}"
 
 
 class Run:
@@ -46,7 +35,6 @@ class Run:
         self.seconds: dict[str, float] = {}
         self.cache = CacheReport(status="off")
         self._plans: int | Callable[[], int] = 0
-        self._some_plans: Callable[[int], PlanCount] | None = None
         self._lower_bound: float | Callable[[], float | None] | None = None
         self._start = perf_counter()
         self._inner_seconds = 0.0  # of phases inside the current one
@@ -57,21 +45,6 @@ class Run:
         if not isinstance(self._plans, int):
             self._plans = self._plans()
         return self._plans
-
-    def logged_plans(self) -> int:
-        """The number of plans for a statistics table that is logged at once.
-
-        If many proposals only just fit or do not fit, counting can take longer than planning. If
-        it had to place many more proposals than the search has placed, it places none and returns
-        a CountLowerBound. `plans` is always exact.
-        """
-        if isinstance(self._plans, int) or self._some_plans is None:
-            return self.plans
-        count = self._some_plans(_FEW_PLACEMENTS + self.evaluated)
-        if count.undecided:
-            return CountLowerBound(count.plans)
-        self._plans = count.plans
-        return count.plans
 
     @property
     def lower_bound(self) -> float | None:
@@ -95,13 +68,9 @@ class Run:
         """The moves from the previous plan to this one; None without a previous plan."""
         return None if self.replan is None else self.replan.moves
 
-    def count_plans(
-        self,
-        plans: int | Callable[[], int],
-        some_plans: Callable[[int], PlanCount] | None = None,
-    ) -> None:
-        """Sets the number of plans, or a function that counts them, and one with a limit."""
-        self._plans, self._some_plans = plans, some_plans
+    def count_plans(self, plans: int | Callable[[], int]) -> None:
+        """Sets the number of plans, or a function that counts them."""
+        self._plans = plans
 
     def bound_plans(self, bound: float | Callable[[], float | None] | None) -> None:
         """Sets the lower bound, or a function that proves it."""
@@ -114,7 +83,7 @@ class Run:
         searched, found = result.searched, result.optimized
         if searched is not None:
             self.proposals = searched.proposals
-            self.count_plans(searched.plans, searched.some_plans)
+            self.count_plans(searched.plans)
         if found is not None:
             self.stopped_by = found.stopped_by
             self.start_ratings = dict(found.start_ratings)
@@ -140,7 +109,7 @@ class Run:
         self.reason = f"{self.reason}; {reason}" if self.reason else reason
 
     def __getstate__(self) -> dict[str, object]:
-        known = {"_plans": self.plans, "_some_plans": None, "_lower_bound": self.lower_bound}
+        known = {"_plans": self.plans, "_lower_bound": self.lower_bound}
         return {**self.__dict__, **known}
 
     @contextmanager

@@ -16,11 +16,9 @@ from fastplan.engine.optimize import OptimizeResult, relative_gap
 from fastplan.engine.problem import Problem, SearchSpace
 from fastplan.engine.solve import (
     Options,
-    PlanCount,
     ProposerReport,
     Solution,
     count_plans,
-    count_some_plans,
     estimate,
     solve,
 )
@@ -102,15 +100,6 @@ class Searched:
         assert self.solution is not None
         known = self.solution.plans
         return sum(count_plans(self.problem, self.search)) if known is None else known
-
-    def some_plans(self, placements: int) -> PlanCount:
-        """The number of feasible proposals, if `placements` are enough to count them."""
-        assert self.problem is not None
-        assert self.solution is not None
-        known = self.solution.plans
-        if known is not None:
-            return PlanCount(known)
-        return count_some_plans(self.problem, self.search, placements)
 
     def reports(self) -> tuple[ProposerReport, ...]:
         """A report for each proposer."""

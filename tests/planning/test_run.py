@@ -6,7 +6,6 @@ import pickle
 import pytest
 
 from fastplan import EmbeddingShardingPlanner
-from fastplan.engine.solve import PlanCount
 from fastplan.planning import run as run_module
 from fastplan.planning.run import Run
 from tests.parity.instances import make_instance
@@ -26,30 +25,6 @@ def test_plans_are_counted_once_and_only_when_asked():
     assert asked == []
     assert (run.plans, run.plans) == (7, 7)
     assert asked == [1]
-
-
-def test_plans_that_are_logged_are_counted_as_far_as_the_search_went():
-    placements = []
-    run = Run()
-    run.evaluated = 10
-    run.count_plans(lambda: 9, lambda most: placements.append(most) or PlanCount(7, 3))
-    logged = run.logged_plans()
-    assert (logged, f"{logged}") == (7, "at least 7")
-    assert placements == [run_module._FEW_PLACEMENTS + 10]
-    assert (run.plans, run.logged_plans(), f"{run.plans}") == (9, 9, "9")
-
-
-def test_a_count_that_comes_to_its_end_is_kept():
-    run = Run()
-    run.count_plans(lambda: pytest.fail("counted again"), lambda _: PlanCount(7))
-    assert f"{run.logged_plans()}" == "7"
-    assert run.plans == 7
-
-
-def test_plans_nobody_can_count_in_part_are_counted():
-    run = Run()
-    run.count_plans(lambda: 7)
-    assert f"{run.logged_plans()}" == "7"
 
 
 def test_a_bound_is_proven_once_and_only_when_asked():
@@ -75,7 +50,7 @@ def test_a_bound_that_is_not_proven_is_tried_once():
 
 def test_a_copy_has_the_results_and_not_the_means():
     run = Run()
-    run.count_plans(lambda: 7, lambda most: PlanCount(7))
+    run.count_plans(lambda: 7)
     run.bound_plans(lambda: 2.0)
     again = pickle.loads(pickle.dumps(run))
     assert (again.plans, again.lower_bound) == (7, 2.0)

@@ -6,14 +6,13 @@ import pytest
 from torchrec.distributed.planner import stats as torchrec_stats
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner as TorchRecPlanner
 from torchrec.distributed.planner.stats import EmbeddingStats
+from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
 
 from fastplan import EmbeddingShardingPlanner
-from fastplan.engine.solve import PlanCount
-from fastplan.planning import search as searching
 from fastplan.torchrec import compat
 from fastplan.torchrec.write.plan import LazyList
 from tests.parity.instances import make_instance
-from tests.parity.small import small
+from tests.parity.small import MIB, small, small_topology
 
 
 def planned(planner_class, built=None):
@@ -68,19 +67,21 @@ def test_the_table_is_torchrecs_where_somebody_listens(caplog):
         assert table(planned(EmbeddingShardingPlanner)) == table(planned(TorchRecPlanner))
 
 
-def test_whoever_listens_is_told_of_plans_that_are_not_all_counted(monkeypatch, caplog):
-    monkeypatch.setattr(searching, "count_some_plans", lambda *_: PlanCount(3, 2))
-    with caplog.at_level(logging.INFO, logger=torchrec_stats.logger.name):
-        planner = planned(EmbeddingShardingPlanner, small())
-    assert sum("found at least 3 possible plan(s)" in line for line in caplog.messages) == 1
-    plans = planned(TorchRecPlanner, small())._num_plans
-    assert planner.last_run.plans == planner._num_plans == plans
+@pytest.mark.parametrize("hbm", [6, 12, 40])
+@pytest.mark.parametrize("listens", [True, False])
+def test_the_table_has_torchrecs_number_of_plans(caplog, hbm, listens):
+    def cramped():
+        return small(
+            count=6,
+            topology=small_topology(hbm=hbm * MIB, ddr_cap=64 * MIB),
+            storage_reservation=FixedPercentageStorageReservation(0.0),
+        )
 
-
-def test_a_table_that_is_read_later_has_all_plans_counted(monkeypatch):
-    monkeypatch.setattr(searching, "count_some_plans", lambda *_: PlanCount(0, 2))
-    lines = planned(EmbeddingShardingPlanner, small())._stats[0]._stats_table
-    plans = planned(TorchRecPlanner, small())._num_plans
+    level = logging.INFO if listens else logging.WARNING
+    with caplog.at_level(level, logger=torchrec_stats.logger.name):
+        lines = planned(EmbeddingShardingPlanner, cramped())._stats[0]._stats_table
+    plans = planned(TorchRecPlanner, cramped())._num_plans
+    assert plans
     assert sum(f"found {plans} possible plan(s)" in line for line in lines) == 1
 
 

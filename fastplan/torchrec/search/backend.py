@@ -10,7 +10,7 @@ from typing import Any
 from torchrec.distributed.planner import planners
 
 from fastplan.engine.problem import Problem, SearchSpace
-from fastplan.engine.solve import PlanCount, ProposerReport
+from fastplan.engine.solve import ProposerReport
 from fastplan.model.job import Job
 from fastplan.model.plan import PlanRecord
 from fastplan.model.request import Search
@@ -150,9 +150,6 @@ class LoadedPlan(Searched):
 
     def plans(self) -> int:
         return 0
-
-    def some_plans(self, placements: int) -> PlanCount:
-        return PlanCount(0)
 
     def reports(self) -> tuple[ProposerReport, ...]:
         return ()

@@ -19,7 +19,7 @@ from torchrec.distributed.planner.types import PlannerError, ShardingOption, Sto
 from torchrec.distributed.planner.utils import reset_shard_rank
 
 from fastplan.engine.problem import Problem
-from fastplan.engine.solve import OutOfRange, Placer, PlanCount, ProposerReport, placer, propose
+from fastplan.engine.solve import OutOfRange, Placer, ProposerReport, placer, propose
 from fastplan.model.plan import PlanRecord
 from fastplan.model.request import Proposer
 from fastplan.model.vocabulary import UNIFORM_TYPES
@@ -55,9 +55,6 @@ class MixedSearched(PlannerSearched):
 
     def plans(self) -> int:
         return sum(report.plans for report in self.counted)
-
-    def some_plans(self, placements: int) -> PlanCount:
-        return PlanCount(self.plans())
 
     def reports(self) -> tuple[ProposerReport, ...]:
         return self.counted

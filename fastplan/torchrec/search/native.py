@@ -14,7 +14,7 @@ import numpy as np
 from torchrec.distributed.planner.types import Storage
 
 from fastplan.engine.problem import Problem, SearchSpace
-from fastplan.engine.solve import PlanCount, ProposerReport, Solution, propose, solve
+from fastplan.engine.solve import ProposerReport, Solution, propose, solve
 from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES
 from fastplan.planning.search import Placement, Searched
 from fastplan.torchrec.read import components
@@ -187,10 +187,6 @@ class ScaleupSearched(PlannerSearched):
 
     def plans(self) -> int:
         return super().plans() + sum(self._new_plans.values())
-
-    def some_plans(self, placements: int) -> PlanCount:
-        count = super().some_plans(placements)
-        return count._replace(plans=count.plans + sum(self._new_plans.values()))
 
     def reports(self) -> tuple[ProposerReport, ...]:
         reports = [*super().reports()]

@@ -263,8 +263,8 @@ def log(
     """Logs a plan with the statistics. `best_plan` has its options, or creates them.
 
     TorchRec's statistics use a logger at level INFO, which is off by default. If it is off, their
-    table is written on first access. If it is on, plans are counted only if that takes no longer
-    than planning, and the table is written from columns if possible.
+    table is written on first access. If it is on, the plans are counted, and the table is written
+    from columns if possible.
     """
     if not _is_stock(stats):
         with compat.resumed():
@@ -274,9 +274,9 @@ def log(
         torchrec_stats.EventLoggingHandler.log_event
     ):
         if stats_table.can_write(stats, best_plan, known):
-            stats_table.write(stats, best_plan, {**known, "num_plans": run.logged_plans()})
+            stats_table.write(stats, best_plan, {**known, "num_plans": run.plans})
         else:
-            stats.log(**arguments(known, run.logged_plans))
+            stats.log(**arguments(known, lambda: run.plans))
         return
     present = stats._stats_table
     is_unread = isinstance(present, LazyList) and not present.is_built
