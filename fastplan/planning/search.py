@@ -5,7 +5,7 @@ Here the native core does everything. TorchRec's planner has a separate backend.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -110,7 +110,9 @@ class Searched:
         assert self.solution is not None
         if self.solution.exhaustive:
             return self.solution.reports
-        return solve(self.problem, self.search, exhaustive=True).reports
+        # The search was done within its time-out, so the reports are those of a whole search.
+        whole = replace(self.search, timeout_seconds=0.0)
+        return solve(self.problem, whole, exhaustive=True).reports
 
 
 class SearchBackend:
