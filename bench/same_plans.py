@@ -71,6 +71,11 @@ def instances(tables: int, ranks: int) -> Any:
             after = replace(case, constraints=later)
             policy = Replan(move_budget=20_000)
             yield f"{name} replan", planned(after, previous=first, replan=policy)[1]
+        # Ranks that are nearly full, where many proposals fail or are given up, and a time-out.
+        for hbm in (16, 14, 12, 10):
+            case = Case(ranks=ranks, batch_size=512, hbm_bytes=hbm * GIB, **facts)
+            yield f"{tables}x{ranks} seed {seed} {hbm} GiB", planned(case)[1]
+        yield f"{tables}x{ranks} seed {seed} time-out", planned(case, timeout_seconds=100_000)[1]
 
 
 def _busier(rule: Any, name: str) -> Any:

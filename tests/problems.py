@@ -177,6 +177,31 @@ def random_problem(seed: int) -> tuple[Problem, Search]:
     return Problem(space, cluster), search
 
 
+def tight_problem(seed: int) -> tuple[Problem, Search]:
+    """Tens of tables on ranks that they nearly fill: ranks refuse shards, and hosts tables."""
+    rng = random.Random(seed)
+    hosts, group = rng.choice(((1, 8), (2, 4), (4, 4), (4, 8), (3, 2)))
+    ranks = hosts * group
+    types = tuple(rng.sample(ALL_TYPES, rng.randint(2, len(ALL_TYPES))))
+    tables = []
+    for i in range(rng.randint(20, 40)):
+        rows = int(10 ** rng.uniform(3, 6.5))
+        made = table(f"t{i}", rows, rng.choice((16, 64, 128)), pooling=rng.uniform(0.1, 40))
+        tables.append(made._replace(min_partition=32, path=rng.choice(("a", "b"))))
+    space = estimate(request(tables, ranks, group, types))
+    memory = sum(made.bytes for made in tables) / ranks * rng.uniform(0.4, 1.3)
+    cluster = Cluster(
+        rank_hbm=tuple(int(memory * rng.uniform(0.95, 1.05)) for _ in range(ranks)),
+        rank_ddr=(int(memory * rng.choice((0.3, 1, 4))),) * ranks,
+        rank_ssd=(0,) * ranks,
+        local_world_size=group,
+        group_size=group,
+    )
+    partitioner = Partitioner(sort_by_perf=rng.random() < 0.3, balance_modules=rng.random() < 0.3)
+    proposers = tuple(rng.sample(ALL_PROPOSERS, rng.randint(1, len(ALL_PROPOSERS))))
+    return Problem(space, cluster), Search(proposers=proposers, partitioner=partitioner)
+
+
 def small_problem(**changes: object) -> Problem:
     """Six tables on eight ranks of two hosts, with room to spare."""
     tables = [table(f"t{i}", 10_000 * (i + 1), 64, pooling=2.0 + i) for i in range(6)]

@@ -115,6 +115,7 @@ py::dict solve(const Problem& problem, const py::dict& settings_columns) {
   }
   py::dict out;
   out["found"] = result.found;
+  out["exhaustive"] = result.exhaustive;
   out["rating"] = result.rating;
   out["best"] = write_chosen(std::move(result.best));
   out["ranks"] = array(std::move(result.ranks));

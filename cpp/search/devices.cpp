@@ -1,7 +1,7 @@
 #include "search/devices.h"
 
 #include <algorithm>
-#include <bit>
+#include <limits>
 #include <numeric>
 
 namespace fastplan {
@@ -17,6 +17,13 @@ void add(Perf& sum, const Perf& perf) {
   sum.prefetch_compute += perf.prefetch_compute;
 }
 
+constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::min();
+constexpr Storage kNoRoom{kNone, kNone, kNone};
+
+Storage largest_of(const Storage& a, const Storage& b) {
+  return {std::max(a.hbm, b.hbm), std::max(a.ddr, b.ddr), std::max(a.ssd, b.ssd)};
+}
+
 }  // namespace
 
 Devices::Devices(const Problem& problem)
@@ -27,8 +34,13 @@ Devices::Devices(const Problem& problem)
       uniform_change_(problem.ranks() + 1),
       leaf_rank_(problem.ranks()),
       rank_leaf_(problem.ranks()),
-      leaf_load_(problem.ranks()),
+      ranks_(problem.ranks()),
+      rank_stale_(problem.ranks()),
+      is_full_(problem.ranks()),
+      hosts_(std::max<std::int64_t>(1, problem.hosts)),
+      rank_host_(problem.ranks(), -1),
       host_load_(problem.hosts),
+      host_room_(problem.hosts),
       host_fresh_(problem.hosts) {
   // TorchRec's order among equal loads: smaller local rank first, then smaller rank.
   std::iota(leaf_rank_.begin(), leaf_rank_.end(), 0);
@@ -38,24 +50,30 @@ Devices::Devices(const Problem& problem)
   for (std::size_t leaf = 0; leaf < leaf_rank_.size(); ++leaf) {
     rank_leaf_[leaf_rank_[leaf]] = static_cast<std::int32_t>(leaf);
   }
-  leaves_ = std::bit_ceil(problem.ranks());
-  winner_.resize(2 * leaves_);
+  for (std::int64_t rank = 0; rank < problem.hosts * problem.group_size; ++rank) {
+    rank_host_[rank] = static_cast<std::int32_t>(rank / problem.group_size);
+  }
 }
 
-// Hosts' sums and the tournament are made when somebody asks: many proposals fail before.
 void Devices::reset(std::int64_t hbm) {
   free_ = problem_.capacity;
   if (hbm > 0) {
     for (auto& storage : free_) storage.hbm = hbm;
   }
+  placed_.clear();
   uniform_any_ = false;
   uniform_same_ = true;
   uniform_perf_ = {};
   std::fill(uniform_change_.begin(), uniform_change_.end(), Storage{});
+  outdate_hosts();
+  ranks_ready_ = false;
+}
+
+void Devices::outdate_hosts() {
   std::fill(host_fresh_.begin(), host_fresh_.end(), 0);
   stale_hosts_.resize(host_fresh_.size());
   std::iota(stale_hosts_.begin(), stale_hosts_.end(), 0);
-  tree_ready_ = false;
+  hosts_ready_ = false;
 }
 
 // From here on each rank has its own sum, which begins with what all have in common: the same
@@ -93,86 +111,156 @@ bool Devices::settle_uniform() {
     if (!used.fits_in(free_[rank])) return false;
     free_[rank] -= used;
   }
+  std::fill(host_room_.begin(), host_room_.end(), Storage{});
+  for (std::size_t rank = 0; rank < perf_.size(); ++rank) {
+    if (rank_host_[rank] >= 0) host_room_[rank_host_[rank]] += free_[rank];
+  }
   return true;
 }
 
 void Devices::changed(std::int32_t rank) {
   total_[rank] = perf_[rank].total();
-  const std::int64_t host = rank / problem_.group_size;
-  if (host < problem_.hosts && host_fresh_[host]) {
+  const std::int32_t host = rank_host_[rank];
+  if (host >= 0 && host_fresh_[host]) {
     host_fresh_[host] = 0;
     stale_hosts_.push_back(host);
   }
-  if (!tree_ready_) return;
-  leaf_load_[rank_leaf_[rank]] = total_[rank];
-  for (std::size_t node = (leaves_ + rank_leaf_[rank]) / 2; node > 0; node /= 2) play(node);
-}
-
-void Devices::play(std::size_t node) {
-  const std::int32_t left = winner_[2 * node];
-  const std::int32_t right = winner_[2 * node + 1];
-  // Equal loads go to the left, which comes first in tie order.
-  winner_[node] = right < 0 || leaf_load_[left] <= leaf_load_[right] ? left : right;
+  if (ranks_ready_ && !rank_stale_[rank]) {
+    rank_stale_[rank] = 1;
+    stale_ranks_.push_back(rank);
+  }
 }
 
 void Devices::place(std::int32_t rank, const Run& run) {
+  placed_.push_back({perf_[rank], run.storage, rank});
   free_[rank] -= run.storage;
+  if (rank_host_[rank] >= 0) host_room_[rank_host_[rank]] -= run.storage;
   add(perf_[rank], run.perf);
   changed(rank);
 }
 
-void Devices::build_tree() {
-  const auto ranks = leaf_rank_.size();
-  for (std::size_t leaf = 0; leaf < leaves_; ++leaf) {
-    winner_[leaves_ + leaf] = leaf < ranks ? static_cast<std::int32_t>(leaf) : -1;
-    if (leaf < ranks) leaf_load_[leaf] = total_[leaf_rank_[leaf]];
+void Devices::undo(std::size_t count) {
+  // All totals and a new tournament are cheaper than a path for each of many placements.
+  const bool many = placed_.size() - count > leaf_rank_.size() / 4;
+  while (placed_.size() > count) {
+    const Placed& last = placed_.back();
+    perf_[last.rank] = last.before;
+    free_[last.rank] += last.storage;
+    if (rank_host_[last.rank] >= 0) host_room_[rank_host_[last.rank]] += last.storage;
+    if (!many) changed(last.rank);
+    placed_.pop_back();
   }
-  for (std::size_t node = leaves_ - 1; node > 0; --node) play(node);
-  tree_ready_ = true;
+  if (!many) {
+    // least_load_of_others() counts on loads that only grow.
+    if (ranks_ready_) update_tournament();
+    return;
+  }
+  ranks_ready_ = false;
+  for (std::size_t rank = 0; rank < perf_.size(); ++rank) total_[rank] = perf_[rank].total();
+  outdate_hosts();
 }
 
 std::int32_t Devices::least_loaded(const Run& run, std::span<const std::uint8_t> taken) {
-  if (taken.empty()) {
-    if (!tree_ready_) build_tree();
-    const std::int32_t rank = leaf_rank_[winner_[1]];
-    if (fits(rank, run)) return rank;
+  if (!taken.empty()) {
+    std::int32_t best = -1;
+    for (const std::int32_t rank : leaf_rank_) {
+      if (taken[rank]) continue;
+      if ((best < 0 || total_[rank] < total_[best]) && fits(rank, run)) best = rank;
+    }
+    return best;
   }
-  // The least loaded rank is full, which is rare: all are looked at.
+  update_tournament();
+  std::int32_t leaf = -1;
+  while (ranks_.least() < Tournament::kOut) {
+    leaf = ranks_.first();
+    if (fits(leaf_rank_[leaf], run)) break;
+    ranks_.set(leaf, Tournament::kOut);
+    full_.push_back(leaf);
+    is_full_[leaf] = 1;
+    full_room_ = largest_of(full_room_, free_[leaf_rank_[leaf]]);
+    leaf = -1;
+  }
+  if (!full_.empty() && run.storage.fits_in(full_room_)) {
+    const std::int32_t full = least_loaded_full(run.storage);
+    if (full >= 0 && (leaf < 0 || before(full, leaf))) leaf = full;
+  }
+  return leaf < 0 ? -1 : leaf_rank_[leaf];
+}
+
+double Devices::least_load(const Run& run) {
+  if (!ranks_ready_) return 0;
+  update_tournament();
+  const double least = ranks_.least();
+  if (full_.empty() || !run.storage.fits_in(full_room_)) return least;
+  const std::int32_t full = least_loaded_full(run.storage);
+  return full < 0 ? least : std::min(least, total_[leaf_rank_[full]]);
+}
+
+void Devices::build_tournament() {
+  ranks_.set_all([&](std::size_t leaf) { return total_[leaf_rank_[leaf]]; });
+  full_.clear();
+  std::fill(is_full_.begin(), is_full_.end(), 0);
+  full_room_ = kNoRoom;
+  for (const std::int32_t rank : stale_ranks_) rank_stale_[rank] = 0;
+  stale_ranks_.clear();
+  ranks_ready_ = true;
+}
+
+void Devices::update_tournament() {
+  if (!ranks_ready_ || stale_ranks_.size() > leaf_rank_.size() / 8) return build_tournament();
+  for (const std::int32_t rank : stale_ranks_) {
+    rank_stale_[rank] = 0;
+    const std::int32_t leaf = rank_leaf_[rank];
+    if (is_full_[leaf]) {
+      full_room_ = largest_of(full_room_, free_[rank]);
+    } else {
+      ranks_.set(leaf, total_[rank]);
+    }
+  }
+  stale_ranks_.clear();
+}
+
+std::int32_t Devices::least_loaded_full(const Storage& need) {
   std::int32_t best = -1;
-  for (const std::int32_t rank : leaf_rank_) {
-    if (!taken.empty() && taken[rank]) continue;
-    if ((best < 0 || total_[rank] < total_[best]) && fits(rank, run)) best = rank;
+  full_room_ = kNoRoom;
+  for (const std::int32_t leaf : full_) {
+    const Storage& room = free_[leaf_rank_[leaf]];
+    full_room_ = largest_of(full_room_, room);
+    if (need.fits_in(room) && (best < 0 || before(leaf, best))) best = leaf;
   }
   return best;
 }
 
 // Sums of ranks in order, as Python adds them; only hosts that changed since the last time.
 std::span<const double> Devices::host_loads() {
-  for (const std::int64_t host : stale_hosts_) {
+  for (const std::int32_t host : stale_hosts_) {
     double sum = 0;
     const std::int64_t begin = host * problem_.group_size;
     for (std::int64_t i = 0; i < problem_.group_size; ++i) sum += total_[begin + i];
     host_load_[host] = sum;
     host_fresh_[host] = 1;
+    if (hosts_ready_) hosts_.set(host, sum);
   }
   stale_hosts_.clear();
+  if (!hosts_ready_) hosts_.set_all([&](std::size_t host) { return host_load_[host]; });
+  hosts_ready_ = true;
   return host_load_;
 }
 
-void Devices::save(std::int32_t begin, std::int32_t end, Snapshot& snapshot) const {
-  snapshot.begin = begin;
-  snapshot.perf.assign(perf_.begin() + begin, perf_.begin() + end);
-  snapshot.free.assign(free_.begin() + begin, free_.begin() + end);
-}
-
-// Puts back the saved sums themselves: subtracting what was added would leave rounding behind.
-void Devices::restore(const Snapshot& snapshot) {
-  for (std::size_t i = 0; i < snapshot.perf.size(); ++i) {
-    const auto rank = static_cast<std::int32_t>(snapshot.begin + i);
-    perf_[rank] = snapshot.perf[i];
-    free_[rank] = snapshot.free[i];
-    changed(rank);
+std::int32_t Devices::least_loaded_host(const Storage& need, std::int32_t after) {
+  if (problem_.hosts == 0) return -1;
+  const auto loads = host_loads();
+  if (after < 0 && need.fits_in(host_room_[hosts_.first()])) return hosts_.first();
+  // The least loaded host is full: all are looked at.
+  const double passed = after < 0 ? 0 : loads[after];
+  std::int32_t best = -1;
+  for (std::size_t h = 0; h < loads.size(); ++h) {
+    const auto host = static_cast<std::int32_t>(h);
+    if (best >= 0 && loads[host] >= loads[best]) continue;
+    if (after >= 0 && (loads[host] < passed || (loads[host] == passed && host <= after))) continue;
+    if (need.fits_in(host_room_[host])) best = host;
   }
+  return best;
 }
 
 }  // namespace fastplan

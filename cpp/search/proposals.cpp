@@ -41,11 +41,14 @@ class Greedy final : public Sequence {
   std::int64_t size() const override { return static_cast<std::int64_t>(steps_.size()) + 1; }
 
   void at(std::int64_t index, std::span<std::int32_t> options) const override {
-    for (std::size_t t = 0; t < sorted_.size(); ++t) {
-      const auto& moved = moved_at_[t];
-      // The steps before `index` that moved this table: one option further for each.
-      const auto done = std::lower_bound(moved.begin(), moved.end(), index) - moved.begin();
-      options[t] = sorted_[t][done];
+    for (std::size_t t = 0; t < sorted_.size(); ++t) options[t] = option_at(index, t);
+  }
+
+  void move(std::int64_t from, std::int64_t to, std::span<std::int32_t> options) const override {
+    const auto [begin, end] = std::minmax(from, to);
+    if (end - begin > static_cast<std::int64_t>(sorted_.size())) return at(to, options);
+    for (auto step = begin; step < end; ++step) {
+      options[steps_[step]] = option_at(to, steps_[step]);
     }
   }
 
@@ -62,6 +65,13 @@ class Greedy final : public Sequence {
   }
 
  private:
+  std::int32_t option_at(std::int64_t index, std::size_t table) const {
+    const auto& moved = moved_at_[table];
+    // The steps before `index` that moved this table: one option further for each.
+    const auto done = std::lower_bound(moved.begin(), moved.end(), index) - moved.begin();
+    return sorted_[table][done];
+  }
+
   // Largest (max hbm, sum hbm, max ddr, sum ddr) first, the earlier table on ties.
   using Weight = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int32_t>;
 
@@ -166,6 +176,10 @@ class Uniform final : public Sequence {
 
 Sequence::Sequence(std::size_t tables) : order_(tables) {
   std::iota(order_.begin(), order_.end(), 0);
+}
+
+void Sequence::move(std::int64_t, std::int64_t to, std::span<std::int32_t> options) const {
+  at(to, options);
 }
 
 // What a proposer knows of its steps it says itself (Greedy); otherwise neighbours are compared.

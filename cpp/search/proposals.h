@@ -37,6 +37,8 @@ class Sequence {
   std::span<const std::int32_t> order() const { return order_; }
   // Writes the options of proposal `index` by plan position.
   virtual void at(std::int64_t index, std::span<std::int32_t> options) const = 0;
+  // Goes on from the options of proposal `from` to those of proposal `to`.
+  virtual void move(std::int64_t from, std::int64_t to, std::span<std::int32_t> options) const;
   // Calls visit(index, changed positions, options now) for every proposal in order; the first call
   // lists every position. Stops when visit returns false.
   using Visit = std::function<bool(std::int64_t, std::span<const std::int32_t>,

@@ -126,13 +126,20 @@ SearchResult pruned(const Problem& problem, const SearchSettings& settings) {
   std::vector<std::int32_t> options(problem.tables());
   double best = kWorstRating;
   Reference best_at;
+  Reference at{-1, 0};  // where `options` are
   for (const auto& candidate : candidates) {
     // Bounds and ratings add the same costs in other orders: only what is above by more than the
     // margin is surely worse.
     const double limit = best * kMargin;
     if (candidate.bound > limit) break;
     if (result.evaluated++ % kPollEvery == 0 && settings.interrupted()) throw Interrupted{};
-    sequences[candidate.reference.proposer]->at(candidate.reference.index, options);
+    const auto& sequence = *sequences[candidate.reference.proposer];
+    if (at.proposer == candidate.reference.proposer) {
+      sequence.move(at.index, candidate.reference.index, options);
+    } else {
+      sequence.at(candidate.reference.index, options);
+    }
+    at = candidate.reference;
     if (partitioner.place(options, limit) != Outcome::placed) continue;
     const double rating = partitioner.rating();
     const bool tied = result.found && rating == best;
@@ -153,7 +160,7 @@ SearchResult pruned(const Problem& problem, const SearchSettings& settings) {
 }
 
 // TorchRec's loop as it stands: every proposal in order, each distinct one placed once. For
-// thresholds, time-outs and objectives, where the order of ratings matters.
+// thresholds, objectives and time-outs that pass, where the order of ratings matters.
 class Exhaustive {
  public:
   Exhaustive(const Problem& problem, const SearchSettings& settings)
@@ -183,6 +190,7 @@ class Exhaustive {
     } else {
       report_failures(problem_, sequences_, failures_, result_);
     }
+    result_.exhaustive = true;
     return std::move(result_);
   }
 
@@ -266,11 +274,34 @@ class Exhaustive {
   SearchResult result_;
 };
 
+// TorchRec's loop ends at a time-out with the best plan so far. A search that leaves out what can't
+// win looks at all proposals in a fraction of that time; TorchRec's loop runs only if even this
+// search is not done in time.
+std::optional<SearchResult> pruned_in_time(const Problem& problem, const SearchSettings& settings) {
+  const auto start = Clock::now();
+  bool late = false;
+  SearchSettings timed = settings;
+  timed.interrupted = [&] {
+    const std::chrono::duration<double> elapsed = Clock::now() - start;
+    late = elapsed.count() > settings.timeout_seconds;
+    return late || settings.interrupted();
+  };
+  try {
+    return pruned(problem, timed);
+  } catch (const Interrupted&) {
+    if (!late) throw;
+    return std::nullopt;
+  }
+}
+
 }  // namespace
 
 SearchResult search(const Problem& problem, const SearchSettings& settings) {
-  if (settings.exhaustive) return Exhaustive(problem, settings).run();
-  return pruned(problem, settings);
+  if (!settings.exhaustive && settings.timeout_seconds <= 0) return pruned(problem, settings);
+  if (!settings.exhaustive) {
+    if (auto found = pruned_in_time(problem, settings)) return *std::move(found);
+  }
+  return Exhaustive(problem, settings).run();
 }
 
 }  // namespace fastplan

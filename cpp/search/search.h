@@ -14,10 +14,12 @@ namespace fastplan {
 struct SearchSettings {
   std::vector<ProposerSettings> proposers;
   PartitionerSettings partitioner;
-  // Evaluate every proposal in order: the number of plans is then known, thresholds and time-outs
-  // act as in TorchRec. Otherwise proposals that can't win are left out; the plan is the same.
+  // Evaluate every proposal in order: the number of plans is then known, thresholds act as in
+  // TorchRec. Otherwise proposals that can't win are left out; the plan is the same.
   bool exhaustive = false;
-  double timeout_seconds = 0;             // 0 is none; needs `exhaustive`
+  // 0 is none. A search that leaves proposals out and is not done by then starts again as an
+  // exhaustive one, which ends with the best plan so far when the time-out has passed once more.
+  double timeout_seconds = 0;
   ObjectiveFunction objective = nullptr;  // in place of the largest rank; needs `exhaustive`
   Interrupt interrupted = [] { return false; };
 };
@@ -41,6 +43,7 @@ struct Chosen {
 // Infeasible is a result, not an error.
 struct SearchResult {
   bool found = false;
+  bool exhaustive = false;  // every proposal was evaluated, up to a time-out
   Chosen best;
   std::vector<std::int32_t> ranks;  // of the best plan's shards that are not uniform
   double rating = 0;

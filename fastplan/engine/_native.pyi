@@ -104,6 +104,7 @@ class ChosenProposal(TypedDict):
 
 class SearchResult(TypedDict):
     found: bool
+    exhaustive: bool
     rating: float
     best: ChosenProposal
     ranks: _Ints32

@@ -200,6 +200,10 @@ def solve(problem: Problem, search: Search, *, exhaustive: bool = False) -> Solu
 
     An exhaustive search places every proposal, so that the number of plans is known. Otherwise,
     proposals that can't win are skipped. Both give the same plan.
+
+    With a time-out, proposals that can't win are skipped, too. If this search is not done in time,
+    an exhaustive search runs, which returns its best plan when the time-out has passed. Both
+    together take at most twice the time-out.
     """
     exhaustive = exhaustive or search.must_be_exhaustive
     with explained(search.objective):
@@ -211,7 +215,7 @@ def solve(problem: Problem, search: Search, *, exhaustive: bool = False) -> Solu
         ranks=result["ranks"],
         reports=tuple(ProposerReport(**report) for report in result["reports"]),
         evaluated=result["evaluated"],
-        exhaustive=exhaustive,
+        exhaustive=result["exhaustive"],
         winner=result["best"]["proposer"],
         lowest=result["lowest"]["options"],
         last=result["last"]["options"],

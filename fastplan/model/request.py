@@ -193,10 +193,9 @@ class Search:
 
     @property
     def must_be_exhaustive(self) -> bool:
-        """Whether the search must place every proposal. Thresholds and time-outs depend on
-        proposals that can't win, and an objective must rate a proposal before it is excluded."""
-        needs_ratings = self.timeout_seconds > 0 or any(p.threshold for p in self.proposers)
-        return needs_ratings or self.objective is not None
+        """Whether the search must place every proposal. Thresholds depend on proposals that can't
+        win, and an objective must rate a proposal before it is excluded."""
+        return any(p.threshold for p in self.proposers) or self.objective is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ Here the native core does everything. TorchRec's planner has a separate backend.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -107,7 +107,9 @@ class Searched:
         assert self.solution is not None
         if self.solution.exhaustive:
             return self.solution.reports
-        return solve(self.problem, self.search, exhaustive=True).reports
+        # The search was done within its time-out, so the reports are those of a whole search.
+        whole = replace(self.search, timeout_seconds=0.0)
+        return solve(self.problem, whole, exhaustive=True).reports
 
 
 class SearchBackend:

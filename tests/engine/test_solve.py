@@ -57,8 +57,16 @@ def test_a_threshold_stops_the_greedy_proposer_and_keeps_its_state():
 
 def test_a_time_out_that_has_passed_stops_every_proposer():
     solution = solve(small_problem(), replace(DEFAULT_SEARCH, timeout_seconds=1e-12))
+    assert solution.exhaustive
     assert [report.timed_out for report in solution.reports] == [False, True, True, True]
     assert not solution.found
+
+
+def test_a_time_out_that_does_not_pass_leaves_out_what_can_not_win():
+    problem = small_problem()
+    solution = solve(problem, replace(DEFAULT_SEARCH, timeout_seconds=1e6))
+    assert not solution.exhaustive
+    assert solution.evaluated == solve(problem, DEFAULT_SEARCH).evaluated < solution.proposals
 
 
 def test_a_proposer_that_repeats_another_adds_nothing():

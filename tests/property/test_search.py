@@ -1,5 +1,6 @@
 """Random problems: every solution is checked, and no short cut changes a plan or a count."""
 
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -7,15 +8,23 @@ import pytest
 
 from fastplan.engine import _native
 from fastplan.engine.problem import Problem
-from fastplan.engine.solve import count_plans, placer, search_settings, solve, verify
-from tests.problems import random_problem
+from fastplan.engine.solve import (
+    count_plans,
+    placer,
+    propose,
+    search_settings,
+    solve,
+    verify,
+)
+from tests.problems import random_problem, tight_problem
 
 
+@pytest.mark.parametrize("draw", [random_problem, tight_problem])
 @pytest.mark.parametrize("first", range(0, 2000, 250))
-def test_pruned_and_exhaustive_searches_agree_and_verify(first):
+def test_pruned_and_exhaustive_searches_agree_and_verify(first, draw):
     found = 0
-    for seed in range(first, first + 250):
-        problem, search = random_problem(seed)
+    for seed in range(first, first + (250 if draw is random_problem else 40)):
+        problem, search = draw(seed)
         pruned = solve(problem, search)
         exhaustive = solve(problem, search, exhaustive=True)
         assert pruned.found == exhaustive.found, seed
@@ -33,7 +42,44 @@ def test_pruned_and_exhaustive_searches_agree_and_verify(first):
         assert pruned.ranks.tolist() == exhaustive.ranks.tolist(), seed
         assert pruned.winner == exhaustive.winner, seed
         assert verify(problem, pruned) == "", seed
-    assert 0 < found < 250
+    assert 0 < found < seed - first + 1
+
+
+@pytest.mark.parametrize("draw", [random_problem, tight_problem])
+@pytest.mark.parametrize("first", range(0, 240, 40))
+def test_a_placement_is_the_same_whatever_was_placed_before(first, draw):
+    placed = 0
+    for seed in range(first, first + 40):
+        problem, search = draw(seed)
+        rows = []
+        for proposer in search.proposers:
+            size = propose(problem, proposer, 0, 0)["size"]
+            begin = max(0, min(size // 3, size - 25))
+            rows += propose(problem, proposer, begin, begin + 25)["options"].tolist()
+        # Neighbours first, then jumps and repetitions.
+        rows += random.Random(seed).choices(rows, k=len(rows))
+        used = placer(problem, search.partitioner)
+        for row in rows:
+            expected = placer(problem, search.partitioner).place(row)
+            assert used.place(row) == expected, seed
+            placed += expected is not None
+    assert placed
+
+
+@pytest.mark.parametrize("draw", [random_problem, tight_problem])
+def test_a_time_out_that_does_not_pass_changes_nothing(draw):
+    for seed in range(60):
+        problem, search = draw(seed)
+        timed = solve(problem, replace(search, timeout_seconds=1e6))
+        whole = solve(problem, search, exhaustive=True)
+        assert not timed.exhaustive, seed
+        assert timed.found == whole.found, seed
+        assert timed.rating == whole.rating, seed
+        assert timed.winner == whole.winner, seed
+        assert timed.proposals == whole.proposals, seed
+        for each in ("options", "ranks", "lowest", "last"):
+            assert getattr(timed, each).tolist() == getattr(whole, each).tolist(), seed
+        assert not any(report.timed_out for report in timed.reports), seed
 
 
 @pytest.mark.parametrize("seed", range(0, 2000, 40))
