@@ -19,7 +19,7 @@ from bench.runs import quiet
 from bench.text import duration, table
 from fastplan.files.document import document_of
 from fastplan.measure.agreement import Agreement, agreement
-from fastplan.measure.calibrate import calibrate
+from fastplan.measure.calibrate import CalibratedSku, calibrate
 from fastplan.measure.cases import sizes_of
 from fastplan.measure.prepare import Subject
 from fastplan.measure.rerate import reestimate
@@ -27,7 +27,6 @@ from fastplan.measure.results import Runs, read_runs
 from fastplan.measure.run import measure
 from fastplan.measure.scaling import MemoryLimit, free_host_memory, host_memory
 from fastplan.measure.settings import NAMES, LaunchSettings, Settings
-from fastplan.measure.sku_file import CalibratedSku
 from fastplan.measure.statistics import Interval
 from fastplan.measure.text import (
     agreement_json,
