@@ -1,13 +1,16 @@
 """The benchmark of inputs: what its rows plan, and what it says about slow ones."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from torchrec.distributed.planner.proposers import GreedyProposer
 
+import fastplan
 from bench.figures.inputs import replans
-from bench.input_kinds import COLD, FOLLOWING, KINDS, LOOSE, Input, Kind, Setting
+from bench.input_kinds import COLD, FOLLOWING, KINDS, LOOSE, Input, Kind, Setting, plan_case
 from bench.inputs import Row, measure_size, report, result_of
 
 
@@ -61,6 +64,32 @@ def test_an_input_far_slower_than_the_loose_one_is_flagged():
     assert (
         "(towers of 4 tables) relative to loose: 101 x (at most 100 x: DOES NOT HOLD)" in lines[-1]
     )
+
+
+class WatchedPath(os.PathLike):
+    """A path that records when it is opened."""
+
+    def __init__(self, path, events):
+        self._path, self._events = path, events
+
+    def __fspath__(self):
+        self._events.append("read")
+        return os.fspath(self._path)
+
+
+def test_the_clock_runs_while_the_previous_plan_is_read(tmp_path, monkeypatch):
+    events = []
+    setting = Setting(8, 8, tmp_path)
+    planner, plan = plan_case(setting.loose)
+    fastplan.save_plan(plan, tmp_path / "plan.json", planner=planner)
+    previous = WatchedPath(tmp_path / "plan.json", events)
+    given = Input(case=setting.loose, arguments=lambda: {"previous": previous})
+    clock = SimpleNamespace(process_time=lambda: events.append("clock") or 0.0)
+    monkeypatch.setattr("bench.inputs.time", clock)
+    Row(Kind("file", lambda _: given), given, "8 x 8").plan_once()
+    assert events[0] == events[-1] == "clock"
+    assert events.count("clock") == 2
+    assert "read" in events
 
 
 def test_a_row_that_another_engine_plans_is_an_error(tmp_path: Path):
