@@ -276,11 +276,11 @@ def _follow_unpickled(setting: Setting) -> Input:
 
 
 class Kind(NamedTuple):
-    """A row of the table. `affordable` says whether the large size is measured as well."""
+    """A row of the table. `is_for_large` says whether the large size is measured as well."""
 
     name: str
     make: Callable[[Setting], Input]
-    affordable: bool = True
+    is_for_large: bool = True
 
 
 LOOSE = "loose"
@@ -307,14 +307,16 @@ KINDS = (
         partial(_proposer, partial(GreedyProposer, use_depth=False)),
     ),
     Kind("UniformProposer", partial(_proposer, UniformProposer)),
-    Kind("GridSearchProposer, 2^13 proposals", _grid),
+    # Row-wise tables of the large size need too much memory for their input and output.
+    Kind("GridSearchProposer, 2^13 proposals", _grid, is_for_large=False),
     # It needs gigabytes of memory for the large size.
     Kind(
         "DynamicProgrammingProposer",
         partial(_proposer, DynamicProgrammingProposer),
-        affordable=False,
+        is_for_large=False,
     ),
-    Kind("EmbeddingOffloadScaleupProposer", _scale_up),
+    # It finds no plan for the large size.
+    Kind("EmbeddingOffloadScaleupProposer", _scale_up, is_for_large=False),
     Kind("GreedyPerfPartitioner by storage", partial(_partitioner, GreedyPerfPartitioner)),
     Kind(
         "GreedyPerfPartitioner by perf",

@@ -54,9 +54,7 @@ def _arguments() -> argparse.Namespace:
     add_grid(parser, GRID)
     add_repetitions(parser, 15, "runs of each row")
     large = "x".join(map(str, LARGE))
-    parser.add_argument(
-        "--large", action="store_true", help=f"also {large}, rows that can afford it"
-    )
+    parser.add_argument("--large", action="store_true", help=f"also {large}, without some rows")
     parser.add_argument(
         "--quick",
         action="store_true",
@@ -71,7 +69,7 @@ def _measure_all(arguments: argparse.Namespace) -> dict[str, Any]:
     runs = QUICK_RUNS if arguments.quick else arguments.repetitions
     sizes = [measure_size(tables, ranks, KINDS, runs) for tables, ranks in grid]
     if arguments.large:
-        sizes.append(measure_size(*LARGE, [kind for kind in KINDS if kind.affordable], runs))
+        sizes.append(measure_size(*LARGE, [kind for kind in KINDS if kind.is_for_large], runs))
     return result_of(sizes)
 
 
@@ -160,17 +158,15 @@ class Row:
         """Keeps the facts of a run, after a look at whether it did what the row is about."""
         found = {"engine": run.engine, "fails": fails, "cache": run.cache.status}
         expected = {"engine": "native", "fails": self._input.fails, "cache": self._input.cache}
-        if self.kind.name in FOLLOWING.values():
-            found["followed"] = run.replan is not None and run.replan.followed
-            expected["followed"] = True
         if found != expected:
             raise RuntimeError(
                 f"{self._size}, {self.kind.name}: expected {expected}, found {found}; "
-                f"engine: {run.reason}, previous plan: {run.not_followed}"
+                f"{run.reason or 'no other reason'}"
             )
         # A search that ends with an error does not report its placements.
         self._facts = {"placements": None if fails else run.evaluated, "rating": run.rating}
         if run.replan is not None:
+            self._facts["followed"] = run.replan.followed
             self._facts["moved_part"] = run.replan.moved_part
             self._facts["from_scratch"] = run.replan.scratch_rating is not None
 
@@ -243,14 +239,15 @@ def _cells(row: dict[str, Any] | None) -> list[str]:
     if row is None:
         return ["-", "", "", "", "", ""]
     low, high = map(duration, row["quartiles_seconds"])
-    flag = "OVER" if row["ratio"] > MOST_TIMES_LOOSE else ""
+    flags = ["not followed"] if not row.get("followed", True) else []
+    flags += ["OVER"] if row["ratio"] > MOST_TIMES_LOOSE else []
     return [
         duration(row["median_seconds"]),
         f"[{low}, {high}]",
         str(row["n"]),
         ratio(row["ratio"]),
         "-" if row["placements"] is None else f"{row['placements']:,}",
-        " ".join(part for part in (row["note"], flag) if part),
+        " ".join([*filter(None, [row["note"]]), *flags]),
     ]
 
 

@@ -35,6 +35,9 @@ def _cell(row: Row, cold: Row) -> str:
 def _outcome(size: str, rows: dict[str, Row]) -> str:
     """The quality of the re-plans of a size, and which of them searched from scratch."""
     followed = [rows[name] for name in FOLLOWING.values()]
+    if not all(row["followed"] for row in followed):
+        count = sum(row["followed"] for row in followed)
+        return f"At {size}, {count} of {len(followed)} plans follow the previous one."
     above = _range([100 * (row["rating"] / rows[COLD]["rating"] - 1) for row in followed], "+.1f")
     parts = sorted(row["moved_part"] for row in followed)
     moved = dict.fromkeys(map(part, (parts[0], parts[-1])))
