@@ -40,11 +40,16 @@ spread.
 
 def write() -> None:
     """Writes the page from all existing results, and their figures into other pages."""
-    there = [part for part in PARTS if _is_there(part)]
-    PAGE.write_text(HEAD + _baselines(there) + "".join(map(_section, there)))
+    PAGE.write_text(text())
     print(f"written: {PAGE.relative_to(ROOT)}")
     for page in blocks.PAGES:
         blocks.update(page)
+
+
+def text() -> str:
+    """The page of all existing results."""
+    there = [part for part in PARTS if _is_there(part)]
+    return HEAD + _baselines(there) + "".join(map(_section, there))
 
 
 def command(part: Part) -> list[str]:

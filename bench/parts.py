@@ -35,6 +35,14 @@ PARTS = (
         NEXT_TORCHREC,
     ),
     Part(
+        "inputs",
+        "Planning, by kind of input",
+        "A whole `plan()` on other inputs than those above, compared with the loose input of the\n"
+        "same size: tight memory, statistics, a time-out, towers, other proposers, other\n"
+        "partitioners, and re-plans ([replan.md](replan.md)) with reading the previous plan.",
+        "bench.inputs",
+    ),
+    Part(
         "cache",
         "Cache and broadcast",
         "A restart with a stored plan: TorchRec's `PlanLoader`, which still enumerates, compared\n"

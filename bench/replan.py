@@ -17,7 +17,6 @@ from bench.replan_drawn import drawn
 from bench.replan_models import CHANGES, HOST_LOST, Asked, State, ask, criteo_state, random_state
 from bench.replan_plot import draw
 from bench.replan_proof import impossible
-from bench.replan_timing import timing
 from bench.results_file import add_arguments, measured_or_shown
 from bench.text import table
 from fastplan.engine.layout import layout_of
@@ -197,11 +196,9 @@ def _measure_all(arguments: argparse.Namespace) -> dict[str, Any]:
     drawn_rows = [] if arguments.only else measure_drawn()
     with Progress("a day of small changes"):
         days = day(INSTANCES["random 50 x 16"], arguments.steps)
-    with Progress("1000 x 64"):
-        timed = timing()
     arguments.output.mkdir(parents=True, exist_ok=True)
     draw(rows, days, arguments.output / "replan.svg")
-    return {"changes": rows, "drawn": drawn_rows, "day": days, "timing": timed}
+    return {"changes": rows, "drawn": drawn_rows, "day": days}
 
 
 def _part(row: dict[str, Any], who: str) -> str:
@@ -241,7 +238,7 @@ def _rows_text(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def report_text(result: dict[str, Any]) -> str:
-    days, timed = result["day"], result["timing"]
+    days = result["day"]
     lines = _rows_text(result["changes"])
     lines += ["Ratings are compared with TorchRec's; lower is better."]
     if result["drawn"]:
@@ -260,10 +257,6 @@ def report_text(result: dict[str, Any]) -> str:
             f"  {who}: moves {100 * part:.2f} % per change, rating relative to optimize "
             f"{100 * (last - 1):+.2f} % at the end, {100 * (worst - 1):+.2f} % at worst"
         )
-    lines += ["", "1000 x 64, 1 % of tables changed, CPU ms (median of {n}):".format(**timed)]
-    for what in ("whole plan()", "estimate and search"):
-        cold, warm = timed[what]["cold"], timed[what]["replan"]
-        lines.append(f"  {what}: cold {cold:.1f}, replan {warm:.1f}, ratio {warm / cold:.2f}")
     return "\n".join(lines)
 
 

@@ -34,7 +34,12 @@ class Case:
     ranks_per_host: int = 8
 
     def planner(self, planner_class: type[Any], **more: Any) -> Any:
-        """A fresh planner on a fresh topology: nothing carries over from one run to the next."""
+        """A fresh planner on a fresh topology: nothing carries over from one run to the next.
+
+        Args:
+            planner_class: TorchRec's or fastplan's.
+            more: arguments of the planner. Without `stats`, it writes no statistics.
+        """
         with quiet():
             topology = Topology(
                 world_size=self.ranks,
@@ -46,8 +51,7 @@ class Case:
                 topology=topology,
                 batch_size=self.batch_size,
                 constraints=self.constraints,
-                stats=[],
-                **more,
+                **{"stats": [], **more},
             )
 
 

@@ -79,29 +79,6 @@ def day(result: dict[str, Any]) -> str:
     )
 
 
-def timing(result: dict[str, Any]) -> str:
-    found = result["timing"]
-    whole, work = found["whole plan()"], found["estimate and search"]
-    spread = found["quartiles"]
-    rating = 100 * (found["rating"]["replan"] / found["rating"]["cold"] - 1)
-
-    def said(name: str, side: str) -> str:
-        low, high = spread[name][side]
-        return f"{found[name][side]:.1f} ms [{low:.1f}, {high:.1f}]"
-
-    search = "estimate and search"
-    return (
-        f"1000 x 64 with 1 % of the tables changed (n = {found['n']}, medians of CPU time, "
-        f"quartiles in brackets):\nestimate and search take {said(search, 'replan')} "
-        f"instead of {said(search, 'cold')}, a ratio of {work['replan'] / work['cold']:.2f}\n"
-        f"(goal: a third). The rating is {rating:.1f} % above that of the cold plan, and "
-        f"{part(found['moved_part'])} of all bytes move. A whole\n`plan()` takes "
-        f"{said('whole plan()', 'replan')} instead of {said('whole plan()', 'cold')}, a ratio of "
-        f"{whole['replan'] / whole['cold']:.2f}:\nboth spend most of the time on reserving memory, "
-        f"reading the model and building the plan."
-    )
-
-
 ALL = tuple(SIDES.values())
 
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from bench import page as results_page
 from bench.figures.blocks import PAGES, with_figures
 from bench.machine import RESULTS
 
@@ -15,6 +16,10 @@ def test_a_page_has_the_figures_of_the_results(page):
     text = page.read_text()
     assert text.count("<!-- bench/results/") == text.count("<!-- end -->")
     assert with_figures(text) == text, "python -m bench --page writes them"
+
+
+def test_the_page_of_results_shows_the_result_files():
+    assert results_page.PAGE.read_text() == results_page.text(), "python -m bench --page writes it"
 
 
 @pytest.mark.parametrize("file", sorted(RESULTS.glob("*.json")), ids=lambda file: file.name)
