@@ -9,7 +9,12 @@ import pytest
 from torch import nn
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner import enumerators
-from torchrec.distributed.planner.partitioners import GreedyPerfPartitioner
+from torchrec.distributed.planner.partitioners import (
+    GreedyPerfPartitioner,
+    MemoryBalancedPartitioner,
+)
+from torchrec.distributed.planner.proposers import DynamicProgrammingProposer, UniformProposer
+from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
 from torchrec.distributed.planner.types import ParameterConstraints
 from torchrec.distributed.types import CacheAlgorithm, CacheParams, KeyValueParams
 from torchrec.modules.embedding_configs import DataType
@@ -163,3 +168,31 @@ def test_an_error_message_takes_one_placement_by_torchrec() -> None:
     assert_same(expected, records[0][0])
     assert "insufficient storage" in expected["error"]["text"]
     assert placements == 1
+
+
+@pytest.mark.parametrize("hbm", [8, 24, 256])
+def test_many_bins_of_many_tables_give_torchrecs_plans(hbm: int) -> None:
+    def build() -> Any:
+        return small(
+            count=15,
+            topology=small_topology(hbm=hbm * MIB),
+            storage_reservation=FixedPercentageStorageReservation(0.0),
+            proposer=DynamicProgrammingProposer(hbm_bins_per_device=60),
+        )
+
+    _, planner = assert_agree(build)
+    assert_engine(planner, "native")
+
+
+@pytest.mark.parametrize("tolerance", [0.0, 0.02, 0.5])
+def test_attempts_that_cost_too_much_are_refused_as_by_torchrec(tolerance: float) -> None:
+    def build() -> Any:
+        return small(
+            count=15,
+            topology=small_topology(8, hbm=2048 * MIB),
+            partitioner=MemoryBalancedPartitioner(tolerance=tolerance),
+            proposer=UniformProposer(),
+        )
+
+    _, planner = assert_agree(build)
+    assert_engine(planner, "native")
