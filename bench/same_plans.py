@@ -11,10 +11,13 @@ import hashlib
 import json
 import sys
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from torchrec.distributed.planner.partitioners import MemoryBalancedPartitioner
+from torchrec.distributed.planner.proposers import DynamicProgrammingProposer
 from torchrec.distributed.planner.types import PlannerError
 
 import fastplan
@@ -26,6 +29,10 @@ from fastplan import EmbeddingShardingPlanner, Objectives
 Replan = getattr(fastplan, "Replan", None) or fastplan.ReplanPolicy
 SIZES = ((26, 8), (100, 16), (100, 64), (300, 64), (1000, 64), (1000, 256))
 SEEDS = range(3)
+PARTS: dict[str, Callable[[], dict[str, Any]]] = {
+    "dynamic programming": lambda: {"proposer": DynamicProgrammingProposer()},
+    "memory balanced": lambda: {"partitioner": MemoryBalancedPartitioner()},
+}
 # Moves alone bound the search, so that a build's speed does not change its plan.
 MOVES = {"mode": "optimize", "time_budget": None, "move_budget": 20_000}
 
@@ -66,6 +73,9 @@ def instances(tables: int, ranks: int) -> Any:
             if tables <= 300:
                 memory = Objectives(minimize="memory")
                 yield f"{name} memory", planned(case, **MOVES, seed=seed, objectives=memory)[1]
+                for part, arguments in PARTS.items():
+                    yield f"{name} {part}", planned(case, **arguments())[1]
+                yield f"{name} too large", planned(replace(case, hbm_bytes=3 * GIB))[1]
             if first is None:
                 continue
             after = replace(case, constraints=later)

@@ -9,9 +9,13 @@ namespace fastplan {
 namespace {
 
 constexpr double kUnreached = std::numeric_limits<double>::infinity();
-// A cell takes 6 bytes; per bin of the widest row, what is kept of a proposal takes some 16 cells.
-constexpr double kMostCells = 0x1p30;
-constexpr double kCellsPerBin = 16;
+// A cell takes 2 bytes, so all of them 6 GiB; per bin of the widest row, the sums of two rows and
+// what is kept of a proposal take some 48 cells.
+constexpr double kMostCells = 3 * 0x1p30;
+constexpr double kCellsPerBin = 48;
+// A cell's number: an option of the table, and the step to its bin.
+constexpr int kStepBits = 2;
+constexpr std::size_t kMostOptions = std::size_t{1} << (16 - kStepBits);
 
 // Least total cost for every total of hbm, the totals taken in bins. With f(t, b) the least cost of
 // the first t tables whose hbm comes to bin b,
@@ -38,10 +42,32 @@ class DynamicProgramming final : public Sequence {
       return;
     }
     std::int64_t bin = ends_[index - 1];
-    for (std::size_t t = options.size(); t-- > 0;) {
-      const auto cell = bin - rows_[t].first;
-      options[t] = by_position_[t][rows_[t].option[cell]];
-      bin = rows_[t].from[cell];
+    for (std::size_t t = options.size(); t-- > 0;) options[t] = step_back(t, bin);
+  }
+
+  // Neighbours mostly come from the same bin after some tables, and agree in all tables before.
+  void walk(const Visit& visit) const override {
+    if (size_ == 0) return;
+    std::vector<std::int32_t> options(order_.size());
+    std::vector<std::int32_t> positions(order_.size());
+    std::iota(positions.begin(), positions.end(), 0);
+    at(0, options);
+    if (!visit(0, positions, options)) return;
+    std::vector<std::int64_t> bins(order_.size(), -1);  // by position, of the proposal before
+    std::vector<std::int32_t> changed;
+    for (std::int64_t i = 1; i < size_; ++i) {
+      changed.clear();
+      std::int64_t bin = ends_[i - 1];
+      for (std::size_t t = order_.size(); t-- > 0 && bins[t] != bin;) {
+        bins[t] = bin;
+        const std::int32_t option = step_back(t, bin);
+        if (options[t] == option) continue;
+        options[t] = option;
+        changed.push_back(static_cast<std::int32_t>(t));
+      }
+      // TorchRec's order of plan positions, as in Sequence::walk().
+      std::reverse(changed.begin(), changed.end());
+      if (!visit(i, changed, options)) return;
     }
   }
 
@@ -50,14 +76,27 @@ class DynamicProgramming final : public Sequence {
   struct Row {
     std::int64_t first = 0;
     std::int64_t size = 0;
-    // How a bin was reached last; without a meaning where it was not.
-    std::unique_ptr<std::uint16_t[]> option;
-    std::unique_ptr<std::int32_t[]> from;  // bin of the row before
+    // How a bin was reached last: the table's option, and by how many bins more than its hbm in
+    // whole bins, 0 to 2. Without a meaning where it was not reached.
+    std::unique_ptr<std::uint16_t[]> reached;
   };
-  struct Total {
-    double perf = kUnreached;
-    double hbm = 0;  // in bins
+  // The sums that bins were reached with: cost, and hbm in bins.
+  struct Totals {
+    std::vector<double> perf, hbm;
+    void resize(std::size_t bins) {
+      perf.assign(bins, kUnreached);
+      hbm.resize(bins);
+    }
   };
+
+  // The option at plan position `t` of the proposal that is in `bin` there. Goes to the bin of the
+  // position before.
+  std::int32_t step_back(std::size_t t, std::int64_t& bin) const {
+    const std::uint16_t reached = rows_[t].reached[bin - rows_[t].first];
+    const std::int32_t option = by_position_[t][reached >> kStepBits];
+    bin -= whole_bins_[option] + (reached & ((1 << kStepBits) - 1));
+    return option;
+  }
 
   void sort_by_hbm(const Problem& problem) {
     std::vector<std::int32_t> options(problem.options.size());
@@ -92,7 +131,7 @@ class DynamicProgramming final : public Sequence {
     const auto last = static_cast<double>(bins_ - 1);
     double least = 0, most = 0, cells = 0, widest = 0;
     for (const auto& options : by_position_) {
-      if (options.size() > std::numeric_limits<std::uint16_t>::max()) {
+      if (options.size() > kMostOptions) {
         throw OutOfRange("a table has more options than dynamic programming can tell apart");
       }
       // Options are sorted by hbm, and rounded sums keep that order.
@@ -118,46 +157,62 @@ class DynamicProgramming final : public Sequence {
 
   void solve(const Problem& problem, const Interrupt& interrupted) {
     Poll poll(interrupted);
+    whole_bins_.resize(problem.options.size());
     // Only two rows of totals are needed; how cells were reached is kept for all, to read proposals
     // back.
-    std::vector<Total> before(1, Total{0, 0});  // of no tables
-    std::vector<Total> totals;
-    std::int64_t before_first = -1;
+    Totals before, totals;
+    before.perf = before.hbm = {0};  // of no tables
+    std::int64_t before_first = 0;
     for (std::size_t t = 0; t < rows_.size(); ++t) {
       auto& row = rows_[t];
-      row.option = std::make_unique_for_overwrite<std::uint16_t[]>(row.size);
-      row.from = std::make_unique_for_overwrite<std::int32_t[]>(row.size);
-      totals.assign(row.size, Total{});
+      row.reached = std::make_unique_for_overwrite<std::uint16_t[]>(row.size);
+      totals.resize(row.size);
       for (std::size_t j = 0; j < by_position_[t].size(); ++j) {
-        const auto option = by_position_[t][j];
-        const double perf = problem.options[option].perf_sum;
-        const double hbm = hbm_of(problem, option);
-        for (std::size_t b = 0; b < before.size(); ++b) {
-          poll.after(1);
-          if (before[b].perf == kUnreached) continue;
-          const Total total{before[b].perf + perf, before[b].hbm + hbm};
-          if (!(total.hbm < static_cast<double>(bins_))) continue;
-          const auto cell = static_cast<std::int64_t>(total.hbm) - row.first;
-          // Strictly better only: TorchRec keeps the first of equals.
-          if (!(totals[cell].perf > total.perf)) continue;
-          totals[cell] = total;
-          row.option[cell] = static_cast<std::uint16_t>(j);
-          row.from[cell] = static_cast<std::int32_t>(before_first + static_cast<std::int64_t>(b));
-        }
+        poll.after(static_cast<std::int64_t>(before.perf.size()));
+        add_option(problem, t, j, before, before_first, totals);
       }
       std::swap(before, totals);
       before_first = row.first;
     }
-    for (std::size_t b = before.size(); b-- > 0;) {
-      if (before[b].perf == kUnreached) continue;
+    for (std::size_t b = before.perf.size(); b-- > 0;) {
+      if (before.perf[b] == kUnreached) continue;
       ends_.push_back(static_cast<std::int32_t>(before_first + static_cast<std::int64_t>(b)));
     }
     size_ += static_cast<std::int64_t>(ends_.size());
   }
 
+  // What the bins before reach with the table's option `j`.
+  void add_option(const Problem& problem, std::size_t t, std::size_t j, const Totals& before,
+                  std::int64_t before_first, Totals& totals) {
+    auto& row = rows_[t];
+    const auto option = by_position_[t][j];
+    const double option_perf = problem.options[option].perf_sum;
+    const double option_hbm = hbm_of(problem, option);
+    const auto last = static_cast<double>(bins_);
+    // Beyond all bins it reaches none, and a whole number may not hold it.
+    if (!(option_hbm < last)) return;
+    const auto whole = static_cast<std::int64_t>(option_hbm);
+    whole_bins_[option] = static_cast<std::int32_t>(whole);
+    for (std::size_t b = 0; b < before.perf.size(); ++b) {
+      if (before.perf[b] == kUnreached) continue;
+      const double hbm = before.hbm[b] + option_hbm;
+      if (!(hbm < last)) return;  // later bins have more
+      const double perf = before.perf[b] + option_perf;
+      const auto bin = static_cast<std::int64_t>(hbm);
+      const auto cell = bin - row.first;
+      // Strictly better only: TorchRec keeps the first of equals.
+      if (!(totals.perf[cell] > perf)) continue;
+      totals.perf[cell] = perf;
+      totals.hbm[cell] = hbm;
+      const auto step = bin - whole - before_first - static_cast<std::int64_t>(b);
+      row.reached[cell] = static_cast<std::uint16_t>(j << kStepBits | step);
+    }
+  }
+
   std::int64_t bins_ = 0;
   double bin_size_ = 0;
   std::vector<std::vector<std::int32_t>> by_position_;  // plan position -> options by hbm
+  std::vector<std::int32_t> whole_bins_;                // option -> its hbm in whole bins
   std::vector<Row> rows_;
   std::vector<std::int32_t> ends_;  // bins of all tables
   std::int64_t size_ = 0;

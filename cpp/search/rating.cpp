@@ -97,12 +97,14 @@ Outcome Partitioner::memory_balanced(std::span<const std::int32_t> options) {
       static_cast<std::int64_t>(static_cast<double>(total) / static_cast<double>(problem_.ranks()));
   std::int64_t low = std::max(average, largest_shard);
   constexpr std::int64_t kCloseEnough = 10 * 1024 * 1024;
+  const double worst = original * (1 + settings_.tolerance);
   for (std::int64_t n = 0; n < settings_.max_search_count && low + kCloseEnough < high; ++n) {
     const std::int64_t middle = (high + low) / 2;
     bool accepted = false;
-    if (greedy(options, middle, kNoLimit) == Outcome::placed) {
+    // An attempt that costs too much is refused like one that fails, so it can end early.
+    if (greedy(options, middle, worst * (1 + kOrderMargin)) == Outcome::placed) {
       const double rating = rate(options);
-      if (!(rating > original * (1 + settings_.tolerance))) {
+      if (!(rating > worst)) {
         accepted = true;
         best = ranks_;
         rating_ = rating;

@@ -6,10 +6,21 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 from torch import nn
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner import enumerators
-from torchrec.distributed.planner.partitioners import GreedyPerfPartitioner
+from torchrec.distributed.planner.partitioners import (
+    GreedyPerfPartitioner,
+    MemoryBalancedPartitioner,
+)
+from torchrec.distributed.planner.proposers import (
+    DynamicProgrammingProposer,
+    EmbeddingOffloadScaleupProposer,
+    UniformProposer,
+)
+from torchrec.distributed.planner.shard_estimators import EmbeddingOffloadStats
+from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
 from torchrec.distributed.planner.types import ParameterConstraints
 from torchrec.distributed.types import CacheAlgorithm, CacheParams, KeyValueParams
 from torchrec.modules.embedding_configs import DataType
@@ -163,3 +174,69 @@ def test_an_error_message_takes_one_placement_by_torchrec() -> None:
     assert_same(expected, records[0][0])
     assert "insufficient storage" in expected["error"]["text"]
     assert placements == 1
+
+
+@pytest.mark.parametrize("hbm", [8, 24, 256])
+def test_many_bins_of_many_tables_give_torchrecs_plans(hbm: int) -> None:
+    def build() -> Any:
+        return small(
+            count=15,
+            topology=small_topology(hbm=hbm * MIB),
+            storage_reservation=FixedPercentageStorageReservation(0.0),
+            proposer=DynamicProgrammingProposer(hbm_bins_per_device=60),
+        )
+
+    _, planner = assert_agree(build)
+    assert_engine(planner, "native")
+
+
+@pytest.mark.parametrize("tolerance", [0.0, 0.02, 0.5])
+def test_attempts_that_cost_too_much_are_refused_as_by_torchrec(tolerance: float) -> None:
+    def build() -> Any:
+        return small(
+            count=15,
+            topology=small_topology(8, hbm=2048 * MIB),
+            partitioner=MemoryBalancedPartitioner(tolerance=tolerance),
+            proposer=UniformProposer(),
+        )
+
+    _, planner = assert_agree(build)
+    assert_engine(planner, "native")
+
+
+@pytest.mark.skipif(SELF_CHECK, reason="counts estimates of fastplan")
+def test_a_cache_size_is_estimated_once_for_all_proposals_of_a_scale_up() -> None:
+    tables = small_tables(10)
+
+    def build() -> Any:
+        constraints = {
+            table.name: ParameterConstraints(
+                sharding_types=["table_wise"],
+                compute_kernels=["fused_uvm_caching"],
+                cache_params=CacheParams(
+                    load_factor=0.2,
+                    stats=EmbeddingOffloadStats(
+                        cacheability=0.05 + i / 20,
+                        expected_lookups=table.rows // 2,
+                        mrc_hist_counts=torch.tensor([5.0, 4.0, 3.0, 1.0]),
+                        height=table.rows,
+                    ),
+                ),
+            )
+            for i, table in enumerate(tables)
+        }
+        return small(
+            count=10,
+            topology=small_topology(hbm=32 * MIB),
+            storage_reservation=FixedPercentageStorageReservation(0.0),
+            constraints=constraints,
+            proposer=EmbeddingOffloadScaleupProposer(),
+        )
+
+    _, planner = assert_agree(build)
+    assert_engine(planner, "native")
+    (run,) = planner._fastplan.result.searched.runs.values()
+    proposals = len(run.fresh)
+    assert proposals > 5
+    # The storage model needs three sizes of each table, and load() two.
+    assert run.estimator.estimated <= 10 * (proposals + 4)

@@ -10,17 +10,19 @@ from __future__ import annotations
 import copy
 import time
 from dataclasses import replace
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from torchrec.distributed.planner.proposers import EmbeddingOffloadScaleupProposer
 from torchrec.distributed.planner.types import Storage
+from torchrec.distributed.types import CacheParams
 
 from fastplan.engine.problem import Problem, SearchSpace
 from fastplan.engine.solve import ProposerReport, estimate, placer
 from fastplan.model.plan import AS_REQUESTED, NO_LOAD_FACTOR, PlanRecord
-from fastplan.model.request import Cluster, Search
+from fastplan.model.request import Cluster, Request, Search, Table
 from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES
 from fastplan.torchrec.compat import why_not_stock
 from fastplan.torchrec.read.space import Choice, EstimatedSpace
@@ -40,15 +42,17 @@ class OptionNumbers:
         "total_storage",
     )
 
-    def __init__(self, space: EstimatedSpace, table: int, number: int) -> None:
+    def __init__(
+        self, space: EstimatedSpace, table: int, number: int, total_storage: Storage
+    ) -> None:
         origin, columns = space.origins[table], space.columns
         self.table = table
         self.name = origin.name
         self.fqn = f"{origin.path}.{origin.name}"
         self.sharding_type = SHARDING_TYPES[columns.option_type[number]]
         self.compute_kernel = KERNELS[columns.option_kernel[number]]
-        self.cache_params = copy.copy(origin.constraint.cache_params) if origin.constraint else None
-        self.total_storage = _total_storage(columns, number)
+        self.cache_params = _shallow_copy(origin.constraint and origin.constraint.cache_params)
+        self.total_storage = total_storage
         self.shards = _priced_shards(columns, number)
 
     @property
@@ -57,10 +61,11 @@ class OptionNumbers:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> OptionNumbers:
         twin = OptionNumbers.__new__(OptionNumbers)
-        for name in OptionNumbers.__slots__:
-            setattr(twin, name, getattr(self, name))
+        twin.table, twin.name, twin.fqn = self.table, self.name, self.fqn
+        twin.sharding_type, twin.compute_kernel = self.sharding_type, self.compute_kernel
+        twin.total_storage, twin.shards = self.total_storage, self.shards
         # Only these change; statistics never do.
-        twin.cache_params = copy.copy(self.cache_params)
+        twin.cache_params = _shallow_copy(self.cache_params)
         return twin
 
     def key(self) -> tuple[Any, ...]:
@@ -68,14 +73,22 @@ class OptionNumbers:
         return (self.table, self.sharding_type, self.compute_kernel, self.cache_load_factor)
 
 
-def _total_storage(columns: SearchSpace, number: int) -> Storage:
-    runs = slice(columns.option_run_begin[number], columns.option_run_begin[number + 1])
-    count = columns.run_count[runs]
-    return Storage(
-        hbm=int((count * columns.run_hbm[runs]).sum()),
-        ddr=int((count * columns.run_ddr[runs]).sum()),
-        ssd=int((count * columns.run_ssd[runs]).sum()),
+def _shallow_copy(params: Any) -> Any:
+    """Returns copy.copy() of cache parameters, in less time for TorchRec's own."""
+    if type(params) is not CacheParams:
+        return copy.copy(params)
+    copied = object.__new__(CacheParams)
+    vars(copied).update(vars(params))
+    return copied
+
+
+def _total_storages(columns: SearchSpace) -> list[Storage]:
+    """Returns the storage of all shards, for each option."""
+    sums = (
+        np.add.reduceat(columns.run_count * sizes, columns.option_run_begin[:-1]).tolist()
+        for sizes in (columns.run_hbm, columns.run_ddr, columns.run_ssd)
     )
+    return list(map(Storage, *sums))
 
 
 def _priced_shards(columns: SearchSpace, number: int) -> list[Any]:
@@ -95,21 +108,42 @@ def _priced_shards(columns: SearchSpace, number: int) -> list[Any]:
 
 
 class _Estimator:
-    """Replaces the enumerator: estimates light options again after a change."""
+    """Replaces the enumerator: estimates light options again after a change.
+
+    The proposer asks for the same few cache sizes again for each proposal. Only load factors
+    change, so tables and storages are kept by option and load factor.
+    """
 
     def __init__(self, space: EstimatedSpace) -> None:
         self._extraction = space.extraction
+        self._pricing = space.request.pricing
+        self._tables: dict[tuple[Any, ...], Table] = {}
+        self._storages: dict[tuple[Any, ...], Storage] = {}
+        self.estimated = 0  # options
 
     def populate_estimates(self, options: list[OptionNumbers]) -> None:
-        if not options:
-            return
-        tables = [
-            self._extraction.variant(o.table, o.sharding_type, o.compute_kernel, o.cache_params)
-            for o in options
-        ]
-        columns = estimate(self._extraction.request(tables))
-        for number, option in enumerate(options):
-            option.total_storage = _total_storage(columns, number)
+        new = {key: o for o in options if (key := o.key()) not in self._storages}
+        if new:
+            self.estimated += len(new)
+            columns = estimate(self.request([*new.values()]))
+            self._storages.update(zip(new, _total_storages(columns), strict=True))
+        for option in options:
+            option.total_storage = self._storages[option.key()]
+
+    def request(self, options: list[OptionNumbers]) -> Request:
+        """Returns a request with only these options, one per table, without a custom cost."""
+        return self._extraction.request([self._table(option) for option in options])
+
+    def columns(self, proposal: list[OptionNumbers]) -> SearchSpace:
+        """Returns the columns of a proposal, with its costs."""
+        return estimate(replace(self.request(proposal), pricing=self._pricing))
+
+    def _table(self, option: OptionNumbers) -> Table:
+        key = option.key()
+        if key not in self._tables:
+            choice = option.table, option.sharding_type, option.compute_kernel
+            self._tables[key] = self._extraction.variant(*choice, option.cache_params)
+        return self._tables[key]
 
 
 def why_not(proposer: Any, space: Any) -> str:
@@ -140,13 +174,14 @@ class Scaleup:
 
     def __init__(self, space: EstimatedSpace, reserved: Any, cluster: Cluster) -> None:
         self._space = space
+        self.estimator = _Estimator(space)
         self._reserved = reserved
         self._cluster = cluster
         self._seen: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         self.found = False
         self.rating = 0.0
-        self.best: tuple[EstimatedSpace, Any] | None = None  # a space of only this plan, and ranks
         self._best_proposal: list[OptionNumbers] = []
+        self._best_ranks: Any = None
         self.fresh: list[list[OptionNumbers]] = []  # distinct proposals
         self.feasible: list[bool] = []
         self.repeats = 0
@@ -155,12 +190,13 @@ class Scaleup:
     def run(self, proposer: Any, search: Search, deadline: float) -> None:
         """Runs the proposer until it ends or time.time() reaches `deadline`."""
         begin = self._space.columns.table_option_begin
+        storages = _total_storages(self._space.columns)
         options = [
-            OptionNumbers(self._space, table, number)
+            OptionNumbers(self._space, table, number, storages[number])
             for table in range(self._space.columns.tables)
             for number in range(begin[table], begin[table + 1])
         ]
-        proposer.load(search_space=options, enumerator=_Estimator(self._space))
+        proposer.load(search_space=options, enumerator=self.estimator)
         while proposal := proposer.propose():
             if time.time() > deadline:
                 self.timed_out = True
@@ -179,6 +215,11 @@ class Scaleup:
                 perf_rating=rating,
                 storage_constraint=self._reserved,
             )
+
+    @cached_property
+    def best(self) -> tuple[EstimatedSpace, Any] | None:
+        """A space of only the best plan, and its ranks; None if nothing was placed."""
+        return (self.space_of(self._best_proposal), self._best_ranks) if self.found else None
 
     def report(self) -> ProposerReport:
         plans = sum(self.feasible)
@@ -213,8 +254,8 @@ class Scaleup:
         )
 
     def _place(self, proposal: list[OptionNumbers], search: Search) -> tuple[bool, float | None]:
-        space = self.space_of(proposal)
-        problem = Problem(space.columns, self._cluster)
+        columns = self.estimator.columns(proposal)
+        problem = Problem(columns, self._cluster)
         placed = placer(problem, search.partitioner, search.objective).place(
             list(range(len(proposal)))
         )
@@ -223,6 +264,6 @@ class Scaleup:
         ranks, rating = placed
         if not self.found or rating < self.rating:
             self.found, self.rating = True, rating
-            self.best = (space, np.array(ranks, np.int32))
+            self._best_ranks = np.array(ranks, np.int32)
             self._best_proposal = proposal
         return True, rating
