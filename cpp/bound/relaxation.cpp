@@ -14,12 +14,6 @@ constexpr int kUniform = 3;  // the axis after the three of memory
 // The top is found to this part of the rating.
 constexpr double kPrecision = 1e-6;
 
-// price(o) of certificate.h.
-double price_of(const OptionRow& row, const Slab& slab) {
-  return row.average + slab.memory[0] * row.memory[0] + slab.memory[1] * row.memory[1] +
-         slab.memory[2] * row.memory[2] + slab.uniform * row.uniform;
-}
-
 }  // namespace
 
 // Evaluations left, and whether to stop. Passed along instead of kept: the relaxation itself is

@@ -24,6 +24,12 @@ struct OptionRow {
   std::int32_t option = 0;
 };
 
+// price(o) of certificate.h.
+inline double price_of(const OptionRow& row, const Slab& slab) {
+  return row.average + slab.memory[0] * row.memory[0] + slab.memory[1] * row.memory[1] +
+         slab.memory[2] * row.memory[2] + slab.uniform * row.uniform;
+}
+
 // The bound by averages (certificate.h): for fixed multipliers, every table takes its cheapest
 // option for itself, which is what makes it fast. The best multipliers are the top of a concave
 // function of at most four variables.

@@ -111,7 +111,10 @@ std::int64_t Annealer::run(const Cooling& cooling, std::int64_t target, const Al
   context_.allowed = &allowed;
   context_.state.set_target(target);
   return anneal(cooling, stopped, [&] {
-    if (!context_.state.within_limits()) return false;
+    if (!context_.state.within_limits()) {
+      if (cooling.keep_below > 0) note_plan_above_target(cooling.keep_below);
+      return false;
+    }
     note_plan(cooling);
     return context_.state.within_limits();  // nothing costs anything
   });
@@ -133,6 +136,12 @@ void Annealer::note_plan(const Cooling& cooling) {
   const auto cost = context_.state.largest_cost();
   if (best_.empty() || cost < best_.cost) context_.state.write(best_);
   context_.state.set_target(std::min(context_.state.target() - 1, lower(cost)));
+}
+
+// A target far below the best plan may be out of reach, where a plan between the two is not.
+void Annealer::note_plan_above_target(std::int64_t keep_below) {
+  const auto known = best_.empty() ? keep_below : std::min(best_.cost, keep_below);
+  if (context_.state.costs_less(known)) context_.state.write(best_);
 }
 
 // The limit stays; the goal is part of the energy, and the least value among plans within the limit

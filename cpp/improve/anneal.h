@@ -26,6 +26,8 @@ struct Cooling {
   std::int64_t moves = 0;
   double step = 0;
   Criterion criterion = Criterion::cost;
+  // A plan that costs less is kept, though it costs more than the target; 0 keeps none of these.
+  std::int64_t keep_below = 0;
 };
 
 // Simulated annealing over placements that may break their limits. The energy of a placement is how
@@ -86,6 +88,7 @@ class Annealer {
 
  private:
   void note_plan(const Cooling& cooling);
+  void note_plan_above_target(std::int64_t keep_below);
   template <typename Finished>
   std::int64_t anneal(const Cooling& cooling, const std::function<bool()>& stopped,
                       const Finished& finished);

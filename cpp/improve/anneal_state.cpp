@@ -78,6 +78,12 @@ std::int64_t Assignment::largest_cost() const {
   return largest;
 }
 
+bool Assignment::costs_less(std::int64_t cost) const {
+  return moved_ <= move_budget_ && std::ranges::all_of(over_, [&](std::int32_t rank) {
+           return load_[rank].cost < cost && load_[rank].storage.fits_in(problem_.capacity[rank]);
+         });
+}
+
 void Assignment::write(Draft& draft) const {
   draft.choice = table_choice_;
   draft.places.resize(table_choice_.size());

@@ -50,6 +50,8 @@ class Assignment {
   bool within_limits() const { return over_.empty() && moved_ <= move_budget_; }
   std::span<const std::int32_t> ranks_over() const { return over_; }
   std::int64_t largest_cost() const;
+  // Whether it fits, and every rank costs less; for costs above the target.
+  bool costs_less(std::int64_t cost) const;
   std::int64_t cost(std::int32_t rank) const { return load_[rank].cost; }
   // Overwrites a draft, whose memory is used again: plans are noted often.
   void write(Draft& draft) const;

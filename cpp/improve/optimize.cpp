@@ -11,6 +11,7 @@
 #include "improve/anneal.h"
 #include "improve/anneal_random.h"
 #include "improve/choices.h"
+#include "improve/enumerate.h"
 #include "improve/worker.h"
 
 namespace fastplan {
@@ -21,17 +22,22 @@ constexpr double kOptimal = 1e-8;
 // Not worth a better bound.
 constexpr double kCloseEnough = 2e-4;
 constexpr std::int64_t kEvaluations = 4000;
-// The packing bound is tried after these rounds, with so many knapsacks; or when some part of the
-// time has passed, and never for longer than some part.
+// The packing bound is tried after these rounds, with so many knapsacks. Nothing here depends on
+// how much time there is in all: a longer search begins like a shorter one and goes on.
 constexpr std::array<std::pair<std::int64_t, std::int64_t>, 3> kPacking = {
     {{3, 400}, {9, 800}, {20, 1600}}};
-constexpr double kPackingTime = 0.4;
-constexpr double kPackingShare = 0.3;
+// Where time is limited, an attempt takes no longer than this part of the time that has passed.
+constexpr double kPackingShare = 0.5;
 // Rounds grow, so that short budgets see several and long ones cool slowly.
 constexpr double kFirstRound = 5e4;
 constexpr double kFewestRounds = 10;
 constexpr double kLongestRound = 4e6;
 constexpr double kGrowth = 1.2;
+// Enumeration: nodes for each move of a round, and how many the first and the last attempt take. A
+// node takes about as long as a move.
+constexpr double kNodeShare = 0.5;
+constexpr double kFirstNodes = 2e4;
+constexpr double kMostNodes = 1e8;
 // Moves over options alone place all tables again. They get this part of a round at most, and fewer
 // the more tables x ranks there are.
 constexpr double kOptionShare = 0.7;
@@ -49,7 +55,8 @@ class Optimizer {
         budget_(settings),
         choices_(problem, start.options),
         translator_(problem, choices_, start),
-        bounds_(problem) {
+        bounds_(problem),
+        enumeration_(choices_, bounds_.relaxation()) {
     result_.plan = start;
     if (start.found()) {
       incumbent_ = translator_.draft(start);
@@ -69,13 +76,14 @@ class Optimizer {
     for (std::int64_t number = 0; !finished(); ++number) {
       const Round round = plan_round(number, quota);
       if (packing_due(number)) {
-        run_packing(round);
+        run_packing_round(round);
       } else {
         run_workers(round, [&] {
           workers_[0].run(round, [this] { return budget_.stopped_or_interrupted(); });
         });
       }
       take_results();
+      enumerate(round);
       quota = std::min(quota * kGrowth, kLongestRound);
     }
     result_.certificate = bounds_.checked();
@@ -86,10 +94,12 @@ class Optimizer {
   double lower() const { return bounds_.certificate().value; }
   double upper() const { return result_.plan.rating; }
 
-  // Settled: the plan is as good as its bound, or there can be none.
+  bool optimal() const { return complete_ || upper() <= lower() * (1 + kOptimal); }
+
+  // Settled: the plan is as good as its bound, all plans were seen, or there can be none.
   bool finished() {
     const bool settled = result_.plan.found()
-                             ? upper() <= lower() * (1 + kOptimal)
+                             ? optimal()
                              : lower() > bounds_.relaxation().most() * (1 + kOptimal) ||
                                    (!choices_.complete() && !choices_.partial());
     // Where a table has nothing to choose there is no move to make.
@@ -166,28 +176,45 @@ class Optimizer {
     const double less = std::max((upper() - lower()) * part, upper() * 1e-7);
     round.target = choices_.fixed(upper() - less);
     round.step = less / 8 / upper();
+    if (enumeration_.worthwhile()) round.keep_below = choices_.fixed(upper());
+  }
+
+  bool packing_may_help() const {
+    return packings_ < kPacking.size() && bounds_.packing_worthwhile() && result_.plan.found() &&
+           upper() > lower() * (1 + kCloseEnough);
   }
 
   // The packing bound takes long and often gains nothing: it waits for a few rounds, which may
   // close the gap without it.
   bool packing_due(std::int64_t number) const {
-    if (packings_ == kPacking.size() || !bounds_.packing_worthwhile()) return false;
-    if (!result_.plan.found() || upper() <= lower() * (1 + kCloseEnough)) return false;
-    const bool late = packings_ == 0 && budget_.seconds() > kPackingTime * settings_.seconds;
-    return late || number >= kPacking[packings_].first;
+    return packing_may_help() && number >= kPacking[packings_].first &&
+           budget_.seconds() >= next_packing_;
   }
 
   // A better bound instead of a round of the first worker.
-  void run_packing(const Round& round) {
-    const double before = lower();
-    const double deadline = budget_.seconds() + kPackingShare * settings_.seconds;
+  void run_packing_round(const Round& round) {
+    // With a move budget alone, the clock must not change what is found.
+    const double deadline =
+        std::isinf(settings_.seconds) ? settings_.seconds : budget_.seconds() * (1 + kPackingShare);
     workers_[0].rest();
     run_workers(round, [&] {
-      bounds_.bound_packing(upper(), kPacking[packings_].second, [&] {
-        return budget_.stopped_or_interrupted() || budget_.seconds() > deadline;
-      });
+      run_packing([&] { return budget_.stopped_or_interrupted() || budget_.seconds() > deadline; });
     });
-    packings_ = lower() > before ? packings_ + 1 : kPacking.size();
+  }
+
+  // An attempt that is cut off is made again when there is time for twice as much.
+  void run_packing(const std::function<bool()>& stopped) {
+    const double before = lower();
+    bool cut_off = false;
+    bounds_.bound_packing(upper(), kPacking[packings_].second, [&] {
+      cut_off = cut_off || stopped();
+      return cut_off;
+    });
+    if (cut_off) {
+      next_packing_ = 2 * budget_.seconds();
+    } else {
+      packings_ = lower() > before ? packings_ + 1 : kPacking.size();
+    }
   }
 
   // Runs all workers but the first on threads of their own, and `first` on this one. Workers whose
@@ -221,18 +248,42 @@ class Optimizer {
     }
   }
 
+  // Sees all plans of a small problem, if there are not too many. Every round allows for some more
+  // nodes; once they are twice those of the last attempt, there is another.
+  void enumerate(const Round& round) {
+    if (!enumeration_.worthwhile() || !result_.plan.found() || optimal()) return;
+    spare_nodes_ += kNodeShare * static_cast<double>(round.moves);
+    if (spare_nodes_ < wanted_nodes_ || wanted_nodes_ > kMostNodes || budget_.stopped()) return;
+    auto nodes = static_cast<std::int64_t>(spare_nodes_);
+    spare_nodes_ = 0;
+    wanted_nodes_ *= 2;
+    complete_ = enumeration_.run(bounds_.average_slabs(), allowed_, upper(), nodes,
+                                 [this] { return budget_.stopped_or_interrupted(); });
+    if (take_plan(enumeration_.best())) narrow();
+    // There is no better plan to look for, but there may be a better proof to show.
+    while (complete_ && packing_may_help() && !budget_.stopped()) {
+      run_packing([this] { return budget_.stopped_or_interrupted(); });
+    }
+  }
+
+  // Keeps a plan if it is the best.
+  bool take_plan(const Draft& found) {
+    if (found.empty()) return false;
+    Plan plan = translator_.plan(found);
+    if (plan.rating >= upper()) return false;
+    result_.plan = std::move(plan);
+    incumbent_ = found;
+    result_.trace.emplace_back(budget_.seconds(), upper());
+    return true;
+  }
+
   // Adds up a round in the order of the workers, so that threads leave no trace.
   void take_results() {
     const double before = upper();
     for (auto& worker : workers_) {
       result_.moves += worker.moves();
       if (worker.moves() > 0) ++result_.restarts;
-      if (worker.found().empty()) continue;
-      Plan plan = translator_.plan(worker.found());
-      if (plan.rating >= upper()) continue;
-      result_.plan = std::move(plan);
-      incumbent_ = worker.found();
-      result_.trace.emplace_back(budget_.seconds(), upper());
+      take_plan(worker.found());
     }
     // A much better plan makes a closer bound possible; a little better one only rules out choices.
     if (upper() < before * (1 - 1e-3)) {
@@ -248,7 +299,12 @@ class Optimizer {
   Choices choices_;
   Translator translator_;
   BoundSearch bounds_;
+  Enumeration enumeration_;
+  double spare_nodes_ = kFirstNodes;
+  double wanted_nodes_ = kFirstNodes;
+  bool complete_ = false;  // all plans were seen, and none is better
   std::size_t packings_ = 0;
+  double next_packing_ = 0;  // seconds
   std::vector<Worker> workers_;
   Allowed allowed_;
   std::vector<std::int32_t> relaxed_;  // by table: the choice that the bound makes cheapest

@@ -46,7 +46,8 @@ void Worker::run(const Round& round, const std::function<bool()>& stopped) {
   rest();
   begin(round, stopped);
   const auto heat = heat_.pick(random_);
-  const Cooling cooling{kHot[heat], kHot[heat] * kCooling, round.moves - moves_, round.step};
+  const Cooling cooling{kHot[heat], kHot[heat] * kCooling, round.moves - moves_,
+                        round.step, Criterion::cost,       round.keep_below};
   moves_ += annealer_.run(cooling, round.target, *round.allowed, stopped);
   if (take(annealer_.take_best())) heat_.reward(heat);
 }

@@ -20,6 +20,7 @@ struct Round {
   std::int64_t option_moves = 0;  // of these, over options alone
   std::int64_t target = 0;
   double step = 0;
+  std::int64_t keep_below = 0;  // as in Cooling
   const Allowed* allowed = nullptr;
   const Draft* incumbent = nullptr;
   const std::vector<std::int32_t>* relaxed = nullptr;  // choices that a bound makes cheapest

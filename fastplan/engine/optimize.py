@@ -96,7 +96,9 @@ class OptimizeResult:
     ranks: Options  # of the shards that are not uniform, in plan order
     lower_bound: float  # on the rating of every plan that satisfies the constraints
     gap: float  # how far the rating is above the bound, as a share of the bound
-    stopped_by: StoppedBy  # "optimal" without a plan: no plan exists
+    # "optimal": no plan is better, by the bound or because all were seen, which leaves `gap` as it
+    # is; without a plan, no plan exists
+    stopped_by: StoppedBy
     moves: int
     restarts: int
     trace: tuple[tuple[float, float], ...]  # seconds since the call, rating

@@ -100,12 +100,14 @@ def test_a_bound_on_plans_that_keep_rules_says_nothing_of_others():
 @pytest.mark.parametrize("factor", [0.99, 1.01])
 def test_other_capacities_have_a_bound_of_their_own(factor):
     tight, _ = job(hbm=12 << 20)
-    found = optimize(tight, DEFAULT_SEARCH, MOVES)
-    assert any(max(slab.memory) > 0 for slab in found.certificate.slabs)
+    rating = optimize(tight, DEFAULT_SEARCH, MOVES).rating
+    # A slab with rewards rules out all plans below the threshold, or none if there is more room.
+    found = lower_bound(tight, upper=rating, knapsacks=0)
+    assert any(max(slab.memory) > 0 for slab in found.slabs)
     other, _ = job(hbm=int((12 << 20) * factor))
-    bound = proven(pack(found.certificate, tight), other, rating=math.inf)
-    assert bound == check_bound(other, found.certificate)
-    assert 0 < bound <= found.lower_bound
+    bound = proven(pack(found, tight), other, rating=math.inf)
+    assert bound == check_bound(other, found)
+    assert 0 < bound <= found.value * (1 if factor > 1 else math.inf)
     best = optimize(other, DEFAULT_SEARCH, MOVES)
     assert bound <= best.rating
 
