@@ -78,7 +78,6 @@ class Estimators:
         self._rows: dict[tuple[str, str], int] = {}
         self._memory_bandwidths: dict[tuple[str, float | None, bool], float] = {}
         self._cost_models: dict[frozenset[str], CostModel] = {}
-
         stock = type(self.config).get_device_bw is HardwarePerfConfig.get_device_bw
         # TorchRec's own rule reads the load factor for these kernels only.
         self._cached = "_caching" if stock and is_stock(perf_types.kernel_bw_lookup) else ""
@@ -387,12 +386,9 @@ def _bandwidths(topology: Any, types: frozenset[str]) -> dict[str, float]:
 
 
 def _parse_coefficients(found: Any) -> tuple[float, float, float, float]:
-    return (
-        _number(found.input_read_size_multiplier),
-        _number(found.lookup_size_multiplier),
-        _number(found.embedding_output_multiplier),
-        _number(found.hash_size_multiplier),
-    )
+    numbers = found.input_read_size_multiplier, found.lookup_size_multiplier
+    more = found.embedding_output_multiplier, found.hash_size_multiplier
+    return (*map(_number, numbers), *map(_number, more))  # type: ignore[return-value]
 
 
 def _number(value: Any) -> float:
