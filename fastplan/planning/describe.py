@@ -15,6 +15,7 @@ from fastplan.engine.solve import OutOfRange
 from fastplan.model.job import CannotPlan, Job, SpecJob
 from fastplan.model.plan import BadRecord, Basis, Layout, Plan, PlanRecord
 from fastplan.model.request import Request
+from fastplan.planning.policy import why_no_key
 from fastplan.planning.search import Result
 
 
@@ -64,6 +65,25 @@ def basis_of(result: Result) -> Basis | str:
     except (OutOfRange, BadRecord) as why:
         return str(why)
     return _basis(result, record)
+
+
+def plan_to_follow(result: Result) -> Plan | str:
+    """Returns a plan for a job that follows it, or the reason why there is none.
+
+    It has no canonical request and no certificate, which take longer than to follow it.
+    """
+    job, record = result.job, result.record
+    if job.request is None or record is None:
+        return result.reason or job.uncacheable or "the plan can't be written as a record"
+    if unusable := why_no_key(job):
+        return unusable
+    try:
+        chosen = chosen_space(job.request, record)
+    except (OutOfRange, BadRecord) as why:
+        return str(why)
+    layout = layout_of(job.request, job.cluster, record, chosen=chosen)
+    basis = Basis(canonical=b"", request=job.request, cluster=job.cluster, record=record)
+    return Plan(name="previous plan", layout=layout, basis=basis)
 
 
 def _basis(result: Result, record: PlanRecord) -> Basis:

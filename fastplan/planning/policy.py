@@ -119,6 +119,11 @@ def key_of(job: Job, optimize: Optimize | None = None, policy: Replan | None = N
     return Key(canonical, fingerprint(canonical), unusable)
 
 
+def why_no_key(job: Job) -> str | None:
+    """Returns why a job's plan has no usable key; None if it has one. Cheaper than the key."""
+    return job.uncacheable or _custom(job)[1]
+
+
 def _custom(job: Job) -> tuple[list[Any], str | None]:
     """Returns what custom parts add to the key, or why one of them has no fingerprint."""
     from fastplan.costs.errors import NoFingerprint

@@ -12,11 +12,10 @@ from torchrec.distributed.planner.planners import EmbeddingShardingPlanner as To
 from torchrec.distributed.types import ShardingPlan
 
 from fastplan.cache.plan_cache import PlanCache
-from fastplan.engine.layout import layout_of
 from fastplan.engine.optimize import Optimize
 from fastplan.model.objectives import ConstraintError
 from fastplan.model.plan import Basis, Plan
-from fastplan.planning.describe import basis_of
+from fastplan.planning.describe import basis_of, plan_to_follow
 from fastplan.planning.plan import plan
 from fastplan.planning.policy import Replan
 from fastplan.planning.run import Run
@@ -260,13 +259,16 @@ def state_of(planner: Any) -> State:
 
 def basis_of_planner(planner: Any) -> Basis | str:
     """Returns the basis of the planner's last plan, or the reason why it has none."""
-    result = getattr(getattr(planner, "_fastplan", None), "result", None)
+    result = _last_result(planner)
+    return result if isinstance(result, str) else basis_of(result)
+
+
+def _last_result(planner: Any) -> Result | str:
+    result: Result | None = getattr(getattr(planner, "_fastplan", None), "result", None)
     if result is None or result.record is None:
         run = getattr(planner, "last_run", None)
         return (run and run.reason) or "the planner has not searched for a plan"
-    if planner._callbacks:
-        return "callbacks have changed the plan"
-    return basis_of(result)
+    return "callbacks have changed the plan" if planner._callbacks else result
 
 
 def _plan_of(plan: ShardingPlan) -> Plan:
@@ -281,8 +283,8 @@ def _plan_of(plan: ShardingPlan) -> Plan:
 
 
 def _last_plan(planner: Any) -> Plan:
-    basis = basis_of_planner(planner)
-    if isinstance(basis, str):
-        raise ValueError(f"`previous` has no plan to start from: {basis}")
-    layout = layout_of(basis.request, basis.cluster, basis.record)
-    return Plan(name="previous plan", layout=layout, basis=basis)
+    result = _last_result(planner)
+    plan = result if isinstance(result, str) else plan_to_follow(result)
+    if isinstance(plan, str):
+        raise ValueError(f"`previous` has no plan to start from: {plan}")
+    return plan
