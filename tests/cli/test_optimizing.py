@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +29,12 @@ tables:
   - {name: t3, rows: 9M, dim: 128, pooling: 7}
   - {name: t4, rows: 9M, dim: 32, pooling: 9}
 """
+# Too large for a search that ends by itself.
+LARGE = "model: dlrm\nbatch_size: 4096\ntables:\n" + "".join(
+    f"  - {{name: t{i}, rows: {3_000_017 * (i % 7 + 1) + i}, dim: {32 * (i % 4 + 1)}, "
+    f"pooling: {i % 11 + 1}}}\n"
+    for i in range(60)
+)
 MOVES = ("--optimize", "--move-budget", "20000")
 
 
@@ -149,7 +156,9 @@ def test_options_that_make_no_sense_are_refused_by_name(spec, words, told, capsy
 
 
 @pytest.mark.parametrize("follows", [False, True], ids=["new", "follows"])
-def test_an_interrupt_gives_the_best_plan_so_far(follows, spec, tmp_path):
+def test_an_interrupt_gives_the_best_plan_so_far(follows, tmp_path):
+    spec = str(tmp_path / "large.yaml")
+    Path(spec).write_text(LARGE)
     words = ("plan", spec, "--sku", "h100", "--world-size", "8", "--no-cache", "--json")
     if follows:
         file = str(tmp_path / "old.json")
