@@ -154,6 +154,12 @@ def with_an_inner_module():
     return module
 
 
+def with_an_empty_place():
+    module = bags()
+    module.embedding_bags.add_module("none", None)
+    return module
+
+
 def with_another_kind():
     module = bags()
     module.embedding_bags.add_module("odd", Overridden())
@@ -169,6 +175,7 @@ def with_another_kind():
         (with_a_second_parameter, False),
         (with_an_inner_module, False),
         (with_another_kind, False),
+        (with_an_empty_place, False),
     ],
 )
 def test_the_tables_of_a_module_are_its_sharders(build, plain):

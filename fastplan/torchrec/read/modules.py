@@ -41,7 +41,8 @@ _WALKING = frozenset(
     ("parameters", "named_parameters", "buffers", "named_buffers", "named_modules")
 ) | {"_named_members", "modules"}
 _TORCHS = {name: getattr(nn.Module, name) for name in _WALKING}
-_PLAIN = frozenset((nn.EmbeddingBag, nn.Embedding))
+_PLAIN_TABLES = frozenset((nn.EmbeddingBag, nn.Embedding))
+_PLAIN = (nn.ModuleDict, *_PLAIN_TABLES)
 
 
 class TableModule:
@@ -176,8 +177,10 @@ def _plain_tables(tables: Any) -> dict[str, Any] | None:
         return None
     found: dict[str, Any] = {}
     for name, table in tables._modules.items():
+        if type(table) not in _PLAIN_TABLES:
+            return None
         own = table.__dict__
-        if type(table) not in _PLAIN or own["_modules"] or not _WALKING.isdisjoint(own):
+        if own["_modules"] or not _WALKING.isdisjoint(own):
             return None
         weights = own["_parameters"]
         if len(weights) != 1 or (weight := weights.get("weight")) is None:
