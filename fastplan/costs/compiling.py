@@ -12,10 +12,11 @@ from types import FunctionType
 from typing import Any, NamedTuple
 
 from fastplan.costs import loops
-from fastplan.costs.disk import DirectoryNotPrivate, disk_cache
+from fastplan.costs.disk import disk_cache
 from fastplan.costs.errors import CostError
 from fastplan.costs.extensions import EXTENSIONS
 from fastplan.costs.identity import Frozen
+from fastplan.files.private import DirectoryNotPrivate
 from fastplan.engine import _native
 
 _log = logging.getLogger(__name__)

@@ -8,18 +8,16 @@ loads it. Therefore only a directory that no other user can write to is used.
 from __future__ import annotations
 
 import os
-import stat
 import warnings
 from contextlib import suppress
 from pathlib import Path
 from types import FunctionType
 from typing import Any
 
+from fastplan.files import private
+from fastplan.files.private import DirectoryNotPrivate
+
 _SETTINGS = ("BOUNDSCHECK", "OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "DEBUGINFO_DEFAULT")
-
-
-class DirectoryNotPrivate(Exception):
-    """Other users can write to the directory. The message says why and what to do."""
 
 
 def directory() -> Path:
@@ -45,31 +43,7 @@ def private_directory() -> Path:
         place = directory()
     except StoreError as error:
         raise DirectoryNotPrivate(str(error)) from error
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with suppress(FileExistsError):
-        place.mkdir(mode=0o700)
-    if hasattr(os, "geteuid"):  # on other systems the user's folders are private
-        _check_private(place)
-    return place
-
-
-def _check_private(place: Path) -> None:
-    """Raises DirectoryNotPrivate if other users can write to the directory or replace it."""
-    found = place.lstat()
-    if not stat.S_ISDIR(found.st_mode):
-        raise DirectoryNotPrivate(f"{place} is not a directory")
-    if found.st_uid != os.geteuid():
-        raise DirectoryNotPrivate(f"{place} belongs to user {found.st_uid}: set NUMBA_CACHE_DIR")
-    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise DirectoryNotPrivate(
-            f"others can write to {place}: `chmod 700` it, or set NUMBA_CACHE_DIR"
-        )
-    for above in place.resolve().parents:
-        mode = above.stat().st_mode
-        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-            raise DirectoryNotPrivate(
-                f"all users can write to {above}, above {place}: `chmod o-w` it"
-            )
+    return private.private_directory(place, "NUMBA_CACHE_DIR")
 
 
 def _settings() -> str:

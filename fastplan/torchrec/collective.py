@@ -30,9 +30,10 @@ from fastplan.model.request import Partitioner, Search
 from fastplan.planning.run import Run
 from fastplan.torchrec import compat
 from fastplan.torchrec.compat import NotNative
-from fastplan.torchrec.planning import drafted, state_of
+from fastplan.torchrec.planning import drafted
 from fastplan.torchrec.read.extract import TableSource
 from fastplan.torchrec.read.space import EstimatedSpace, recorded_space
+from fastplan.torchrec.state import state_of
 
 
 class ModelsDiffer(RuntimeError):

@@ -26,14 +26,15 @@ from fastplan.spec.model import (
     TopologySpec,
     replace,
 )
+from fastplan.spec.stock import VERSIONS
 from fastplan.spec.stock_rules import COST_FIELDS, POLICIES
-from fastplan.torchrec import compat
 from fastplan.torchrec.compat import NotNative, describe
 from fastplan.torchrec.export_tables import ExportError, module_specs, table_spec
 from fastplan.torchrec.planning import drafted
 from fastplan.torchrec.read.cluster import read_cluster, reserve
 from fastplan.torchrec.read.components import Parts, read_job
 from fastplan.torchrec.read.modules import CachedSharder
+from fastplan.torchrec.support import support
 
 _POLICIES = {
     getattr(storage_reservations, name): policy
@@ -70,7 +71,7 @@ def export_spec(planner: Any, module: Any, sharders: list[Any], name: str = "mod
     draft = ModelSpec(
         name=name,
         batch_size=planner._batch_size,
-        torchrec=compat.VERSION,
+        torchrec=_rules_version(),
         modules=module_specs(space),
         tables=tuple(
             table_spec(table.tower, origin)
@@ -85,6 +86,17 @@ def export_spec(planner: Any, module: Any, sharders: list[Any], name: str = "mod
     spec = _with_exact_numbers(draft, space.request, planner._storage_reservation)
     _check(spec, expected, cluster)
     return spec
+
+
+def _rules_version() -> str:
+    """Returns the version whose rules the spec names. Raises ExportError if none has them."""
+    name = support.torchrec_name()
+    if name not in VERSIONS:
+        raise ExportError(
+            f"a spec can have the rules of TorchRec {' or '.join(VERSIONS)}, and this is {name}: "
+            "install one of these to export the model"
+        )
+    return name
 
 
 def _name(function: Any) -> str | None:

@@ -47,7 +47,7 @@ from fastplan.torchrec.plan_json import (
     infer_rule,
     table_shape,
 )
-from fastplan.torchrec.planning import basis_of_planner
+from fastplan.torchrec.state import basis_of_planner
 
 __all__ = [
     "MOST_BYTES",

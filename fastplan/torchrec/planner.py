@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch.distributed as dist
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner as TorchRecPlanner
-from torchrec.distributed.planner.types import (
-    Enumerator,
-    ParameterConstraints,
-    Partitioner,
-    PerfModel,
-    PlanLoader,
-    Proposer,
-    ShardingOption,
-    Stats,
-    StorageReservation,
-    Topology,
-)
-from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.distributed.types import ShardingPlan
 
 from fastplan.cache.plan_cache import PlanCache, open_cache
@@ -31,11 +19,25 @@ from fastplan.engine.optimize import Optimize
 from fastplan.engine.solve import OutOfRange
 from fastplan.model.objectives import NO_OBJECTIVES
 from fastplan.planning.run import Run
-from fastplan.torchrec import collective, compat
-from fastplan.torchrec.compat import NotNative
-from fastplan.torchrec.planning import Planning, Policy, Previous, State, state_of
-from fastplan.torchrec.read.custom import check_single_objective, install
-from fastplan.torchrec.write import hooks
+from fastplan.torchrec.fallback import Snapshot, internal_error, native, plan_by_torchrec
+from fastplan.torchrec.method_logging import event_logged, logged
+from fastplan.torchrec.state import Policy, Previous, State, state_of
+
+if TYPE_CHECKING:
+    from torchrec.distributed.planner.types import (
+        Enumerator,
+        ParameterConstraints,
+        Partitioner,
+        PerfModel,
+        PlanLoader,
+        Proposer,
+        ShardingOption,
+        Stats,
+        StorageReservation,
+        Topology,
+    )
+
+logger = logging.getLogger(__name__)
 
 
 class EmbeddingShardingPlanner(TorchRecPlanner):
@@ -44,8 +46,6 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
     Args are TorchRec's, in TorchRec's order. In addition:
         deterministic: order a table's options as its sharder lists them, so that the plan does
             not depend on PYTHONHASHSEED (TorchRec 1.8's does when options tie).
-
-
         cache: where plans are stored across restarts: a directory, a URL for fsspec, or a `Cache`;
             True is the platform's directory for caches. None reads FASTPLAN_CACHE from the
             environment, False disables the cache.
@@ -95,7 +95,7 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         **older: Any,
     ) -> None:
         settings = _optimize_settings(mode, optimize, older)
-        check_single_objective(objective, performance_model, settings is not None)
+        _check_single_objective(objective, performance_model, settings is not None)
         self._fastplan = State(
             deterministic=deterministic,
             optimize=settings,
@@ -122,7 +122,10 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
             timeout_seconds=timeout_seconds,
             plan_loader=plan_loader,
         )
-        install(self, shard_cost, objective)
+        if shard_cost is not None or objective is not None:
+            from fastplan.torchrec.read.custom import install
+
+            install(self, shard_cost, objective)
 
     # TorchRec's users read these; they are computed on first access.
 
@@ -152,7 +155,7 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         """Pickles the planner's results, without the functions that compute more."""
         return {**self.__dict__, "_fastplan": state_of(self).settled()}
 
-    @hooks.logged
+    @logged
     def plan(self, module: Any, sharders: list[Any]) -> ShardingPlan:
         """Returns TorchRec's plan for this module, sharders and topology.
 
@@ -161,16 +164,12 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
                 of TorchRec's enumerator and estimators.
         """
         self.last_run = run = Run()
-        planning = Planning(self, run, module, sharders)
         try:
-            with compat.paused(ending=run.phase("garbage")):
-                return planning.plan()
-        except (NotNative, OutOfRange) as why:
-            return planning.plan_by_torchrec(why)
+            return _plan(self, run, module, sharders)
         finally:
             run.finish()
 
-    @hooks.event_logged
+    @event_logged
     def collective_plan(
         self, module: Any, sharders: list[Any] | None = None, pg: Any = None
     ) -> ShardingPlan:
@@ -181,16 +180,38 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         Raises:
             ModelsDiffer: the models of the ranks differ.
         """
-        if pg is None:
-            if not dist.is_initialized():
-                # TorchRec's own message.
-                return super().collective_plan(module, sharders, pg)
-            pg = dist.GroupMember.WORLD
+        if (pg is None and not dist.is_initialized()) or isinstance(native(), str):
+            # TorchRec's own message, or its own way.
+            return super().collective_plan(module, sharders, pg)
+        from torchrec.distributed.sharding_plan import get_default_sharders
+
+        from fastplan.torchrec import collective
+
+        pg = dist.GroupMember.WORLD if pg is None else pg
         sharders = get_default_sharders() if sharders is None else sharders
         if pg.size() == 1:
             return self.plan(module, sharders)
         overridden = type(self).plan is not EmbeddingShardingPlanner.plan
         return collective.start(self, module, sharders, pg, overridden=overridden)
+
+
+def _plan(planner: Any, run: Run, module: Any, sharders: list[Any]) -> ShardingPlan:
+    """Plans natively, or lets TorchRec's own code plan and reports why."""
+    found = native()
+    if isinstance(found, str):
+        return plan_by_torchrec(planner, run, module, sharders, found)
+    before = Snapshot(planner)
+    try:
+        return found.plan(planner, run, module, sharders)
+    except (found.NotNative, OutOfRange) as why:
+        reason = str(why)
+    except Exception as error:
+        if (why_not := internal_error(error)) is None:
+            raise
+        reason = why_not
+        before.restore()
+        logger.warning("fastplan: %s", reason, exc_info=True)
+    return plan_by_torchrec(planner, run, module, sharders, reason)
 
 
 _OLDER = {
@@ -233,3 +254,13 @@ def _optimize_settings(
         if getattr(settings, name) != getattr(_DEFAULT, name):
             raise ValueError(f'`{name}` needs `mode="optimize"`')
     return None
+
+
+def _check_single_objective(objective: Any, performance_model: Any, improves: bool) -> None:
+    """Raises ValueError if another part also rates plans."""
+    if objective is None:
+        return
+    if performance_model is not None:
+        raise ValueError("`objective` and `performance_model` both rate plans: pass only one")
+    if improves:
+        raise ValueError('`mode="optimize"` minimises the largest rank: remove `objective`')

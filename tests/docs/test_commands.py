@@ -5,11 +5,13 @@ import shlex
 
 import pytest
 
-from fastplan.torchrec.compat import VERSION
+from fastplan.torchrec.support.digest import torchrec_version
 from tests.cli.command import ROOT, run
 from tests.docs.blocks import DOCS, blocks
 
-pytestmark = pytest.mark.skipif(VERSION != "1.8.0", reason="keys are those of TorchRec 1.8.0")
+pytestmark = pytest.mark.skipif(
+    torchrec_version() != "1.8.0", reason="keys are those of TorchRec 1.8.0"
+)
 SHARED = "/shared/plans"
 CRITEO = ("plan", "bench.demo_model:criteo", "--batch-size", "8192", "--sku", "h100")
 

@@ -25,7 +25,7 @@ from fastplan.model.plan import Plan
 from fastplan.planning.plan import plan
 from fastplan.spec.lower import lower
 from fastplan.torchrec.export import export_spec
-from fastplan.torchrec.planning import basis_of_planner
+from fastplan.torchrec.state import basis_of_planner
 
 from .compare import quiet
 from .subject import SELF_CHECK

@@ -13,8 +13,8 @@ from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.modules.embedding_configs import DATA_TYPE_NUM_BITS
 
 from fastplan.spec import stock, stock_rules
-from fastplan.torchrec import compat
 from fastplan.torchrec.export_tables import KINDS
+from fastplan.torchrec.support import support
 
 from .draw import Draw
 from .models import MODULES, Table, make_sharder
@@ -29,8 +29,8 @@ def test_constants() -> None:
     assert {kernel.value for kernel in GUARDED_COMPUTE_KERNELS} == stock.GUARDED_KERNELS
     assert set(GUARDED_SHARDING_TYPES_FOR_FP_MODULES) == stock.GUARDED_TYPES_OF_PROCESSED
     kernels = tuple(kernel.value for kernel in EmbeddingComputeKernel)
-    assert stock_rules.kernels_of(compat.VERSION) == kernels
-    assert compat.VERSION in stock.VERSIONS
+    assert stock_rules.kernels_of(support.torchrec_name()) == kernels
+    assert support.torchrec_name() in stock.VERSIONS
     assert {
         kind.value.lower(): bits for kind, bits in DATA_TYPE_NUM_BITS.items()
     } == stock.OUTPUT_BITS
@@ -63,7 +63,7 @@ def test_default_sharders_are_known() -> None:
 @pytest.mark.parametrize("ratio", [None, 0.0, 0.3])
 def test_kernel_bandwidths(device: str, prefetch: bool, ratio: float | None) -> None:
     numbers = {"hbm": 1.1e9, "ddr": 3.3e7, "ssd": 1.7e5, "hbm_to_ddr": 2.9e7}
-    for kernel in stock_rules.kernels_of(compat.VERSION):
+    for kernel in stock_rules.kernels_of(support.torchrec_name()):
         expected = constants.kernel_bw_lookup(
             device,
             kernel,

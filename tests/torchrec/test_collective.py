@@ -7,12 +7,12 @@ import torch
 from torchrec.distributed.planner import Topology
 
 from fastplan import EmbeddingShardingPlanner
-from fastplan.torchrec import compat
+from fastplan.torchrec.differences.search_space import IS_SHOWN
 from tests.torchrec.collective_worker import SETTINGS
 from tests.torchrec.processes import run_ranks
 
 # Four ranks share two cores for long; beside one TorchRec is enough.
-SIZES = (2,) if compat.IS_1_9 else (2, 4)
+SIZES = (2,) if IS_SHOWN else (2, 4)
 
 
 @pytest.fixture(scope="module", params=SIZES, ids=lambda size: f"{size} ranks")

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from fastplan.torchrec import compat
+from fastplan.torchrec.differences.search_space import IS_SHOWN
 
 # Many equal tables and every kernel: the order of options decides most ties.
 PLAN = """
@@ -17,7 +17,6 @@ import torch
 from torchrec import EmbeddingBagCollection, EmbeddingBagConfig
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner import ParameterConstraints, Topology
-from fastplan.torchrec import compat
 from fastplan import EmbeddingShardingPlanner
 
 types = ["table_wise", "column_wise", "table_column_wise", "row_wise", "table_row_wise"]
@@ -63,7 +62,7 @@ def test_every_hash_seed_gives_the_same_search_space_and_plan(processes):
     assert first[0] == second[0]
 
 
-@pytest.mark.skipif(compat.IS_1_9, reason="TorchRec 1.9 orders options as the sharder does")
+@pytest.mark.skipif(IS_SHOWN, reason="TorchRec 1.9 orders options as the sharder does")
 def test_without_it_the_process_keeps_torchrecs_own_order_which_depends_on_the_seed(processes):
     (_, first), (_, second) = processes
     assert first[0] != second[0]

@@ -32,7 +32,7 @@ from fastplan.torchrec.plan_files import (
     read_plan_file,
     save_plan,
 )
-from fastplan.torchrec.planning import basis_of_planner
+from fastplan.torchrec.state import basis_of_planner
 from tests.parity.compare import quiet
 from tests.parity.instances import make_instance
 from tests.parity.models import bag_collection

@@ -3,7 +3,7 @@
 import pytest
 
 from fastplan.cache.stores import MemoryStore
-from fastplan.torchrec import compat
+from fastplan.torchrec.differences.search_space import IS_SHOWN
 from fastplan.torchrec.loader import PlanMetadata, ProtocolPlanCache
 from tests.torchrec.test_caching import model, planned
 
@@ -65,7 +65,7 @@ def test_a_store_that_fails_is_a_warning(caplog):
     assert "no route to host" in caplog.text
 
 
-@pytest.mark.skipif(not compat.IS_1_9, reason="new in TorchRec 1.9")
+@pytest.mark.skipif(not IS_SHOWN, reason="new in TorchRec 1.9")
 def test_it_is_a_plan_cache_to_torchrec(store):
     from torchrec.distributed.planner.dry_run.protocols import CacheMetadata, PlanCache
 

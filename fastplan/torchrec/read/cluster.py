@@ -11,7 +11,11 @@ from torchrec.distributed.planner.types import DeviceHardware, Perf, Storage, To
 
 from fastplan.model.request import Cluster
 from fastplan.torchrec.compat import NotNative, describe
+from fastplan.torchrec.differences import storage_tiers
+from fastplan.torchrec.differences.group_size import group_size
 from fastplan.torchrec.read.modules import CachedSharder, ModuleSizes
+from fastplan.torchrec.support import support
+from fastplan.torchrec.support.watch import RESERVATION
 
 _STOCK_RESERVATIONS = tuple(
     getattr(storage_reservations, name)
@@ -32,7 +36,7 @@ def reserve(planner: Any, module: Any, sharders: list[CachedSharder]) -> Topolog
     """Returns the topology after the reservation, by the reservation's own code."""
     reservation, topology = planner._storage_reservation, planner._topology
     run = reservation.reserve
-    if type(reservation) not in _STOCK_RESERVATIONS:
+    if type(reservation) not in _STOCK_RESERVATIONS or support.why_not(RESERVATION):
         sharders = [asked.sharder for asked in sharders]
     elif type(topology) is Topology:
         topology = copy.copy(topology)
@@ -115,7 +119,7 @@ def copied(topology: Topology) -> Topology:
     result._devices = [
         DeviceHardware(
             rank=device.rank,
-            storage=Storage(device.storage.hbm, device.storage.ddr, device.storage.ssd),
+            storage=storage_tiers.storage(*storage_tiers.bytes_of(device.storage)),
             perf=Perf(**vars(device.perf)),
         )
         for device in topology.devices
@@ -136,7 +140,7 @@ def read_cluster(reserved: Any) -> Cluster:
         if device.perf.total != 0:
             raise NotNative(f"rank {rank} has a cost before any shard is placed")
     capacities = tuple(
-        tuple(getattr(device.storage, tier) for device in devices) for tier in ("hbm", "ddr", "ssd")
+        zip(*(storage_tiers.bytes_of(device.storage) for device in devices), strict=True)
     )
     for capacity in capacities:
         if not all(
@@ -148,5 +152,5 @@ def read_cluster(reserved: Any) -> Cluster:
         rank_ddr=capacities[1],
         rank_ssd=capacities[2],
         local_world_size=reserved.local_world_size,
-        group_size=reserved.intra_group_size,
+        group_size=group_size(reserved),
     )

@@ -13,10 +13,10 @@ from fastplan.costs.functions import PlanObjective
 from fastplan.engine.solve import ProposerReport
 from fastplan.model.job import Job
 from fastplan.model.request import Cluster, Partitioner, Proposer, Search
-from fastplan.torchrec import compat
 from fastplan.torchrec.compat import Custom, describe, why_not_stock
 from fastplan.torchrec.read.custom import ObjectiveModel
 from fastplan.torchrec.read.space import EstimatedSpace, Space
+from fastplan.torchrec.support import support
 
 _PROPOSER_METHODS = ("load", "propose", "feedback")
 
@@ -204,7 +204,7 @@ def read_job(planner: Any, space: Space, cluster: Cluster, parts: Parts) -> Job:
         cluster=cluster,
         search=parts.search,
         context={
-            "torchrec": compat.VERSION,
+            "torchrec": support.torchrec_name(),
             "deterministic": planner._fastplan.deterministic,
             "local_world_size": cluster.local_world_size,
             "group_size": cluster.group_size,

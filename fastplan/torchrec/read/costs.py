@@ -13,16 +13,19 @@ from operator import is_
 from typing import Any
 
 from torchrec.distributed.planner import shard_estimators
-from torchrec.distributed.planner.constants import BIGINT_DTYPE, DEFAULT_PERF_ESTIMATOR
-from torchrec.distributed.planner.estimator import estimator as perf_estimators
-from torchrec.distributed.planner.estimator import types as perf_types
-from torchrec.distributed.planner.estimator.types import HardwarePerfConfig
+from torchrec.distributed.planner.constants import BIGINT_DTYPE
 from torchrec.distributed.planner.types import CollectiveType
 from torchrec.distributed.types import PipelineType
 
 from fastplan.model.request import Coefficients, CostModel, Pricing
 from fastplan.model.vocabulary import SHARDING_TYPES
-from fastplan.torchrec.compat import NotNative, describe, find_replaced_function, is_stock
+from fastplan.torchrec.compat import NotNative, describe
+from fastplan.torchrec.differences.estimates import (
+    DEFAULT_PERF_ESTIMATOR,
+    MISSING,
+    HardwarePerfConfig,
+    perf_estimators,
+)
 
 _PIPELINES = {
     PipelineType.TRAIN_SPARSE_DIST: "train_sparse_dist",
@@ -32,8 +35,11 @@ _PIPELINES = {
 _DEVICE_KINDS = {"cuda": "hbm", "mtia": "hbm", "cpu": "cpu"}
 
 _STOCK_EVALUATORS = {
-    False: {kind: type(part) for kind, part in perf_estimators.TRAINING_EVALUATORS.items()},
-    True: {kind: type(part) for kind, part in perf_estimators.INFERENCE_EVALUATORS.items()},
+    inference: {
+        kind: type(part)
+        for kind, part in getattr(perf_estimators, f"{name}_EVALUATORS", {}).items()
+    }
+    for inference, name in ((False, "TRAINING"), (True, "INFERENCE"))
 }
 
 _BY_HOST_ROWS = frozenset({"table_row_wise", "grid_shard"})
@@ -80,7 +86,7 @@ class Estimators:
         self._cost_models: dict[frozenset[str], CostModel] = {}
         stock = type(self.config).get_device_bw is HardwarePerfConfig.get_device_bw
         # TorchRec's own rule reads the load factor for these kernels only.
-        self._cached = "_caching" if stock and is_stock(perf_types.kernel_bw_lookup) else ""
+        self._cached = "_caching" if stock else ""
 
     @property
     def coefficients(self) -> tuple[Coefficients, ...]:
@@ -263,16 +269,14 @@ def is_stock_perf_estimator(part: Any) -> bool:
 
 def stock_estimator(part: Any) -> Any:
     """Returns TorchRec's own estimator, without its wrapper; None for a custom one."""
+    if MISSING:
+        return None
     wrapped = type(part) is shard_estimators.EmbeddingPerfEstimator
     working = part._estimator if wrapped else part
     kinds = (perf_estimators.EmbeddingPerfEstimator, shard_estimators.EmbeddingStorageEstimator)
     if type(working) not in kinds or "estimate" in vars(part) or "estimate" in vars(working):
         return None
-    return (
-        None
-        if find_replaced_function(type(part)) or find_replaced_function(type(working))
-        else working
-    )
+    return working
 
 
 _Marks = tuple[tuple[str, ...], ...]

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from torchrec.distributed.planner import shard_estimators
 from torchrec.distributed.planner.constants import UVM_CACHING_RATIO
-from torchrec.distributed.planner.estimator.types import ShardPerfContext
 from torchrec.distributed.planner.types import (
     ParameterConstraints,
     Perf,
@@ -28,6 +27,7 @@ from fastplan.engine import _native
 from fastplan.model.request import Pricing
 from fastplan.model.vocabulary import KERNEL_INDEX, SHARDING_TYPE_INDEX
 from fastplan.torchrec.compat import NotNative
+from fastplan.torchrec.differences.estimates import ShardPerfContext
 from fastplan.torchrec.read.costs import Estimators, is_stock_perf_estimator, stock_estimator
 
 _NAN = float("nan")
@@ -237,16 +237,6 @@ def use_native_cost(estimators: Estimators, enumerator: Any) -> None:
         estimators.custom = []
         batch_size = int(enumerator._batch_size)
         estimators.pricing = Pricing(function=last.cost, batch_size=batch_size)
-
-
-def check_single_objective(objective: Any, performance_model: Any, improves: bool) -> None:
-    """Raises ValueError if another part also rates plans."""
-    if objective is None:
-        return
-    if performance_model is not None:
-        raise ValueError("`objective` and `performance_model` both rate plans: pass only one")
-    if improves:
-        raise ValueError('`mode="optimize"` minimises the largest rank: remove `objective`')
 
 
 def install(planner: Any, cost: ShardCost | None, objective: PlanObjective | None) -> None:

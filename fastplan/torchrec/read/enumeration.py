@@ -14,8 +14,9 @@ from torchrec.distributed.planner.types import ShardingOption
 
 from fastplan.engine.solve import OutOfRange
 from fastplan.planning.run import Run
-from fastplan.torchrec import compat
 from fastplan.torchrec.compat import NotNative, describe, require_stock
+from fastplan.torchrec.differences import search_space
+from fastplan.torchrec.differences.estimates import MISSING
 from fastplan.torchrec.read import components
 from fastplan.torchrec.read.extract import Extraction
 from fastplan.torchrec.read.modules import CachedSharder
@@ -51,7 +52,7 @@ class Enumeration:
     def draft(self) -> Space | None:
         """Returns tables and options, not estimated yet if that is native; None without a table."""
         try:
-            require_stock(self._enumerator, EmbeddingEnumerator, *_ENUMERATOR_METHODS)
+            self._require_stock()
             space = self._cached_space() or self._extracted(self._enumerator)
         except NotNative as why:
             return self._enumerated(str(why))
@@ -62,13 +63,19 @@ class Enumeration:
 
     def described(self) -> EstimatedSpace:
         """Returns the native draft. Raises NotNative if a part is custom."""
-        require_stock(self._enumerator, EmbeddingEnumerator, *_ENUMERATOR_METHODS)
+        self._require_stock()
         space = self._cached_space() or self._extracted(self._enumerator)
         if space is None:
             raise NotNative("the module has no tables")
         if space.extraction.estimators.custom:
             raise NotNative("an estimator is custom")
         return space
+
+    def _require_stock(self) -> None:
+        """Raises NotNative unless enumerator and estimates can be native."""
+        require_stock(self._enumerator, EmbeddingEnumerator, *_ENUMERATOR_METHODS)
+        if MISSING:
+            raise NotNative(MISSING)
 
     def leave(self, space: Space) -> None:
         """Stores the options where TorchRec's enumerator stores them."""
@@ -174,9 +181,7 @@ class Enumeration:
             self._enumerator._last_stored_search_space = None
 
     def _set_planner_search_space(self, options: list[ShardingOption]) -> None:
-        """Sets the planner's search space as TorchRec 1.9 does: the objects, not copies."""
-        if compat.IS_1_9:
-            self._planner._search_space = options
+        search_space.show(self._planner, options)
 
 
 def _lazily(space: EstimatedSpace, *, with_lists: bool = False) -> list[ShardingOption]:

@@ -16,9 +16,6 @@ from torchrec.distributed.planner.constants import (
 )
 from torchrec.distributed.planner.shard_estimators import _get_optimizer_multipler
 from torchrec.distributed.planner.utils import (
-    build_sharder_data_map,
-    extract_comm_data_type_size,
-    is_prefetch_pipelined,
     sharder_name,
 )
 from torchrec.distributed.types import get_tensor_size_bytes
@@ -28,6 +25,12 @@ from fastplan.model.request import MenuItem, Request, Table
 from fastplan.model.vocabulary import KERNEL_INDEX, SHARDING_TYPE_INDEX
 from fastplan.torchrec import compat
 from fastplan.torchrec.compat import NotNative
+from fastplan.torchrec.differences.estimates import (
+    build_sharder_data_map,
+    extract_comm_data_type_size,
+    is_prefetch_pipelined,
+)
+from fastplan.torchrec.differences.key_value_params import key_value_params
 from fastplan.torchrec.read import custom
 from fastplan.torchrec.read.costs import Estimators
 from fastplan.torchrec.read.modules import CachedSharder, TableModule, passes_of
@@ -372,7 +375,7 @@ def _cache_statistics(params: Any, ratio: float | None) -> tuple[float, float]:
 def _key_value_bytes(constraint: Any, storage_rule: Any) -> int:
     """Returns the bytes of a key-value table's cache."""
     own = constraint.key_value_params if constraint else None
-    params = compat.key_value_params(own, storage_rule)
+    params = key_value_params(own, storage_rule)
     if params is None:
         return 0
     megabytes = (params.max_l1_cache_size or 0) if params else 0

@@ -16,8 +16,8 @@ from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner import enumerators
 from torchrec.distributed.planner.constants import KV_CACHING_RATIO
 from torchrec.distributed.planner.types import ShardingOption
-from torchrec.distributed.planner.utils import is_prefetch_pipelined, sharder_name
-from torchrec.distributed.types import StorageUsageType, get_tensor_size_bytes
+from torchrec.distributed.planner.utils import sharder_name
+from torchrec.distributed.types import get_tensor_size_bytes
 from torchrec.modules.embedding_modules import (
     EmbeddingBagCollection,
     EmbeddingBagCollectionInterface,
@@ -25,11 +25,9 @@ from torchrec.modules.embedding_modules import (
 )
 from torchrec.modules.embedding_tower import EmbeddingTower, EmbeddingTowerCollection
 
-_USAGES = {
-    StorageUsageType.BASE_QUANT: "base_quant",
-    StorageUsageType.BASE: "base",
-    StorageUsageType.DEFAULT: "plain",
-}
+from fastplan.torchrec.differences.estimates import is_prefetch_pipelined
+
+_USAGES = {"BASE_QUANT": "base_quant", "BASE": "base", "DEFAULT": "plain"}
 _NAN = math.nan
 # A sharder's own function, and where the modules it lists have their tables.
 _CONTAINERS: dict[Any, str] = {
@@ -64,7 +62,7 @@ class TableModule:
         self.prefetch_passes = passes_of(data.fused_params.get("multipass_prefetch_config"))
         factor = data.fused_params.get("cache_load_factor", KV_CACHING_RATIO)
         self.kv_load_factor = _NAN if factor is None else float(factor)
-        self.usage = _USAGES[data.storage_usage_type]
+        self.usage = _USAGES[data.storage_usage_type.name]
         self.has_towers = isinstance(module, EmbeddingTower | EmbeddingTowerCollection)
         self._has_configs = isinstance(module, EmbeddingBagCollection | EmbeddingCollection)
         self._buckets: dict[str, int] | None = None

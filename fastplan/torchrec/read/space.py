@@ -30,6 +30,7 @@ from fastplan.model.vocabulary import (
 from fastplan.planning.search import Placement
 from fastplan.torchrec import compat
 from fastplan.torchrec.compat import NotNative
+from fastplan.torchrec.differences import storage_tiers
 from fastplan.torchrec.read.extract import Extraction, TableSource
 from fastplan.torchrec.write.options import OptionBuilder
 from fastplan.torchrec.write.plan import PlanBuilder
@@ -370,15 +371,14 @@ def shard_row(shard: Any) -> tuple[Any, ...]:
     storage, perf = shard.storage, shard.perf
     if type(storage) is not Storage or type(perf) is not Perf:
         raise NotNative("an estimate is not of TorchRec's own Storage or Perf type")
-    if not all(isinstance(n, int) for n in (storage.hbm, storage.ddr, storage.ssd)):
+    tiers = storage_tiers.bytes_of(storage)
+    if not all(isinstance(size, int) for size in tiers):
         raise NotNative("a storage estimate is not a whole number of bytes")
     rows, cols = (*shard.size, 0)[:2]
     return (
         rows,
         cols,
-        storage.hbm,
-        storage.ddr,
-        storage.ssd,
+        *tiers,
         perf.fwd_compute,
         perf.fwd_comms,
         perf.bwd_compute,

@@ -16,8 +16,8 @@ from fastplan.model.plan import PlanRecord
 from fastplan.model.request import Search
 from fastplan.planning.run import Run
 from fastplan.planning.search import Placement, SearchBackend, Searched
-from fastplan.torchrec import compat
 from fastplan.torchrec.compat import Custom
+from fastplan.torchrec.differences.context_hash import UNHASHABLE_CONTEXT
 from fastplan.torchrec.read.components import Parts
 from fastplan.torchrec.read.enumeration import Enumeration
 from fastplan.torchrec.read.space import (
@@ -165,7 +165,7 @@ def loaded_plan(planner: Any, space: Space, search: Search) -> LoadedPlan | None
         return None
     try:
         context = planner.hash_planner_context_inputs_str()
-    except compat.UNHASHABLE_CONTEXT:
+    except UNHASHABLE_CONTEXT:
         logger.warning("the stored plan can't be checked against this planner; planning again")
         return None
     planner._loader_plan_validation(

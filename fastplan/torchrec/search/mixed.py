@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from torchrec.distributed.planner import proposers as proposers_of_torchrec
 from torchrec.distributed.planner.constants import MAX_SIZE
-from torchrec.distributed.planner.types import PlannerError, ShardingOption, Storage
+from torchrec.distributed.planner.types import PlannerError, ShardingOption
 from torchrec.distributed.planner.utils import reset_shard_rank
 
 from fastplan.engine.problem import Problem
@@ -25,6 +25,7 @@ from fastplan.model.request import Proposer
 from fastplan.model.vocabulary import UNIFORM_TYPES
 from fastplan.torchrec import compat
 from fastplan.torchrec.compat import Custom, NotNative
+from fastplan.torchrec.differences import search_space, storage_tiers
 from fastplan.torchrec.read.components import Parts
 from fastplan.torchrec.read.space import FixedPlacement, PythonSpace, Space, place
 from fastplan.torchrec.search.known_options import OptionIndex
@@ -80,8 +81,7 @@ class MixedSearch:
         self._cluster = problem.cluster
         # Proposers receive the list itself, as from TorchRec, and may edit it.
         self._shown = space.all_options()
-        if compat.IS_1_9:
-            planner._search_space = self._shown
+        search_space.show(planner, self._shown)
         self._known = OptionIndex(self._shown, space.columns)
         self._is_edited = False
         self._reads_ranks = False
@@ -93,7 +93,7 @@ class MixedSearch:
         self._best: list[ShardingOption] | None = None
         self._best_numbers: list[int] | None = None
         self._best_rating: float = MAX_SIZE
-        self._lowest = Storage(MAX_SIZE, MAX_SIZE, MAX_SIZE)
+        self._lowest = storage_tiers.storage(MAX_SIZE, MAX_SIZE, MAX_SIZE)
         self._last_failed: list[ShardingOption] = []
         self._last_error: PlannerError | None = None
 
@@ -301,7 +301,7 @@ class MixedSearch:
     def _note_failure(self, proposal: list[ShardingOption], error: PlannerError) -> None:
         self._last_failed = list(proposal)
         self._last_error = None if isinstance(error, _PlacementFailed) else error
-        storage = Storage(0, 0, 0)
+        storage = storage_tiers.storage(0, 0)
         for option in proposal:
             storage += option.total_storage
         if storage < self._lowest:

@@ -17,6 +17,7 @@ from fastplan.engine.problem import Problem, SearchSpace
 from fastplan.engine.solve import ProposerReport, Solution, propose, solve
 from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES
 from fastplan.planning.search import Placement, Searched
+from fastplan.torchrec.differences import storage_tiers
 from fastplan.torchrec.read import components
 from fastplan.torchrec.read.components import Parts
 from fastplan.torchrec.read.space import Space
@@ -59,7 +60,7 @@ def storage_of(columns: SearchSpace, options: Any) -> Storage | None:
     runs, _ = chosen_runs(columns, options)
     count = columns.run_count[runs]
     sizes = (columns.run_hbm[runs], columns.run_ddr[runs], columns.run_ssd[runs])
-    return Storage(*(int((count * each).sum()) for each in sizes))
+    return storage_tiers.storage(*(int((count * each).sum()) for each in sizes))
 
 
 class NativeSearch:
@@ -159,7 +160,9 @@ class ScaleupSearched(PlannerSearched):
         sizes = [] if self.lowest is None else [self.lowest]
         for run in self.runs.values():
             for proposal in run.fresh:
-                sizes.append(sum((each.total_storage for each in proposal), Storage(0, 0, 0)))
+                sizes.append(
+                    sum((each.total_storage for each in proposal), storage_tiers.storage(0, 0))
+                )
         return min(sizes, default=None)
 
     @cached_property

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import dis
-import functools
 import json
 import logging
 import math
@@ -17,9 +16,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any
 
-from torchrec.distributed import logger as torchrec_logger
 from torchrec.distributed.planner import planners
 from torchrec.distributed.planner import stats as torchrec_stats
 from torchrec.distributed.planner.stats import EmbeddingStats
@@ -30,11 +28,12 @@ from fastplan.planning.run import Run
 from fastplan.planning.search import Result, Searched
 from fastplan.torchrec import compat
 from fastplan.torchrec.read.cluster import copied
+from fastplan.torchrec.support import support
+from fastplan.torchrec.support.watch import STATISTICS
 from fastplan.torchrec.write import stats_table
 from fastplan.torchrec.write.plan import LazyList
 
 _NOTHING = {"RESUME", "NOP", "LOAD_CONST", "RETURN_VALUE", "RETURN_CONST"}
-Method = TypeVar("Method", bound=Callable[..., Any])
 _checked: dict[Any, bool] = {}
 
 
@@ -51,29 +50,6 @@ def is_empty_function(function: Callable[..., Any]) -> bool:
     if code not in _checked:
         _checked[code] = {step.opname for step in dis.get_instructions(code)} <= _NOTHING
     return _checked[code]
-
-
-def logged(method: Method) -> Method:
-    """Wraps a method of the planner with TorchRec's event and method loggers.
-
-    The method logger formats the whole module and the whole plan, so it is used only if its
-    messages are logged.
-    """
-    with_messages = planners._torchrec_method_logger()(method)
-
-    @functools.wraps(method)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        handlers = torchrec_logger.method_logger.handlers
-        heard = any(not isinstance(handler, logging.NullHandler) for handler in handlers)
-        return (with_messages if heard else method)(*args, **kwargs)
-
-    return event_logged(call)  # type: ignore[return-value]
-
-
-def event_logged(method: Method) -> Method:
-    """Wraps a method of the planner with TorchRec's event logger."""
-    component = planners.TorchrecComponent.PLANNER
-    return planners.EventLoggingHandler.event_logger(component)(method)  # type: ignore[no-any-return]
 
 
 def _technique(planner: Any) -> Any:
@@ -266,7 +242,7 @@ def log(
     table is written on first access. If it is on, the plans are counted, and the table is written
     from columns if possible.
     """
-    if not _is_stock(stats):
+    if not _is_stock(stats) or support.why_not(STATISTICS):
         with compat.resumed():
             stats.log(**arguments(known, lambda: run.plans))
         return

@@ -6,12 +6,14 @@ from typing import Any
 
 from torchrec.distributed.planner.constants import POOLING_FACTOR
 from torchrec.distributed.planner.enumerators import get_partition_by_type
-from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Storage
+from torchrec.distributed.planner.types import Perf, Shard, ShardingOption
 
 from fastplan.engine.problem import SearchSpace
 from fastplan.model.request import Table
 from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES
 from fastplan.torchrec import compat
+from fastplan.torchrec.differences import storage_tiers
+from fastplan.torchrec.differences.option_arguments import option_arguments
 from fastplan.torchrec.read.extract import Extraction, TableSource
 from fastplan.torchrec.write.plan import shard_offsets
 
@@ -67,7 +69,6 @@ class OptionBuilder:
             "batch_size": self._batch_size,
             "dependency": facts.tower,
             "is_pooled": facts.pooled,
-            **compat.extra_option_arguments(self._enumerator, origin.name, origin.module),
         }
         if rule:
             arguments |= {
@@ -79,7 +80,7 @@ class OptionBuilder:
                 "output_dtype": rule.output_dtype,
                 "key_value_params": compat.copy_params(rule.key_value_params),
             }
-        return arguments
+        return option_arguments(arguments, self._enumerator, origin.module)
 
     def _option(self, table: int, number: int, shared: dict[str, Any]) -> ShardingOption:
         sharding_type = SHARDING_TYPES[self._space.option_type[number]]
@@ -123,7 +124,7 @@ class OptionBuilder:
                     Shard(
                         size=list(size),
                         offset=next(offsets),
-                        storage=Storage(*storage) if self._has_storage else None,
+                        storage=storage_tiers.storage(*storage) if self._has_storage else None,
                         perf=Perf(*perf) if self._has_perf else None,
                     )
                 )

@@ -9,7 +9,6 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 from torch.distributed import _remote_device
-from torchrec.distributed.planner import planners
 from torchrec.distributed.sharding_plan import placement
 from torchrec.distributed.types import (
     EmbeddingModuleShardingPlan,
@@ -282,33 +281,6 @@ def _right_add(self: LazyList, other: list[Any]) -> list[Any]:
 
 # `[] + lazy` would otherwise read the list's storage before it is filled.
 LazyList.__radd__ = _right_add  # type: ignore[attr-defined]
-
-
-def validate(planner: Any, plan: Any, module: Any, sharders: list[Any], *, trusted: bool) -> None:
-    """Raises the PlannerError of the first validator that fails.
-
-    `trusted` plans come unchanged from the core, for a cluster of the planner's own size.
-    """
-    planners.validate_modules_inclusion_in_sharding_plan(plan, module, sharders)
-    if not trusted:
-        planners.validate_rank_assignment(plan, planner._topology)
-    if not trusted or _kernels_to_check(plan):
-        planners.validate_compute_kernels(planner._best_plan)
-
-
-def _kernels_to_check(plan: Any) -> bool:
-    for tables in plan.plan.values():
-        for sharding in tables.values():
-            kernel = sharding.compute_kernel
-            if kernel not in planners._VALID_COMPUTE_KERNELS:
-                return True
-            if kernel == "dense" and sharding.sharding_type != "data_parallel":
-                return True
-            cache = sharding.cache_params
-            factor = cache.load_factor if cache is not None else None
-            if kernel in planners._CACHING_KERNELS and factor is not None and not 0 < factor < 1:
-                return True
-    return False
 
 
 def shard_offsets(sharding_type: str, sizes: list[tuple[int, int]], dim: int) -> list[list[int]]:

@@ -17,6 +17,7 @@ from torchrec.distributed.planner.types import CriticalPathEstimate, Perf, Stora
 
 from fastplan.engine.problem import SearchSpace
 from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES, UNIFORM_TYPES
+from fastplan.torchrec.differences import storage_tiers
 from fastplan.torchrec.read.space import ChosenOptions
 from fastplan.torchrec.write.plan import chosen_runs
 
@@ -54,7 +55,7 @@ class Option:
     @property
     def shards(self) -> list[Any]:
         return [
-            SimpleNamespace(rank=rank, storage=Storage(*storage))
+            SimpleNamespace(rank=rank, storage=storage_tiers.storage(*storage))
             for rank, *storage in self.placed.shards_of(self.number)
         ]
 
@@ -92,7 +93,7 @@ class Planned:
             option.module, option.tensor = (origin.path, origin.module), origin.parameter
             option.sharding_type = SHARDING_TYPES[types[number]]
             option.compute_kernel = KERNELS[kernels[number]]
-            option.total_storage = Storage(*storage)
+            option.total_storage = storage_tiers.storage(*storage)
             rule = origin.constraint
             option.input_lengths = rule.pooling_factors if rule else [POOLING_FACTOR]
             made.append(option)

@@ -17,20 +17,18 @@ from typing import Any
 
 from torchrec.distributed.embedding_types import EmbeddingComputeKernel
 from torchrec.distributed.planner import stats as torchrec_stats
-from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
 from torchrec.distributed.planner.stats import EmbeddingStats
-from torchrec.distributed.planner.types import Perf, ShardingOption, Storage, Topology
+from torchrec.distributed.planner.types import Storage, Topology
 
 from fastplan.model.vocabulary import SHARDING_TYPES, UNIFORM_TYPES
-from fastplan.torchrec.compat import find_replaced_function, is_stock
 from fastplan.torchrec.read.space import ChosenOptions, EstimatedSpace
+from fastplan.torchrec.support import support
+from fastplan.torchrec.support.watch import ESTIMATES, STATISTICS
 from fastplan.torchrec.write import hooks
 from fastplan.torchrec.write.stats_options import Planned
 
 _STOCK_LOG = EmbeddingStats.log
 _OWN_ATTRIBUTES = {"_width", "_stats_table"}
-_CLASSES = (EmbeddingStats, EmbeddingStorageEstimator, ShardingOption, Storage, Perf)
-_PROPERTIES = ((Perf, "total"), (ShardingOption, "total_storage"))
 # TorchRec checks whether a plan has tables, and adds up their sizes one by one.
 _NO_TABLES = SimpleNamespace(plan={"": {}})
 
@@ -48,8 +46,7 @@ def can_write(stats: Any, best_plan: Any, known: dict[str, Any]) -> bool:
         type(stats) is EmbeddingStats
         and set(vars(stats)) == _OWN_ATTRIBUTES
         and EmbeddingStats.log is _STOCK_LOG
-        and not any(find_replaced_function(kind) for kind in _CLASSES)
-        and all(is_stock(getattr(vars(kind)[name], "fget", None)) for kind, name in _PROPERTIES)
+        and not support.why_not(STATISTICS, ESTIMATES)
         and type(known["topology"]) is Topology
         and bool(known["sharding_plan"].plan)
         and estimators.has_perf

@@ -1,0 +1,1 @@
+"""Differences between TorchRec versions, a file each, told by what TorchRec has."""

@@ -1,0 +1,1 @@
+"""Whether native planning stands for the TorchRec of this process: known, proven, or neither."""

@@ -1,0 +1,164 @@
+"""The self-check: plans small models with TorchRec's planner and with fastplan's, and compares."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from torchrec.distributed.planner.planners import EmbeddingShardingPlanner as TorchRecPlanner
+
+from fastplan.torchrec.planner import EmbeddingShardingPlanner
+from fastplan.torchrec.support import support
+from fastplan.torchrec.support.proof_cases import Case, Unavailable, cases
+from fastplan.torchrec.support.records import first_difference, options_record, plan_record
+from fastplan.torchrec.support.watch import ESTIMATES, PLANNER
+
+Reasons = dict[str, str]
+
+
+class _Outcome(NamedTuple):
+    """What a planner made of a case: its options, and its plan or error."""
+
+    options: dict[str, Any]
+    plan: dict[str, Any]
+
+
+class _Compared(NamedTuple):
+    """The difference of two outcomes, and what fastplan reports."""
+
+    difference: str | None
+    in_options: bool
+    engine: str
+    reason: str
+
+
+def prove(
+    draws: int = 1, progress: Callable[[int, Case], None] | None = None
+) -> tuple[Reasons, int]:
+    """Returns why parts are not native, by part, and how many plans were compared.
+
+    A part whose plans differ falls back, and its case is compared again; if the plans still differ,
+    TorchRec's planner must plan everything.
+
+    Args:
+        draws: how often the models are drawn.
+        progress: called with the number of finished cases and the next case.
+    """
+    reasons: Reasons = {}
+    compared = done = 0
+    with _quiet():
+        for draw in range(draws):
+            for case in cases(seed=10 * draw):
+                if progress is not None:
+                    progress(done, case)
+                done += 1
+                if PLANNER not in reasons:
+                    compared += _check(case, reasons)
+    return reasons, compared
+
+
+def _check(case: Case, reasons: Reasons) -> int:
+    """Compares one case, and adds the reasons of parts that must fall back. Returns the plans."""
+    try:
+        expected = _outcome(TorchRecPlanner, case)
+    except Unavailable:
+        return 0
+    if expected is None:
+        return 0
+    for part in dict.fromkeys((ESTIMATES, case.part, PLANNER)):
+        found = _compare(case, expected, reasons)
+        wrong = _what_is_wrong(found, reasons)
+        if wrong is None:
+            break
+        if part == ESTIMATES != case.part and not _may_be_estimates(found):
+            continue
+        reasons.setdefault(part, f"{case.name}: {wrong}")
+    return 1
+
+
+def _may_be_estimates(found: _Compared) -> bool:
+    """Whether other estimates may explain what is wrong with a search."""
+    return found.in_options or found.engine == "torchrec"
+
+
+def _what_is_wrong(found: _Compared, reasons: Reasons) -> str | None:
+    """Returns a difference, or a fallback that no known reason explains; None if all is well."""
+    if found.difference is not None:
+        return found.difference
+    if found.engine == "native" or any(each in found.reason for each in reasons.values()):
+        return None
+    return found.reason
+
+
+def _compare(case: Case, expected: _Outcome, reasons: Reasons) -> _Compared:
+    planner: list[Any] = []
+    with support.assumed(reasons):
+        try:
+            actual = _outcome(EmbeddingShardingPlanner, case, planner)
+        except Exception as error:
+            return _Compared(f"{type(error).__name__}: {error}", False, "torchrec", "")
+    run = planner[0].last_run
+    engine, reason = ("native", "") if run is None else (run.engine, run.reason or "")
+    assert actual is not None
+    if found := first_difference(expected.options, actual.options):
+        return _Compared(found, True, engine, reason)
+    return _Compared(first_difference(expected.plan, actual.plan), False, engine, reason)
+
+
+def _outcome(kind: type, case: Case, made: list[Any] | None = None) -> _Outcome | None:
+    """Plans a case; None if TorchRec can't plan it. Raises Unavailable, and fastplan's errors."""
+    inputs = case.make()
+    planner = kind(**inputs.arguments)
+    if made is not None:
+        made.append(planner)
+    plan: dict[str, Any] = {}
+    try:
+        if case.searches or made is not None:
+            plan = plan_record(planner.plan(inputs.module, inputs.sharders))
+            plan["rating"] = float(planner._perf_model.rate(plan=planner._best_plan)).hex()
+            plan["chosen"] = options_record(planner._best_plan)
+        else:
+            planner._enumerator.enumerate(inputs.module, inputs.sharders)
+    except Exception as error:
+        if type(error).__name__ != "PlannerError":
+            if made is None:
+                return None
+            raise
+        plan = {"error": str(getattr(error, "error_type", "")), "text": _first_line(error)}
+    if not case.searches:
+        return _Outcome(options_record(planner._enumerator.last_stored_search_space), {})
+    plan["proposals"], plan["plans"] = planner._num_proposals, planner._num_plans
+    return _Outcome(options_record(planner._enumerator.last_stored_search_space), plan)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Drops what TorchRec and fastplan log in this thread: the models are not the user's."""
+    own = threading.get_ident()
+
+    def keep(record: logging.LogRecord) -> bool:
+        return record.thread != own
+
+    names = [name for name in logging.root.manager.loggerDict if _is_ours(name)]
+    loggers = [logging.getLogger(name) for name in names]
+    for each in loggers:
+        each.addFilter(keep)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for each in loggers:
+            each.removeFilter(keep)
+
+
+def _is_ours(name: str) -> bool:
+    return name.startswith(("torchrec", "fastplan", "MethodLogger"))
