@@ -28,6 +28,9 @@ _MODULE_OF_NAME = {
     "PlanCache": "fastplan.cache.plan_cache",
     "PlanFileError": "fastplan.plans.checks",
     "PlanMismatch": "fastplan.torchrec.plan_files",
+    "PlanReporter": "fastplan.torchrec.api.reporter",
+    "PlannerExecutor": "fastplan.torchrec.api.executor",
+    "PlannerProvider": "fastplan.torchrec.api.provider",
     "Replan": "fastplan.planning.policy",
     "Result": "fastplan.planning.search",
     "ShardingType": "fastplan.costs.names",
@@ -71,6 +74,9 @@ __all__ = [
     "PlanCache",
     "PlanFileError",
     "PlanMismatch",
+    "PlanReporter",
+    "PlannerExecutor",
+    "PlannerProvider",
     "Replan",
     "ReplanPolicy",
     "Result",
@@ -105,6 +111,9 @@ if TYPE_CHECKING:
     from fastplan.planning.search import Result
     from fastplan.planning.specs import plan_spec as plan
     from fastplan.plans.checks import PlanFileError
+    from fastplan.torchrec.api.executor import PlannerExecutor
+    from fastplan.torchrec.api.provider import PlannerProvider
+    from fastplan.torchrec.api.reporter import PlanReporter
     from fastplan.torchrec.collective import ModelsDiffer
     from fastplan.torchrec.export import export_spec
     from fastplan.torchrec.export_tables import CannotExport, ExportError
