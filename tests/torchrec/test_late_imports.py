@@ -119,23 +119,43 @@ def test_imports_in_threads_wait_for_no_other(late):
         assert done.wait(60)
 
 
-def test_a_hook_that_asks_all_other_finders_works_beside(late, monkeypatch):
-    class Nosy:
-        busy = False
+class AnotherHook:
+    """Asks all other finders, and wraps the loader, as the recorder of fastplan.ett does."""
 
-        def find_spec(self, name, path=None, target=None):
-            if self.busy or name != NAME:
-                return None
-            self.busy = True
-            others = [finder for finder in sys.meta_path if finder is not self]
-            specs = [finder.find_spec(name, path, target) for finder in others]
-            self.busy = False
-            return next(spec for spec in specs if spec is not None)
+    def __init__(self):
+        self.seen = []
+        self._busy = False
 
-    monkeypatch.setattr(sys, "meta_path", [Nosy(), *sys.meta_path])
+    def find_spec(self, name, path=None, target=None):
+        if self._busy or name != NAME:
+            return None
+        self._busy = True
+        others = [finder for finder in sys.meta_path if finder is not self]
+        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)))
+        self._busy = False
+        execute = spec.loader.exec_module
+
+        def exec_module(module):
+            del spec.loader.exec_module
+            execute(module)
+            self.seen.append(module)
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["before", "behind"])
+def test_another_hook_works_beside(late, place):
+    other = AnotherHook()
     with fastplan.patch():
-        sys.meta_path.sort(key=lambda finder: not isinstance(finder, Nosy))
-        assert late().EmbeddingShardingPlanner is OURS
+        sys.meta_path.insert(place, other)
+        try:
+            module = late()
+        finally:
+            sys.meta_path.remove(other)
+        assert module.EmbeddingShardingPlanner is OURS
+    assert other.seen == [module]
+    assert "exec_module" not in vars(module.__loader__)
 
 
 IMPORT = "from torchrec.distributed.planner import executor, provider, planners\n"

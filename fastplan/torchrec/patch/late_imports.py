@@ -59,15 +59,14 @@ class LateImports(MetaPathFinder):
         return spec
 
     def _report_module_of(self, loader: Any) -> None:
-        below = vars(loader).get("exec_module")  # of another hook
-        execute = loader.exec_module
+        other = vars(loader).get("exec_module")  # of another hook
 
         def exec_module(module: ModuleType) -> None:
-            if below is None:
+            if other is None:
                 vars(loader).pop("exec_module", None)
             else:
-                loader.exec_module = below
-            execute(module)
+                loader.exec_module = other
+            loader.exec_module(module)
             self._imported(module)
 
         loader.exec_module = exec_module
