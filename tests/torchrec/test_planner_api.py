@@ -1,11 +1,11 @@
 """fastplan behind TorchRec's planner API: the same results, and what TorchRec leaves empty."""
 
+import inspect
 import re
 from importlib.util import find_spec
 
 import pytest
 import torch
-import torch.distributed as dist
 from torchrec import EmbeddingBagCollection, EmbeddingBagConfig
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner import ParameterConstraints, planners
@@ -13,14 +13,15 @@ from torchrec.distributed.planner.types import PlannerError, PlannerErrorType
 
 import fastplan
 from fastplan.cache.stores import MemoryStore
+from fastplan.torchrec.api.provider import _ATTRIBUTES
 from fastplan.torchrec.api.throughput import estimated_qps
 from fastplan.torchrec.loader import ProtocolPlanCache
+from tests.torchrec.processes import run_ranks
 
 if find_spec("torchrec.distributed.planner.executor") is None:
     pytest.skip("this TorchRec has no planner API", allow_module_level=True)
 
 from torchrec.distributed.planner import protocols, provider, reporter
-from torchrec.distributed.planner.api import ProductionPlannerOrchestrator
 from torchrec.distributed.planner.dry_run import DryRunOrchestrator, DryRunRequest, cli
 from torchrec.distributed.planner.executor import DefaultPlannerExecutor
 from torchrec.distributed.planner.provider import DefaultPlannerProvider
@@ -174,6 +175,33 @@ def test_an_objective_replaces_the_default_perf_model_only():
         executor.run("H100", context(request(planner_config=config(performance_model="storage"))))
 
 
+def test_every_argument_of_torchrecs_planner_is_taken_over():
+    class Full(DefaultPlannerProvider):
+        def build_planner(self, sku, *, topology, storage_reservation, ctx):
+            self.built = super().build_planner(
+                sku, topology=topology, storage_reservation=storage_reservation, ctx=ctx
+            )
+            self.built._callbacks = [lambda options: options]
+            self.built.plan_loader = object()
+            return self.built
+
+    rules = {"t1": ParameterConstraints(pooling_factors=[2.0])}
+    asked = request(constraints=rules, planner_config=config(debug=True, timeout_seconds=77))
+    base, ctx = Full(), context(asked)
+    provider = fastplan.PlannerProvider(base)
+    planner = provider.build_planner(
+        "H100",
+        topology=provider.build_topology("H100", asked, ctx),
+        storage_reservation=provider.build_storage_reservation("H100", asked),
+        ctx=ctx,
+    )
+    arguments = list(inspect.signature(planners.EmbeddingShardingPlanner.__init__).parameters)
+    assert list(_ATTRIBUTES) == arguments[1:]
+    for name in _ATTRIBUTES.values():
+        assert getattr(planner, name) is getattr(base.built, name), name
+    assert (planner._timeout_seconds, planner._debug, planner._constraints) == (77, True, rules)
+
+
 def test_a_setting_that_is_torchrecs_own_is_an_error():
     with pytest.raises(TypeError, match=r"unexpected setting 'batch_size'.*cache"):
         fastplan.PlannerProvider(batch_size=3)
@@ -214,17 +242,23 @@ def test_a_variant_that_the_base_does_not_build_is_its_error():
         fastplan.PlannerExecutor().run("H100", context(asked))
 
 
-def test_a_group_plans_together():
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    try:
-        alone = fastplan.PlannerExecutor().run("H100", context(asked := request()))
-        ctx = context(asked)
-        api = ProductionPlannerOrchestrator(fastplan.PlannerExecutor(), sku="H100")
-        together = api.plan(asked, ctx)["H100"]
-    finally:
-        dist.destroy_process_group()
-    assert facts(together) == facts(alone)
-    assert together.estimated_qps == alone.estimated_qps
+def test_rank_0_of_a_group_plans_estimates_and_stores_for_all(tmp_path):
+    ranks = [(rank, 2, tmp_path) for rank in range(2)]
+    first, second = run_ranks("tests.torchrec.api_worker", ranks)
+    alone = fastplan.PlannerExecutor().run("H100", context(request()))
+    assert first.pop("plan") == second.pop("plan") == str(alone.sharding_plan)
+    assert first == {
+        "is_planning_rank": True,
+        "has_qps": True,
+        "reports": ["H100.json"],
+        "stored": True,
+    }
+    assert second == {
+        "is_planning_rank": False,
+        "has_qps": False,
+        "reports": [],
+        "stored": False,
+    }
 
 
 def test_the_dry_run_tool_plans_with_it(capsys):
@@ -250,8 +284,10 @@ def test_plans_of_a_dry_run_are_put_into_the_plan_cache():
 def test_a_failed_plan_is_not_put_into_the_plan_cache():
     store = MemoryStore()
     executor = fastplan.PlannerExecutor(plan_cache=ProtocolPlanCache(store))
-    assert not executor.run("H100", context(dry_run(**SMALL))).success
+    ctx = context(dry_run(**SMALL))
+    assert not executor.run("H100", ctx).success
     assert list(store.keys()) == []
+    assert ctx.warnings == []
 
 
 class BrokenCache:
