@@ -25,10 +25,12 @@ _MODULE_OF_NAME = {
     "ObjectiveModel": "fastplan.torchrec.read.custom",
     "Objectives": "fastplan.model.objectives",
     "Optimize": "fastplan.engine.optimize",
-    "PatchRefused": "fastplan.torchrec.patch.patch",
     "PlanCache": "fastplan.cache.plan_cache",
     "PlanFileError": "fastplan.plans.checks",
     "PlanMismatch": "fastplan.torchrec.plan_files",
+    "PlanReporter": "fastplan.torchrec.api.reporter",
+    "PlannerExecutor": "fastplan.torchrec.api.executor",
+    "PlannerProvider": "fastplan.torchrec.api.provider",
     "Replan": "fastplan.planning.policy",
     "Result": "fastplan.planning.search",
     "ShardingType": "fastplan.costs.names",
@@ -69,10 +71,12 @@ __all__ = [
     "ObjectiveModel",
     "Objectives",
     "Optimize",
-    "PatchRefused",
     "PlanCache",
     "PlanFileError",
     "PlanMismatch",
+    "PlanReporter",
+    "PlannerExecutor",
+    "PlannerProvider",
     "Replan",
     "ReplanPolicy",
     "Result",
@@ -107,11 +111,14 @@ if TYPE_CHECKING:
     from fastplan.planning.search import Result
     from fastplan.planning.specs import plan_spec as plan
     from fastplan.plans.checks import PlanFileError
+    from fastplan.torchrec.api.executor import PlannerExecutor
+    from fastplan.torchrec.api.provider import PlannerProvider
+    from fastplan.torchrec.api.reporter import PlanReporter
     from fastplan.torchrec.collective import ModelsDiffer
     from fastplan.torchrec.export import export_spec
     from fastplan.torchrec.export_tables import CannotExport, ExportError
     from fastplan.torchrec.loader import StoredPlanLoader
-    from fastplan.torchrec.patch.patch import PatchRefused, patch
+    from fastplan.torchrec.patch.patch import patch
     from fastplan.torchrec.plan_files import PlanMismatch, load_plan, save_plan
     from fastplan.torchrec.planner import EmbeddingShardingPlanner
     from fastplan.torchrec.read.custom import CostEstimator, ObjectiveModel, cost_estimators
@@ -155,7 +162,14 @@ def _env_is_set(variable: str) -> bool:
 def _patch_from_env(how: str) -> None:
     if how not in ("1", "init"):
         raise ValueError(f"FASTPLAN_PATCH must be 1, init or 0, not {how!r}")
-    __getattr__("patch")(init=how == "init")
+    try:
+        __getattr__("patch")(init=how == "init")
+    except Exception as error:  # whatever TorchRec or torch of another version raises on import
+        import logging
+
+        logging.getLogger(__name__).warning(
+            "FASTPLAN_PATCH=%s has no effect, TorchRec's planner stays: %r", how, error
+        )
 
 
 if _env_is_set("FASTPLAN_ETT"):

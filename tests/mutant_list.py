@@ -309,4 +309,49 @@ BOUNDS = (
     ),
 )
 
-MUTANTS = (*SPEC, *REPLAN, *CACHE, *BOUNDS)
+PATCH = (
+    Mutant(
+        name="patch-forgets-late-imports",
+        file="fastplan/torchrec/patch/patch.py",
+        old="        self.late_imports.start()\n",
+        new="",
+        tests=("tests/torchrec/test_late_imports.py",),
+    ),
+    Mutant(
+        name="patch-keeps-its-import-hook",
+        file="fastplan/torchrec/patch/patch.py",
+        old="        if self.substitute.patches == 0:\n            self.late_imports.stop()\n",
+        new="",
+        tests=("tests/torchrec/test_late_imports.py",),
+    ),
+    Mutant(
+        name="late-import-after-undo",
+        file="fastplan/torchrec/patch/substitutes.py",
+        old="            if self.patches == 0:\n                before, after = after, before\n",
+        new="",
+        tests=("tests/torchrec/test_late_imports.py",),
+    ),
+    Mutant(
+        name="import-hook-drops-another",
+        file="fastplan/torchrec/patch/late_imports.py",
+        old='other = vars(loader).get("exec_module")',
+        new="other = None",
+        tests=("tests/torchrec/test_late_imports.py",),
+    ),
+    Mutant(
+        name="patch-ignores-helpers",
+        file="fastplan/torchrec/patch/substitutes.py",
+        old="for function in (self.function, *self.relies_on):",
+        new="for function in (self.function,):",
+        tests=("tests/torchrec/test_init_patch.py",),
+    ),
+    Mutant(
+        name="patch-warns-every-time",
+        file="fastplan/torchrec/patch/patch.py",
+        old="        _logged.add((name, reason))\n",
+        new="",
+        tests=("tests/torchrec/test_patch.py",),
+    ),
+)
+
+MUTANTS = (*SPEC, *REPLAN, *CACHE, *BOUNDS, *PATCH)

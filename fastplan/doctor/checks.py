@@ -236,10 +236,7 @@ def _patch(value: str, planner_works: bool) -> Iterator[Finding]:
         text = f"FASTPLAN_PATCH must be 1, init or 0, not {value!r}: `import fastplan` fails"
         yield Finding(_SUBJECT, PROBLEM, text, "export FASTPLAN_PATCH=1")
     elif not planner_works:
-        text = (
-            f"FASTPLAN_PATCH={value} needs TorchRec, which can't be imported: "
-            "`import fastplan` fails"
-        )
+        text = f"FASTPLAN_PATCH={value} needs TorchRec, which can't be imported: it has no effect"
         yield Finding(_SUBJECT, PROBLEM, text, "unset FASTPLAN_PATCH")
 
 

@@ -34,8 +34,11 @@ NAMES = {
         "fastplan.patch",
         "class fastplan.torchrec.patch.patch.Patch",
         "fastplan.ModelsDiffer",
+        "fastplan.PlannerExecutor",
+        "fastplan.PlannerProvider",
+        "fastplan.PlanReporter",
+        "fastplan.torchrec.api.throughput.estimated_qps",
     ),
-    "initialisation.md": ("fastplan.PatchRefused",),
     "optimize.md": (
         "fastplan.Objectives",
         "fastplan.ConstraintError",

@@ -42,6 +42,7 @@ def test_a_patch_must_be_known_and_have_a_torchrec():
         [(level, text, fix)] = told({"FASTPLAN_PATCH": value}, planner_works=False)
         assert (level, fix) == ("problem", "unset FASTPLAN_PATCH")
         assert f"FASTPLAN_PATCH={value} needs TorchRec" in text
+        assert text.endswith("it has no effect")
 
 
 def test_records_need_a_directory(tmp_path):

@@ -1,9 +1,10 @@
-"""The patched start: what is replaced, what is refused, and that each function gives the same."""
+"""The patched start: what is replaced, what is skipped, and that each function gives the same."""
 
 import copy
 import functools
 import gc
 import random
+import sys
 from dataclasses import replace
 from itertools import chain
 from operator import itemgetter
@@ -24,7 +25,8 @@ from torchrec.distributed.types import ShardMetadata
 
 import fastplan
 from fastplan.torchrec.patch import fast_start
-from fastplan.torchrec.patch.patch import PatchRefused, replace_all
+from fastplan.torchrec.patch import patch as patching
+from fastplan.torchrec.patch.substitutes import replace_known
 
 INFER = "_infer_sharding_spec_from_shards_metadata"
 PARSE = "_parse_and_validate_remote_device"
@@ -71,30 +73,92 @@ def test_a_second_patch_inside_leaves_the_first_in_place():
     assert not any(replaced())
 
 
+@pytest.fixture(autouse=True)
+def nothing_logged(monkeypatch):
+    """A reason is logged once per process, so each test begins with none."""
+    monkeypatch.setattr(patching, "_logged", set())
+
+
+def test_all_functions_are_applied_on_a_known_version(caplog):
+    with fastplan.patch(init=True) as patch:
+        assert {known.name for known in fast_start.REPLACEMENTS} <= set(patch.applied)
+        assert patch.skipped == {}
+    assert caplog.records == []
+
+
 @pytest.mark.parametrize("known", fast_start.REPLACEMENTS, ids=lambda known: known.function)
-def test_another_function_is_refused_by_name_and_nothing_is_replaced(known, monkeypatch):
+def test_another_function_is_skipped_by_name_and_the_others_are_applied(known, monkeypatch, caplog):
     holder, name = known._holder(known.function)
     another = lambda *args: None  # noqa: E731
     monkeypatch.setattr(holder, name, another)
-    with pytest.raises(PatchRefused, match=rf"{known.name} has different source") as refused:
-        fastplan.patch(init=True)
-    assert "fastplan.patch() without `init`" in str(refused.value)
+    with fastplan.patch(init=True) as patch, fastplan.patch(init=True):
+        assert list(patch.skipped) == [known.name]
+        assert "has different source" in patch.skipped[known.name]
+        assert getattr(holder, name) is another
+        others = {each.name for each in fast_start.REPLACEMENTS} - {known.name}
+        assert others <= set(patch.applied)
+        assert known.name not in patch.applied
+        places = [place for place in STOCK if place[1] != name]
+        assert all(getattr(*place) is not STOCK[place] for place in places)
+        assert model_parallel.EmbeddingShardingPlanner is fastplan.EmbeddingShardingPlanner
     assert getattr(holder, name) is another
-    assert sum(replaced()) <= 1
-    assert model_parallel.EmbeddingShardingPlanner is not fastplan.EmbeddingShardingPlanner
+    [record] = caplog.records
+    assert (record.levelname, known.name in record.getMessage()) == ("WARNING", True)
 
 
-def test_what_a_replacement_relies_on_is_compared_too(monkeypatch):
+def test_a_replacement_whose_helper_changed_is_skipped(monkeypatch):
     monkeypatch.setattr(embedding_sharding, "_prefetch_and_cached", lambda table: False)
-    with pytest.raises(PatchRefused, match="group_tables has different source"):
-        fastplan.patch(init=True)
+    with fastplan.patch(init=True) as patch:
+        assert embedding_sharding.group_tables is STOCK[embedding_sharding, "group_tables"]
+        [(name, reason)] = patch.skipped.items()
+    assert name.endswith("embedding_sharding.group_tables")
+    assert "_prefetch_and_cached" in reason
 
 
-def test_a_function_that_somebody_has_wrapped_is_refused(monkeypatch):
+def test_a_replacement_whose_helper_is_gone_is_skipped(monkeypatch):
+    monkeypatch.delattr(embedding_sharding, "_prefetch_and_cached")
+    with fastplan.patch(init=True) as patch:
+        [reason] = patch.skipped.values()
+    assert reason == (
+        "_prefetch_and_cached does not exist in torchrec.distributed.embedding_sharding"
+    )
+
+
+def test_a_function_that_somebody_has_wrapped_is_skipped(monkeypatch):
     wrapped = functools.wraps(embedding_sharding.group_tables)(lambda *args: None)
     monkeypatch.setattr(embedding_sharding, "group_tables", wrapped)
-    with pytest.raises(PatchRefused, match="group_tables has different source"):
-        fastplan.patch(init=True)
+    with fastplan.patch(init=True) as patch:
+        assert "group_tables has different source" in "".join(patch.skipped.values())
+        assert embedding_sharding.group_tables is wrapped
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"function": "no_such_function"}, "no_such_function does not exist in torchrec"),
+        ({"function": "NoClass.method"}, "NoClass.method does not exist in torchrec"),
+        ({"module": "torchrec.no_such_module"}, "torchrec.no_such_module can't be imported"),
+        ({"module": "math", "function": "ceil", "relies_on": ()}, "ceil has no source to compare"),
+    ],
+)
+def test_a_function_that_is_gone_is_skipped(change, reason):
+    gone = replace(fast_start.REPLACEMENTS[0], **change)
+    applied = replace_known((gone, *fast_start.REPLACEMENTS[1:]))
+    for stand_in in applied.substitutes.values():
+        stand_in.release()
+    assert list(applied.skipped) == [gone.name]
+    assert reason in applied.skipped[gone.name]
+    assert len(applied.substitutes) == len(fast_start.REPLACEMENTS) - 1
+    assert not any(replaced())
+
+
+def test_a_torch_without_what_the_replacements_need_leaves_the_planner_patched(monkeypatch):
+    monkeypatch.setitem(sys.modules, "fastplan.torchrec.patch.fast_start", None)
+    with fastplan.patch(init=True) as patch:
+        assert model_parallel.EmbeddingShardingPlanner is fastplan.EmbeddingShardingPlanner
+        [(name, reason)] = patch.skipped.items()
+    assert name == "fastplan.torchrec.patch.fast_start"
+    assert "can't be imported" in reason
 
 
 def test_the_start_may_be_recorded_at_the_same_time(monkeypatch):
@@ -121,12 +185,6 @@ def test_what_somebody_replaces_afterwards_stays(monkeypatch):
         assert embedding_sharding.group_tables is mine
     embedding_sharding.group_tables = STOCK[embedding_sharding, "group_tables"]
     assert not any(replaced())
-
-
-def test_a_function_that_is_gone_is_refused():
-    gone = replace(fast_start.REPLACEMENTS[0], function="no_such_function")
-    with pytest.raises(PatchRefused, match="no_such_function does not exist"):
-        replace_all((gone,))
 
 
 def cut(generator: random.Random) -> list[ShardMetadata]:

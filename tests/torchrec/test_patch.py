@@ -1,5 +1,7 @@
 """TorchRec's own defaults use fastplan's planner while it is patched in."""
 
+import sys
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -9,6 +11,7 @@ from torchrec.distributed import model_parallel, shard
 from torchrec.distributed.planner import planners
 
 import fastplan
+from fastplan.torchrec.patch import patch as patching
 from tests.interpreter import python
 
 STOCK = planners.EmbeddingShardingPlanner
@@ -71,6 +74,46 @@ else:
     print(planner.__module__.startswith("fastplan"), hasattr(start, "__wrapped__"))
 """
     assert python(code, FASTPLAN_PATCH=value).splitlines()[-1] == patched
+
+
+@pytest.mark.parametrize("value", ["1", "init"])
+def test_a_version_that_fails_is_a_warning_with_the_variable(value):
+    code = """
+import logging, sys
+logging.basicConfig(stream=sys.stdout, force=True)
+sys.modules["torchrec.distributed.planner.planners"] = None  # as if TorchRec had it elsewhere
+import fastplan
+print(fastplan.__version__)
+"""
+    warning, version = python(code, FASTPLAN_PATCH=value).splitlines()[-2:]
+    assert warning.startswith(f"WARNING:fastplan:FASTPLAN_PATCH={value} has no effect")
+    assert "torchrec.distributed.planner.planners" in warning
+    assert version == fastplan.__version__
+
+
+def test_a_default_that_torchrec_lacks_is_skipped_with_the_reason(monkeypatch, caplog):
+    monkeypatch.setattr(patching, "_logged", set())
+    monkeypatch.setitem(sys.modules, "torchrec.distributed.shard", None)
+    monkeypatch.delattr(model_parallel, "EmbeddingShardingPlanner")
+    with fastplan.patch() as patch, fastplan.patch():
+        assert patch.applied == ("torchrec.distributed.planner.EmbeddingShardingPlanner",)
+        found = {name.split(".")[2]: reason for name, reason in patch.skipped.items()}
+        assert set(found) == {"model_parallel", "shard"}
+        assert "has no EmbeddingShardingPlanner" in found["model_parallel"]
+        assert "can't be imported" in found["shard"]
+    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
+    assert torchrec.distributed.planner.EmbeddingShardingPlanner is STOCK
+
+
+def test_a_default_that_other_code_has_replaced_is_skipped_with_the_reason(monkeypatch):
+    class Theirs(STOCK):
+        pass
+
+    monkeypatch.setattr(shard, "EmbeddingShardingPlanner", Theirs)
+    with fastplan.patch() as patch:
+        assert shard.EmbeddingShardingPlanner is Theirs
+        [reason] = patch.skipped.values()
+    assert reason == f"other code has replaced it by {Theirs!r}"
 
 
 @pytest.fixture

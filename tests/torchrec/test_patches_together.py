@@ -10,7 +10,6 @@ from torchrec.distributed import embedding_sharding, model_parallel, shard
 from torchrec.distributed.planner import planners
 
 import fastplan
-from fastplan.torchrec.patch.patch import PatchRefused
 
 OWNER = model_parallel.DistributedModelParallel
 STOCK = {
@@ -157,8 +156,8 @@ def test_a_wrapper_around_ours_is_not_taken_for_ours():
     with fastplan.patch(init=True):
         ours = embedding_sharding.group_tables
         embedding_sharding.group_tables = functools.wraps(ours)(lambda tables: [])
-        with pytest.raises(PatchRefused, match="group_tables has different source"):
-            fastplan.patch(init=True)
+        with fastplan.patch(init=True) as second:
+            assert "group_tables has different source" in "".join(second.skipped.values())
         assert model_parallel.EmbeddingShardingPlanner is fastplan.EmbeddingShardingPlanner
 
 

@@ -18,7 +18,7 @@ from torch.distributed import _remote_device
 from torch.distributed._shard.sharding_spec import ChunkShardingSpec, EnumerableShardingSpec
 
 from fastplan.torchrec import compat
-from fastplan.torchrec.patch.patch import Replacement
+from fastplan.torchrec.patch.substitutes import Replacement
 
 # All fields of a table that grouping reads, except for its fused parameters.
 _GROUPED_BY = attrgetter(
