@@ -16,8 +16,8 @@ from fastplan.costs.disk import disk_cache
 from fastplan.costs.errors import CostError
 from fastplan.costs.extensions import EXTENSIONS
 from fastplan.costs.identity import Frozen
-from fastplan.files.private import DirectoryNotPrivate
 from fastplan.engine import _native
+from fastplan.files.private import DirectoryNotPrivate
 
 _log = logging.getLogger(__name__)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner as TorchRecPlanner
@@ -37,7 +38,9 @@ class _Compared(NamedTuple):
 
 
 def prove(
-    draws: int = 1, progress: Callable[[int, Case], None] | None = None
+    draws: int = 1,
+    progress: Callable[[int, Case], None] | None = None,
+    known: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Reasons, int]:
     """Returns why parts are not native, by part, and how many plans were compared.
 
@@ -47,8 +50,9 @@ def prove(
     Args:
         draws: how often the models are drawn.
         progress: called with the number of finished cases and the next case.
+        known: parts that are known to fall back, with the reasons.
     """
-    reasons: Reasons = {}
+    reasons: Reasons = dict(known)
     compared = done = 0
     with _quiet():
         for draw in range(draws):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -209,10 +208,3 @@ def _statistics() -> Any:
             return (1.0 - clf) ** 2
 
     return Statistics()
-
-
-def count(draws: int) -> int:
-    """Returns the number of cases of several draws."""
-    with suppress(Exception):
-        return draws * len(list(cases()))
-    return 0

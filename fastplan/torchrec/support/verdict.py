@@ -19,11 +19,12 @@ from typing import Any
 from fastplan.files.private import DirectoryNotPrivate, private_directory
 from fastplan.torchrec.support.digest import own_digest, torchrec_digest, torchrec_version
 from fastplan.torchrec.support.known import KNOWN
-from fastplan.torchrec.support.watch import PLANNER, Watch
+from fastplan.torchrec.support.watch import PLANNER, STATISTICS, Watch
 
 logger = logging.getLogger(__name__)
 
 _VARIABLE = "FASTPLAN_PROOF"
+_NO_STATISTICS = "the self-check does not compare tables of statistics"
 _LONGEST = 100_000  # characters of a kept verdict
 _MOST = 50  # parts in it
 
@@ -94,14 +95,16 @@ def proven(name: str, digest: str) -> Verdict:
         reasons = {PLANNER: f"the self-check failed with {type(error).__name__}: {error}"}
         plans = 0
     reasons = {part: f"TorchRec {name}: {reason}" for part, reason in reasons.items()}
+    reasons.setdefault(STATISTICS, _NO_STATISTICS)
     seconds = time.perf_counter() - start
-    log = logger.warning if reasons else logger.info
+    differing = [reason for reason in reasons.values() if reason is not _NO_STATISTICS]
+    log = logger.warning if differing else logger.info
     log(
         "fastplan: TorchRec %s is not known; a self-check compared %d plans in %.1f s: %s",
         name,
         plans,
         seconds,
-        "; ".join(reasons.values()) or "all agree",
+        "; ".join(differing) or "all agree",
     )
     return Verdict(
         name=name, digest=digest, origin="proven", reasons=reasons, plans=plans, seconds=seconds
