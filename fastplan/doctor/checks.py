@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
@@ -13,8 +14,9 @@ from tempfile import TemporaryFile
 from fastplan import __version__
 from fastplan.cache.stores import GuardedStore, StoreError, default_directory, kind_of, open_store
 from fastplan.doctor import NOTE, OK, PROBLEM, Finding
-from fastplan.doctor.installed import Stack, install, module_folder, pip, read_stack, version_of
+from fastplan.doctor.installed import Stack, module_folder, read_stack, version_of
 from fastplan.doctor.probe import Outcome, try_imports
+from fastplan.doctor.releases import install, pip
 from fastplan.doctor.stack import PLANNER, check_stack, modules_to_try
 
 _PYTHON = (3, 10)
@@ -108,7 +110,10 @@ def check_core(outcome: Outcome) -> Finding:
         text = f"the native core exists only for another Python: {', '.join(built)}"
     else:
         text = "the native core is not built"
-    return Finding("core", PROBLEM, text, pip("install --force-reinstall --no-deps fastplan"))
+    # Of a checkout, the index may have another version or none.
+    checkout = folder.parent if folder and (folder.parent / "setup.py").exists() else None
+    source = f"--editable {shlex.quote(str(checkout))}" if checkout else "fastplan"
+    return Finding("core", PROBLEM, text, pip(f"install --force-reinstall --no-deps {source}"))
 
 
 def check_gpus(stack: Stack, torch: Outcome | None) -> Finding:
