@@ -41,6 +41,8 @@ VARIABLES = (
     "FASTPLAN_ETT",
     "FASTPLAN_ETT_LAUNCHED",
     "FASTPLAN_PATCH",
+    "FASTPLAN_SHADOW",
+    "FASTPLAN_SHADOW_LOG",
     "FASTPLAN_SKUS",
     "FASTPLAN_DEBUG",
     "FASTPLAN_JOBS",
@@ -219,6 +221,7 @@ def check_values(environment: Mapping[str, str], planner_works: bool) -> Iterato
     """
     yield from _skus(environment.get("FASTPLAN_SKUS", ""))
     yield from _patch(environment.get("FASTPLAN_PATCH", ""), planner_works)
+    yield from _shadow(environment.get("FASTPLAN_SHADOW", ""))
     yield from _ett(environment.get("FASTPLAN_ETT", ""))
     yield from _check_launched(environment.get("FASTPLAN_ETT_LAUNCHED", ""))
 
@@ -246,6 +249,12 @@ def _patch(value: str, planner_works: bool) -> Iterator[Finding]:
             "`import fastplan` fails"
         )
         yield Finding(_SUBJECT, PROBLEM, text, "unset FASTPLAN_PATCH")
+
+
+def _shadow(value: str) -> Iterator[Finding]:
+    if value not in (*_OFF, "1", "torchrec"):
+        text = f"FASTPLAN_SHADOW must be 1, torchrec or 0, not {value!r}: nothing is compared"
+        yield Finding(_SUBJECT, PROBLEM, text, "export FASTPLAN_SHADOW=1")
 
 
 def _ett(value: str) -> Iterator[Finding]:
