@@ -8,9 +8,11 @@ JOBS ?= 2
 TORCH_PIP_ARGS ?=
 # Tests that run under the sanitizers. tests/parity works there too and takes about five minutes.
 SANITIZE_TESTS ?= tests/engine tests/property
-# Tests that run with the second TorchRec. Elastic restarts depend on torch, not on TorchRec.
+# Tests that run with other TorchRec versions. Elastic restarts depend on torch, not on TorchRec.
 NEXT_TESTS := tests/parity tests/torchrec tests/docs/test_compatibility.py tests/docs/test_custom_cost.py \
 	--ignore tests/torchrec/test_replan_processes.py
+# Tests of what every TorchRec version must do, about 20 seconds per version.
+CONTRACT_TESTS ?= tests/parity/test_contract.py
 # Seconds of fuzzing per parser.
 FUZZ_SECONDS ?= 60
 # Selects benchmarks, e.g. BENCH_ARGS="planning cache".
@@ -20,7 +22,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/.stamps
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
-NEXT := .torchrec/1.9.2
+pinned = $(shell sed -n 's/^torchrec==//p' requirements/$(1))
+# The TorchRec of the environment, and the second one that `make test` runs all tests of the bridge with.
+OWN := $(call pinned,torchrec.txt)
+NEXT := 1.9.2
+# The versions of `make test-versions`, and those that `make test` only runs CONTRACT_TESTS with.
+VERSIONS ?= $(call pinned,torchrec-versions.txt)
+CONTRACT_VERSIONS ?= $(filter-out $(OWN) $(NEXT),$(VERSIONS))
+PYTEST := $(BIN)/pytest -n $(JOBS) --dist worksteal
 SANITIZED := build/sanitize
 CPP_FILES := $(sort $(wildcard cpp/*/*.cpp cpp/*/*.h))
 
@@ -28,11 +37,12 @@ export FASTPLAN_JOBS ?= $(JOBS)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long lint format bench fuzz sanitize clean distclean
+.PHONY: help demo test test-versions test-long lint format bench fuzz sanitize clean distclean
 
 help:
 	@echo "make demo      plan the Criteo model with both planners, cache, compare, write a report"
-	@echo "make test      run all tests, parity with a second TorchRec, then the sanitizers"
+	@echo "make test      run all tests, parity with a second TorchRec, a part of it with others, the sanitizers"
+	@echo "make test-versions  run the parity tests with TorchRec $(VERSIONS)"
 	@echo "make test-long run the instances that take TorchRec longest, with both versions"
 	@echo "make lint      check with ruff, mypy and clang-format"
 	@echo "make format    format the files with ruff and clang-format"
@@ -46,19 +56,32 @@ help:
 demo: $(STAMPS)/native
 	@$(BIN)/python -m bench.demo
 
-bench: $(STAMPS)/native $(NEXT)/.stamp
+bench: $(STAMPS)/native .torchrec/$(NEXT)/.stamp
 	@$(BIN)/python -m bench $(BENCH_ARGS)
 
-test: $(STAMPS)/native $(NEXT)/.stamp
-	@echo "== all tests, $(shell tail -n 1 requirements/torchrec.txt)"
-	@$(BIN)/pytest -n $(JOBS) --dist worksteal tests
-	@echo "== parity and bridge tests, $(shell tail -n 1 requirements/torchrec-next.txt)"
-	@PYTHONPATH=$(NEXT) $(BIN)/pytest -n $(JOBS) --dist worksteal $(NEXT_TESTS)
+test: $(STAMPS)/native .torchrec/$(NEXT)/.stamp
+	@echo "== all tests, TorchRec $(OWN)"
+	@$(PYTEST) tests
+	@echo "== parity and bridge tests, TorchRec $(NEXT)"
+	@PYTHONPATH=.torchrec/$(NEXT) $(PYTEST) $(NEXT_TESTS)
+	@$(MAKE) --no-print-directory -k -j 1 $(CONTRACT_VERSIONS:%=contract-%)
 	@$(MAKE) --no-print-directory sanitize
 
-test-long: $(STAMPS)/native $(NEXT)/.stamp
-	@$(BIN)/pytest -n $(JOBS) --dist worksteal -m long tests
-	@PYTHONPATH=$(NEXT) $(BIN)/pytest -n $(JOBS) --dist worksteal -m long $(NEXT_TESTS)
+# -k: one report shows the failures of all versions.
+test-versions: $(STAMPS)/native
+	@$(MAKE) --no-print-directory -k -j 1 $(VERSIONS:%=version-%)
+
+version-%: $(STAMPS)/native .torchrec/%/.stamp
+	@echo "== parity and bridge tests, TorchRec $*"
+	@PYTHONPATH=.torchrec/$* $(PYTEST) $(NEXT_TESTS)
+
+contract-%: $(STAMPS)/native .torchrec/%/.stamp
+	@echo "== contract, TorchRec $*"
+	@PYTHONPATH=.torchrec/$* $(PYTEST) $(CONTRACT_TESTS)
+
+test-long: $(STAMPS)/native .torchrec/$(NEXT)/.stamp
+	@$(PYTEST) -m long tests
+	@PYTHONPATH=.torchrec/$(NEXT) $(PYTEST) -m long $(NEXT_TESTS)
 
 lint: $(STAMPS)/native
 	@$(BIN)/ruff check .
@@ -85,8 +108,7 @@ sanitize: $(STAMPS)/native
 	@cp -R tests pyproject.toml $(SANITIZED)
 	@cd $(SANITIZED) && $(SANITIZE_ENV) $(CURDIR)/$(BIN)/python -c \
 		"import os, fastplan.engine._native as n; assert n.__file__.startswith(os.getcwd()), n.__file__"
-	@cd $(SANITIZED) && $(SANITIZE_ENV) $(CURDIR)/$(BIN)/pytest -n $(JOBS) --dist worksteal \
-		$(SANITIZE_TESTS)
+	@cd $(SANITIZED) && $(SANITIZE_ENV) $(CURDIR)/$(PYTEST) $(SANITIZE_TESTS)
 
 fuzz: $(STAMPS)/native
 	@$(BIN)/python -m tests.fuzzing --seconds $(FUZZ_SECONDS)
@@ -134,8 +156,10 @@ $(STAMPS)/native: $(STAMPS)/dev setup.py pyproject.toml $(CPP_FILES) $(wildcard 
 	@$(PIP) install --no-build-isolation --no-deps --editable .
 	@touch $@
 
-$(NEXT)/.stamp: requirements/torchrec-next.txt $(STAMPS)/venv
-	@echo "installing the second torchrec"
-	@rm -rf $(NEXT)
-	@$(PIP) install --no-deps --target $(NEXT) -r $<
+.PRECIOUS: .torchrec/%/.stamp
+.torchrec/%/.stamp: requirements/torchrec-versions.txt $(STAMPS)/venv
+	@grep -qx "torchrec==$*" $< || { echo "TorchRec $* is not in $<" >&2; exit 1; }
+	@echo "installing TorchRec $* beside the environment"
+	@rm -rf $(@D)
+	@$(PIP) install --no-deps --target $(@D) torchrec==$*
 	@touch $@

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
@@ -13,8 +14,9 @@ from tempfile import TemporaryFile
 from fastplan import __version__
 from fastplan.cache.stores import GuardedStore, StoreError, default_directory, kind_of, open_store
 from fastplan.doctor import NOTE, OK, PROBLEM, Finding
-from fastplan.doctor.installed import Stack, install, module_folder, pip, read_stack, version_of
+from fastplan.doctor.installed import Stack, module_folder, read_stack, version_of
 from fastplan.doctor.probe import Outcome, try_imports
+from fastplan.doctor.releases import install, pip
 from fastplan.doctor.stack import PLANNER, check_stack, modules_to_try
 
 _PYTHON = (3, 10)
@@ -39,6 +41,8 @@ VARIABLES = (
     "FASTPLAN_ETT",
     "FASTPLAN_ETT_LAUNCHED",
     "FASTPLAN_PATCH",
+    "FASTPLAN_SHADOW",
+    "FASTPLAN_SHADOW_LOG",
     "FASTPLAN_SKUS",
     "FASTPLAN_DEBUG",
     "FASTPLAN_JOBS",
@@ -108,7 +112,10 @@ def check_core(outcome: Outcome) -> Finding:
         text = f"the native core exists only for another Python: {', '.join(built)}"
     else:
         text = "the native core is not built"
-    return Finding("core", PROBLEM, text, pip("install --force-reinstall --no-deps fastplan"))
+    # Of a checkout, the index may have another version or none.
+    checkout = folder.parent if folder and (folder.parent / "setup.py").exists() else None
+    source = f"--editable {shlex.quote(str(checkout))}" if checkout else "fastplan"
+    return Finding("core", PROBLEM, text, pip(f"install --force-reinstall --no-deps {source}"))
 
 
 def check_gpus(stack: Stack, torch: Outcome | None) -> Finding:
@@ -214,6 +221,7 @@ def check_values(environment: Mapping[str, str], planner_works: bool) -> Iterato
     """
     yield from _skus(environment.get("FASTPLAN_SKUS", ""))
     yield from _patch(environment.get("FASTPLAN_PATCH", ""), planner_works)
+    yield from _shadow(environment.get("FASTPLAN_SHADOW", ""))
     yield from _ett(environment.get("FASTPLAN_ETT", ""))
     yield from _check_launched(environment.get("FASTPLAN_ETT_LAUNCHED", ""))
 
@@ -238,6 +246,12 @@ def _patch(value: str, planner_works: bool) -> Iterator[Finding]:
     elif not planner_works:
         text = f"FASTPLAN_PATCH={value} needs TorchRec, which can't be imported: it has no effect"
         yield Finding(_SUBJECT, PROBLEM, text, "unset FASTPLAN_PATCH")
+
+
+def _shadow(value: str) -> Iterator[Finding]:
+    if value not in (*_OFF, "1", "torchrec"):
+        text = f"FASTPLAN_SHADOW must be 1, torchrec or 0, not {value!r}: nothing is compared"
+        yield Finding(_SUBJECT, PROBLEM, text, "export FASTPLAN_SHADOW=1")
 
 
 def _ett(value: str) -> Iterator[Finding]:

@@ -1,25 +1,19 @@
-"""The installed packages, the releases that belong together, and commands that install them.
-
-Metadata and version files are read; nothing is imported. TorchRec and FBGEMM are released with
-every torch and share their numbers. FBGEMM's libraries are built for one torch and mostly don't
-load with another; TorchRec is Python, and may work.
-"""
+"""The installed packages. Metadata and version files are read; nothing is imported."""
 
 from __future__ import annotations
 
+import ctypes
 import json
+import platform
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-
-from fastplan.spec.stock import VERSIONS
 
 # All of them install the same module, so only one can be installed.
 FBGEMM_NAMES = (
@@ -45,12 +39,25 @@ class Package:
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """torch, FBGEMM and TorchRec, and the driver's names of the GPUs."""
+    """torch, FBGEMM and TorchRec, and what decides which builds of them can be loaded.
+
+    Attributes:
+        torch: The installed torch.
+        fbgemm: All installed distributions of FBGEMM.
+        torchrec: The installed TorchRec.
+        gpus: The driver's names of the GPUs.
+        driver: Whether the CUDA driver's library can be loaded.
+        python: Major and minor version of Python.
+        system: The kind of machine, as in `linux-x86_64`.
+    """
 
     torch: Package | None
     fbgemm: tuple[Package, ...]
     torchrec: Package | None
     gpus: tuple[str, ...] = ()
+    driver: bool = False
+    python: tuple[int, int] = (3, 11)
+    system: str = "linux-x86_64"
 
 
 def version_of(name: str) -> str | None:
@@ -72,7 +79,19 @@ def read_stack() -> Stack:
         fbgemm=tuple(fbgemm),
         torchrec=Package("torchrec", torchrec) if torchrec else None,
         gpus=_gpus(),
+        driver=_has_driver(),
+        python=sys.version_info[:2],
+        system=f"{platform.system()}-{platform.machine()}".lower(),
     )
+
+
+def _has_driver() -> bool:
+    """Whether the driver's library is there. Loading it neither starts nor uses a GPU."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
 
 
 def _gpus() -> tuple[str, ...]:
@@ -157,111 +176,3 @@ def _text(package: str, file: str) -> str:
         with suppress(OSError, UnicodeDecodeError):
             return (folder / file).read_text()
     return ""
-
-
-# TorchRec and FBGEMM -> torch.
-TORCH_OF = {
-    "1.9": "2.14",
-    "1.8": "2.13",
-    "1.7": "2.12",
-    "1.6": "2.11",
-    "1.5": "2.10",
-    "1.4": "2.9",
-    "1.3": "2.8",
-    "1.2": "2.7",
-    "1.1": "2.6",
-    "1.0": "2.5",
-}
-RELEASE_OF = {torch: release for release, torch in TORCH_OF.items()}
-
-
-def minor(version: str) -> str | None:
-    """Returns `2.13` for `2.13.0+cpu`; None for nightly builds, which have no release."""
-    # Not with `packaging`: doctor must work if no package is installed.
-    found = re.match(r"(\d{1,2}\.\d+)\.\d+(?!.*(dev|git))", version)
-    return found[1] if found else None
-
-
-def supported_torchrec(torch: str | None) -> str | None:
-    """Returns the TorchRec for a torch release, if fastplan supports it."""
-    release = RELEASE_OF.get(torch or "")
-    return next((version for version in VERSIONS if minor(version) == release), None)
-
-
-# PyTorch has an index for each kind of device, which the user must look up.
-_INDEX = " --index-url INDEX"
-_TORCHREC_NEEDS = ("tensordict", "torchmetrics==1.0.3", "tqdm", "pyre-extensions")
-
-
-def pip(arguments: str) -> str:
-    """Returns a pip command for this Python."""
-    own = shutil.which("pip")
-    if own is not None and Path(own).parent == Path(sys.executable).parent:
-        return f"pip {arguments}"
-    return f"{sys.executable} -m pip {arguments}"
-
-
-def install(packages: Iterable[str]) -> str:
-    """Returns the command that installs packages, given as in a requirements file."""
-    return pip("install " + " ".join(map(_quoted, packages)))
-
-
-def install_fbgemm(torch: Package, present: Iterable[Package] = ()) -> str | None:
-    """Returns the command that replaces FBGEMM by the build for a torch; None if unknown."""
-    command = _install_fbgemm(torch, present)
-    return None if command is None else _with_index_comment(command, torch.build)
-
-
-def _install_fbgemm(torch: Package, present: Iterable[Package]) -> str | None:
-    release = RELEASE_OF.get(minor(torch.version) or "")
-    if release is None:
-        return None
-    cpu = torch.build == "cpu"
-    command = install([f"fbgemm-gpu{'-cpu' if cpu else ''}=={release}.*"])
-    if not cpu and "+" in torch.version:
-        command += _INDEX
-    others = " ".join(package.name for package in present)
-    return f"{pip(f'uninstall -y {others}')} && {command}" if others else command
-
-
-def install_torchrec(version: str) -> str:
-    """Returns the command for TorchRec without dependencies, which include FBGEMM's CUDA build."""
-    return pip(f"install --no-deps torchrec=={version}")
-
-
-def install_all(stack: Stack) -> str:
-    """Returns the command that installs torch, FBGEMM and TorchRec that belong together.
-
-    An installed torch stays if a supported TorchRec belongs to it.
-    """
-    build = "cpu" if stack.torch is None else stack.torch.build
-    return _with_index_comment(_install_all(stack), build)
-
-
-def _install_all(stack: Stack) -> str:
-    torch = stack.torch
-    for version in VERSIONS:
-        release = minor(version) or ""
-        if torch is not None and minor(torch.version) == TORCH_OF[release]:
-            fbgemm = _install_fbgemm(torch, stack.fbgemm)
-            return f"{fbgemm} && {install(_TORCHREC_NEEDS)} && {install_torchrec(version)}"
-    version = VERSIONS[0]
-    release = TORCH_OF[minor(version) or ""]
-    cpu = not stack.gpus if torch is None else torch.build == "cpu"
-    first = install([f"torch=={release}.*"])
-    if cpu:
-        first += _INDEX
-    torch = Package("torch", f"{release}.0", "cpu" if cpu else None)
-    return f"{first} && {_install_all(replace(stack, torch=torch))}"
-
-
-def _with_index_comment(command: str, build: str | None) -> str:
-    """Explains INDEX in a comment, so that the line is still valid in a shell."""
-    if _INDEX not in command:
-        return command
-    return f"{command}  # INDEX: the URL of PyTorch's {build} builds, from its download page"
-
-
-def _quoted(package: str) -> str:
-    """Quotes names with characters that are special in shells."""
-    return f"'{package}'" if set(package) & set("*<>[") else package

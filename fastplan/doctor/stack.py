@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 from fastplan.doctor import NOTE, OK, PROBLEM, Finding
-from fastplan.doctor.installed import (
-    RELEASE_OF,
+from fastplan.doctor.installed import Package, Stack, module_folder, requirements, version_of
+from fastplan.doctor.probe import Outcome
+from fastplan.doctor.releases import (
+    TESTED,
     TORCH_OF,
-    Package,
-    Stack,
     install,
     install_all,
     install_fbgemm,
-    install_torchrec,
     minor,
-    module_folder,
-    requirements,
-    supported_torchrec,
-    version_of,
+    why_no_builds,
 )
-from fastplan.doctor.probe import Outcome
-from fastplan.spec.stock import VERSIONS
 
 PLANNER = "fastplan.torchrec.planner"
 
@@ -37,12 +33,9 @@ def modules_to_try(stack: Stack) -> tuple[str, ...]:
 def check_stack(stack: Stack, outcomes: dict[str, Outcome]) -> Iterator[Finding]:
     """Yields findings about the installed packages and the imports of `modules_to_try`."""
     if PLANNER not in modules_to_try(stack):
-        yield Finding(
-            "torchrec",
-            NOTE,
-            "not installed: only spec files can be planned",
-            install_all(stack),
-        )
+        why = why_no_builds(stack)
+        text = "not installed: only spec files can be planned" + (f" ({why})" if why else "")
+        yield Finding("torchrec", NOTE, text, install_all(stack))
     yield from _torch(stack, outcomes.get("torch"))
     yield from _fbgemm(stack, outcomes.get("fbgemm_gpu"))
     found = list(_torchrec(stack, outcomes.get("torchrec")))
@@ -66,11 +59,11 @@ def _torch(stack: Stack, outcome: Outcome | None) -> Iterator[Finding]:
 
 def _fbgemm(stack: Stack, outcome: Outcome | None) -> Iterator[Finding]:
     present, torch = stack.fbgemm, stack.torch
-    fix = install_fbgemm(torch, present) if torch is not None else None
+    fix = _fbgemm_fix(stack)
     if len(present) > 1:
         names = " and ".join(map(str, present))
         text = f"{names} overwrite each other's files: only one may be installed"
-        yield Finding("fbgemm", PROBLEM, text, fix or install_all(stack))
+        yield Finding("fbgemm", PROBLEM, text, fix)
         return
     if outcome is not None and not outcome.worked:
         yield Finding("fbgemm", PROBLEM, *explain(outcome, stack))
@@ -82,14 +75,19 @@ def _fbgemm(stack: Stack, outcome: Outcome | None) -> Iterator[Finding]:
             yield Finding("fbgemm", PROBLEM, "not installed, and TorchRec needs it", fix)
         return
     own = present[0]
-    warning = _compatibility_warning(own, torch) if torch is not None else None
+    warning = _compatibility_warning(own, torch, stack) if torch is not None else None
     if warning is not None:
         yield Finding("fbgemm", NOTE, f"{own}: {warning}", fix)
     else:
         yield Finding("fbgemm", OK, f"{own.version}, {_build(own)}")
 
 
-def _compatibility_warning(own: Package, torch: Package) -> str | None:
+def _fbgemm_fix(stack: Stack) -> str | None:
+    """Returns the shortest command after which FBGEMM loads; None if there is none."""
+    return install_fbgemm(stack) or install_all(stack)
+
+
+def _compatibility_warning(own: Package, torch: Package, stack: Stack) -> str | None:
     """Returns why this FBGEMM may not work with this torch, although it can be imported."""
     release, base = minor(own.version), minor(torch.version)
     if release is None or base is None:
@@ -99,6 +97,8 @@ def _compatibility_warning(own: Package, torch: Package) -> str | None:
         made_for = f"it was built for torch {expected}" if expected else "its torch is unknown"
         return f"{made_for}, {torch.version} is installed"
     if (own.build == "cpu") != (torch.build == "cpu"):
+        if not stack.driver:
+            return None  # nothing can be trained on GPUs here, and plans are the same
         return f"{_build(own)} with {_build(torch)} of torch: tables can't be trained on GPUs"
     exact = {own.build, torch.build}
     if len(exact) > 1 and "cuda" not in exact and None not in exact:
@@ -115,31 +115,20 @@ def _torchrec(stack: Stack, outcome: Outcome | None) -> Iterator[Finding]:
     if outcome is not None and not outcome.worked:
         if not (outcome.missing and any(finding.level == PROBLEM for finding in needs)):
             yield Finding("torchrec", PROBLEM, *explain(outcome, stack))
-    elif version.partition("+")[0] not in VERSIONS:
-        supported = " and ".join(VERSIONS)
-        text = f"{version}: fastplan supports TorchRec {supported}"
-        yield Finding("torchrec", PROBLEM, text, _supported(stack))
     else:
-        yield _matching_release(version, stack)
+        yield _release(version, stack)
 
 
-def _supported(stack: Stack) -> str:
-    """Returns the shortest command that installs a supported TorchRec."""
-    base = minor(stack.torch.version) if stack.torch else None
-    suitable = supported_torchrec(base)
-    fbgemm_fits = [minor(package.version) for package in stack.fbgemm] == [
-        RELEASE_OF.get(base or "")
-    ]
-    return install_torchrec(suitable) if suitable and fbgemm_fits else install_all(stack)
-
-
-def _matching_release(version: str, stack: Stack) -> Finding:
+def _release(version: str, stack: Stack) -> Finding:
+    """Tells how well a TorchRec is known. Any that can be imported can plan."""
+    if version.partition("+")[0] not in TESTED:
+        text = f"{version}: not one of those that fastplan's tests run with ({', '.join(TESTED)})"
+        return Finding("torchrec", NOTE, text)
     expected = TORCH_OF.get(minor(version) or "")
     base = minor(stack.torch.version) if stack.torch else None
     if base is None or base == expected:
         return Finding("torchrec", OK, version)
-    text = f"{version} can be imported, but is for torch {expected}, not {base}"
-    return Finding("torchrec", NOTE, text)
+    return Finding("torchrec", NOTE, f"{version} is for torch {expected}, not {base}")
 
 
 def _requirements() -> Iterator[Finding]:
@@ -193,7 +182,7 @@ def explain(outcome: Outcome, stack: Stack) -> tuple[str, str | None]:
         return (
             f"the system's C or C++ library is too old ({found[1]} is missing): "
             "use a newer system or container image, or conda's libraries",
-            "conda install -c conda-forge libstdcxx-ng" if "GLIBCXX" in found[1] else None,
+            "conda install -c conda-forge libstdcxx-ng" if _conda_helps(found[1]) else None,
         )
     if found := re.search(r"(\S+): cannot allocate memory in static TLS block", text):
         return (
@@ -210,6 +199,11 @@ def explain(outcome: Outcome, stack: Stack) -> tuple[str, str | None]:
     return outcome.cause, None
 
 
+def _conda_helps(symbol: str) -> bool:
+    """Whether conda has the library and this Python would load it from there."""
+    return "GLIBCXX" in symbol and (Path(sys.prefix) / "conda-meta").is_dir()
+
+
 def _about_fbgemm(text: str) -> bool:
     return bool(_FBGEMM_LIBRARY.search(text))
 
@@ -218,8 +212,8 @@ def _missing(module: str, stack: Stack) -> tuple[str, str | None] | None:
     name = module.partition(".")[0]
     if name in ("torch", "torchrec"):
         return f"the module {module} is missing or incomplete", install_all(stack)
-    if name == "fbgemm_gpu" and stack.torch is not None:
-        return f"the module {module} is missing", install_fbgemm(stack.torch, stack.fbgemm)
+    if name == "fbgemm_gpu":
+        return f"the module {module} is missing", _fbgemm_fix(stack)
     if name == "fastplan":
         return None
     package = _DISTRIBUTIONS.get(name, name)
@@ -229,7 +223,7 @@ def _missing(module: str, stack: Stack) -> tuple[str, str | None] | None:
 def _explain_fbgemm(text: str, stack: Stack) -> tuple[str, str | None]:
     """Explains why FBGEMM's library does not load."""
     assert stack.torch is not None
-    fix = install_fbgemm(stack.torch, stack.fbgemm) or install_all(stack)
+    fix = _fbgemm_fix(stack)
     own = ", ".join(map(str, stack.fbgemm)) or "FBGEMM"
     if found := re.search(r"(lib(?:cuda|cudart|nv|cublas|cusparse)\S*\.so\S*): cannot open", text):
         return f"{own} is a CUDA build, but {found[1].rstrip(':')} is missing", fix

@@ -14,6 +14,7 @@ from fastplan.planning.replan import ReplanReport
 
 if TYPE_CHECKING:
     from fastplan.planning.search import Result
+    from fastplan.planning.shadow import Shadow
 
 
 class Run:
@@ -30,6 +31,7 @@ class Run:
         self.not_optimized: str | None = None  # why the plan was not optimized
         self.replan: ReplanReport | None = None  # the report of the re-plan
         self.not_followed: str | None = None  # why the plan does not follow a previous plan
+        self.shadow: Shadow | None = None  # the comparison with TorchRec's own plan
         self.proposals = 0
         self.evaluated = 0  # proposals actually placed; fewer than `proposals` when pruned
         self.seconds: dict[str, float] = {}

@@ -139,7 +139,9 @@ def _plan(planner: Any, module: Any, sharders: list[Any], space: Any, alike: boo
 
     A record is enough for ranks that are `alike`, because they add the same settings to it.
     """
-    state_of(planner).draft = space  # plan() need not read the tables again
+    state = state_of(planner)
+    state.draft = space  # plan() need not read the tables again
+    state.plans_for_group = True
     try:
         plan = planner.plan(module, sharders)
     except BaseException as error:  # an interrupt must not leave the other ranks waiting

@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch.distributed as dist
@@ -59,11 +60,15 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         shard_cost: a function with @fastplan.shard_cost that returns the cost of a shard.
         objective: a function with @fastplan.plan_objective that rates plans; by default a plan is
             rated by its largest rank.
+        shadow: True compares each plan with TorchRec's own, in the background; "torchrec" uses
+            TorchRec's plan and compares fastplan's with it. None reads FASTPLAN_SHADOW from the
+            environment. See docs/shadow.md.
 
     After `plan()`, `last_run` has the engine and the reason, the rating, seconds by phase,
     proposals and plans, and the report of the cache. An optimized plan also has `lower_bound`,
     `gap`, `stopped_by` and `start_ratings`, or `not_optimized` with the reason. A plan that follows
-    another has `replan` and `moves`, or `not_followed` with the reason.
+    another has `replan` and `moves`, or `not_followed` with the reason. `shadow` is the comparison
+    with TorchRec's plan.
     """
 
     last_run: Run | None = None
@@ -92,6 +97,7 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         replan: Policy = None,
         shard_cost: ShardCost | None = None,
         objective: PlanObjective | None = None,
+        shadow: bool | Literal["torchrec"] | None = None,
         **older: Any,
     ) -> None:
         settings = _optimize_settings(mode, optimize, older)
@@ -101,6 +107,7 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
             optimize=settings,
             previous=Previous(previous, replan),
             cache=open_cache(cache, **_taken(older, "cache_timeout", "capacity_tolerance")),
+            shadow=_shadow_mode(shadow),
         )
         if older:
             raise TypeError(
@@ -163,11 +170,13 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
             PlannerError: nothing fits; the message is TorchRec's. Invalid input raises the errors
                 of TorchRec's enumerator and estimators.
         """
+        plan: Callable[..., ShardingPlan] = _plan
+        if state_of(self).shadow is not None:
+            from fastplan.torchrec.shadow.run import plan_with_shadow
+
+            plan = partial(plan_with_shadow, _plan)
         self.last_run = run = Run()
-        try:
-            return _plan(self, run, module, sharders)
-        finally:
-            run.finish()
+        return plan(self, run, module, sharders)
 
     @event_logged
     def collective_plan(
@@ -197,6 +206,13 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
 
 def _plan(planner: Any, run: Run, module: Any, sharders: list[Any]) -> ShardingPlan:
     """Plans natively, or lets TorchRec's own code plan and reports why."""
+    try:
+        return _plan_or_fall_back(planner, run, module, sharders)
+    finally:
+        run.finish()
+
+
+def _plan_or_fall_back(planner: Any, run: Run, module: Any, sharders: list[Any]) -> ShardingPlan:
     found = native()
     if isinstance(found, str):
         return plan_by_torchrec(planner, run, module, sharders, found)
@@ -212,6 +228,24 @@ def _plan(planner: Any, run: Run, module: Any, sharders: list[Any]) -> ShardingP
         before.restore()
         logger.warning("fastplan: %s", reason, exc_info=True)
     return plan_by_torchrec(planner, run, module, sharders, reason)
+
+
+_SHADOWS = {"": None, "0": None, "1": "fastplan", "torchrec": "torchrec"}
+
+
+def _shadow_mode(shadow: bool | str | None) -> str | None:
+    """Returns the planner whose plan is used, "fastplan" or "torchrec"; None without a shadow."""
+    if shadow is not None:
+        if isinstance(shadow, bool):
+            return "fastplan" if shadow else None
+        if shadow != "torchrec":
+            raise ValueError(f'`shadow` must be True, False or "torchrec", not {shadow!r}')
+        return shadow
+    value = os.environ.get("FASTPLAN_SHADOW", "")
+    if value not in _SHADOWS:
+        # A comparison must not end a job.
+        logger.warning("FASTPLAN_SHADOW must be 1, torchrec or 0, not %r: no comparison", value)
+    return _SHADOWS.get(value)
 
 
 _OLDER = {

@@ -72,6 +72,8 @@ class State:
         result: of the last plan; None if TorchRec's own code planned.
         best_plan: its options, or a function that creates them.
         plans: the number of feasible proposals, or a function that counts them.
+        shadow: the planner whose plan is used if each is compared with the other's.
+        plans_for_group: whether the next plan is one for all ranks of a group.
     """
 
     deterministic: bool = False
@@ -82,6 +84,8 @@ class State:
     result: Result | None = None
     best_plan: Any = None
     plans: Any = 0
+    shadow: str | None = None
+    plans_for_group: bool = False
 
     def settled(self) -> State:
         """Returns a picklable copy: results are computed, and functions are dropped."""

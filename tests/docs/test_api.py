@@ -31,6 +31,9 @@ NAMES = {
     "replace-the-planner.md": (
         "fastplan.EmbeddingShardingPlanner",
         "class fastplan.planning.run.Run",
+        "class fastplan.planning.shadow.Shadow",
+        "class fastplan.planning.shadow.Verdict",
+        "class fastplan.planning.shadow.Difference",
         "fastplan.patch",
         "class fastplan.torchrec.patch.patch.Patch",
         "fastplan.ModelsDiffer",

@@ -62,7 +62,11 @@ def test_the_native_core_loads_or_the_way_out_is_told(monkeypatch, tmp_path):
     gone = Outcome(errors=("x",), missing="fastplan.engine._native")
     assert check_core(gone).text == "the native core is not built"
     (tmp_path / "engine" / "_native.cpython-399-x.so").write_text("")
-    assert "only for another Python: _native.cpython-399-x.so" in check_core(gone).text
+    found = check_core(gone)
+    assert "only for another Python: _native.cpython-399-x.so" in found.text
+    assert found.fix.endswith("pip install --force-reinstall --no-deps fastplan")
+    (tmp_path.parent / "setup.py").write_text("")
+    assert check_core(gone).fix.endswith(f"--no-deps --editable {tmp_path.parent}")
 
 
 @pytest.mark.parametrize(

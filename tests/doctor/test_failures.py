@@ -42,7 +42,7 @@ FBGEMM_FIX = "uninstall -y fbgemm-gpu && "
         (
             ["ImportError: /lib/libstdc++.so.6: version `GLIBCXX_3.4.32' not found (by x.so)"],
             "the system's C or C++ library is too old (GLIBCXX_3.4.32 is missing)",
-            "conda install -c conda-forge libstdcxx-ng",
+            None,
         ),
         (
             ["OSError: /lib/libm.so.6: version `GLIBC_2.35' not found (required by x.so)"],
@@ -66,6 +66,26 @@ def test_an_error_is_told_by_what_it_means(errors, meaning, fix):
     text, command = explain(Outcome(errors=tuple(errors)), CPU)
     assert text.startswith(meaning)
     assert command == fix or (fix == FBGEMM_FIX and fix in command)
+
+
+def test_conda_is_proposed_only_where_it_is_used(monkeypatch, tmp_path):
+    outcome = Outcome(errors=("ImportError: libstdc++.so.6: version `GLIBCXX_3.4.32' not found",))
+    monkeypatch.setattr("sys.prefix", str(tmp_path))
+    assert explain(outcome, CPU)[1] is None
+    (tmp_path / "conda-meta").mkdir()
+    assert explain(outcome, CPU)[1] == "conda install -c conda-forge libstdcxx-ng"
+
+
+def test_a_cuda_fbgemm_without_the_driver_leads_to_a_cpu_build():
+    torch = Package("torch", "2.15.0", "cu130")
+    stack = Stack(torch, (Package("fbgemm-gpu", "1.9.0", "cuda"),), Package("torchrec", "1.9.2"))
+    error = (
+        "OSError: /x/fbgemm_gpu/fbgemm_gpu_tbe_cache.so: libcuda.so.1: cannot open shared object"
+    )
+    text, fix = explain(Outcome(errors=(error,)), stack)
+    assert text == "fbgemm-gpu 1.9.0 is a CUDA build, but libcuda.so.1 is missing"
+    assert "fbgemm-gpu-cpu==1.8.*" in fix
+    assert "'fbgemm-gpu==" not in fix
 
 
 @pytest.mark.parametrize(

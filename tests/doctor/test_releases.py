@@ -1,10 +1,15 @@
 """Releases that belong together."""
 
 import re
+from pathlib import Path
 
 import pytest
 
-from fastplan.doctor.installed import RELEASE_OF, TORCH_OF, minor, module_folder, supported_torchrec
+from fastplan.doctor.installed import module_folder
+from fastplan.doctor.releases import DEFAULT, RELEASE_OF, TESTED, TORCH_OF, TORCHREC_OF, minor
+from fastplan.spec.stock import VERSIONS
+
+REQUIREMENTS = Path(__file__).parents[2] / "requirements"
 
 
 def test_every_release_has_a_torch_of_its_own():
@@ -38,9 +43,22 @@ def test_the_minor_release_of_a_version(version, expected):
     assert minor(version) == expected
 
 
-@pytest.mark.parametrize(
-    ("torch", "expected"),
-    [("2.13", "1.8.0"), ("2.14", "1.9.2"), ("2.12", None), ("3.0", None), (None, None)],
-)
-def test_the_supported_torchrec_for_a_torch(torch, expected):
-    assert supported_torchrec(torch) == expected
+def pins(name):
+    lines = (REQUIREMENTS / name).read_text().splitlines()
+    return [line.partition("==")[2] for line in lines if not line.startswith("#")]
+
+
+def test_the_tested_versions_are_those_that_make_installs():
+    if not REQUIREMENTS.is_dir():
+        pytest.skip("not a checkout")
+    assert list(TESTED) == pins("torchrec-versions.txt")
+    assert set(VERSIONS) <= set(TESTED)
+    assert pins("torchrec.txt") == [TORCHREC_OF[DEFAULT]]
+    assert minor(pins("torch.txt")[0]) == TORCH_OF[DEFAULT]
+
+
+def test_every_proposed_torchrec_belongs_to_its_release():
+    assert {release: minor(version) for release, version in TORCHREC_OF.items()} == {
+        release: release for release in TORCHREC_OF
+    }
+    assert set(TORCHREC_OF) <= set(TORCH_OF)

@@ -20,9 +20,9 @@ def no_requirements(monkeypatch):
     monkeypatch.setattr(stack_module, "module_folder", lambda _: None)
 
 
-def findings(torch=TORCH, fbgemm=(FBGEMM,), torchrec=TORCHREC, outcomes=WORKING, gpus=()):
+def findings(torch=TORCH, fbgemm=(FBGEMM,), torchrec=TORCHREC, outcomes=WORKING, **facts):
     """By subject, the last of each."""
-    stack = Stack(torch, fbgemm, torchrec, gpus)
+    stack = Stack(torch, fbgemm, torchrec, **facts)
     return {found.subject: found for found in check_stack(stack, outcomes)}
 
 
@@ -137,10 +137,18 @@ def test_two_fbgemms_are_a_problem():
     ],
 )
 def test_an_fbgemm_that_does_not_belong_here_but_can_be_imported_is_a_note(fbgemm, told):
-    found = findings(fbgemm=(fbgemm,))["fbgemm"]
+    found = findings(fbgemm=(fbgemm,), driver=True)["fbgemm"]
     assert found.level == "note"
     assert told in found.text
     assert "fbgemm-gpu-cpu==1.8.*" in found.fix
+
+
+def test_a_cpu_build_beside_a_cuda_torch_is_fine_without_a_driver():
+    torch = Package("torch", "2.13.0", "cu130")
+    assert findings(torch=torch)["fbgemm"].level == "ok"
+    found = findings(torch=torch, driver=True)["fbgemm"]
+    assert (found.level, "tables can't be trained on GPUs" in found.text) == ("note", True)
+    assert "'fbgemm-gpu==1.8.*'" in found.fix
 
 
 def test_builds_for_different_cuda_releases_are_a_note():
@@ -161,29 +169,29 @@ def test_what_cannot_be_imported_is_a_problem(module):
     assert [name for name, level in found.items() if level == "problem"] == [subject]
 
 
-@pytest.mark.parametrize("version", ["1.7.0", "1.9.0", "2026.9.1", "unknown"])
-def test_a_torchrec_that_fastplan_does_not_reproduce_is_a_problem(version):
-    found = findings(
-        torchrec=Package("torchrec", version),
-        outcomes={**WORKING, PLANNER: Outcome(errors=("UnsupportedTorchRec: x",))},
-    )
-    assert found["torchrec"].level == "problem"
-    assert "TorchRec 1.8.0 and 1.9.2" in found["torchrec"].text
-    assert found["torchrec"].fix.endswith("pip install --no-deps torchrec==1.8.0")
-    assert "planner" not in found
+@pytest.mark.parametrize("version", ["1.3.0", "2.0.0", "2026.9.1", "unknown"])
+def test_a_torchrec_that_the_tests_do_not_know_is_a_note(version):
+    found = findings(torchrec=Package("torchrec", version))
+    assert (found["torchrec"].level, found["torchrec"].fix) == ("note", None)
+    assert "1.8.0, 1.9.0, 1.9.1, 1.9.2" in found["torchrec"].text
+    assert found["planner"].level == "ok"
 
 
-def test_where_fbgemm_fits_only_torchrec_is_replaced():
-    fitting = findings(torchrec=Package("torchrec", "1.7.0"))["torchrec"].fix
-    assert "fbgemm" not in fitting
-    older = findings(
-        torchrec=Package("torchrec", "1.7.0"),
-        fbgemm=(Package("fbgemm-gpu-cpu", "1.7.0", "cpu"),),
-    )["torchrec"].fix
-    assert "fbgemm-gpu-cpu==1.8.*" in older
+@pytest.mark.parametrize("version", ["1.7.0", "2.0.0"])
+def test_a_planner_that_fails_is_a_problem_with_any_torchrec(version):
+    outcomes = {**WORKING, PLANNER: Outcome(errors=("ImportError: x",))}
+    found = findings(torchrec=Package("torchrec", version), outcomes=outcomes)
+    assert (found["planner"].level, found["planner"].text) == ("problem", "ImportError: x")
 
 
-def test_a_supported_torchrec_beside_another_torch_is_a_note():
+@pytest.mark.parametrize("python", [(3, 9), (3, 15)])
+def test_where_torchrec_cannot_be_installed_the_reason_is_told(python):
+    found = findings(torch=None, fbgemm=(), torchrec=None, outcomes={}, python=python)["torchrec"]
+    assert (found.level, found.fix) == ("note", None)
+    assert "FBGEMM has no builds for Python 3." in found.text
+
+
+def test_a_torchrec_beside_another_torch_is_a_note():
     found = findings(torchrec=Package("torchrec", "1.9.2"))
     assert found["torchrec"].level == "note"
     assert "is for torch 2.14, not 2.13" in found["torchrec"].text

@@ -16,7 +16,7 @@ def told(environment, planner_works=True):
 
 @pytest.mark.parametrize("value", ["", "0"])
 def test_what_is_off_is_fine(value):
-    names = ("FASTPLAN_PATCH", "FASTPLAN_ETT", "FASTPLAN_ETT_LAUNCHED")
+    names = ("FASTPLAN_PATCH", "FASTPLAN_SHADOW", "FASTPLAN_ETT", "FASTPLAN_ETT_LAUNCHED")
     assert told(dict.fromkeys(names, value), planner_works=False) == []
 
 
@@ -31,6 +31,13 @@ def test_a_file_of_skus_must_be_there_and_right(monkeypatch, tmp_path):
     assert told(os.environ) == []
     path.write_text('{"name": "x", "like": "h1000"}')
     assert told(os.environ)[0][0] == "problem"
+
+
+def test_a_shadow_must_be_known():
+    assert told({"FASTPLAN_SHADOW": "1"}) == told({"FASTPLAN_SHADOW": "torchrec"}) == []
+    [(level, text, fix)] = told({"FASTPLAN_SHADOW": "yes"})
+    assert (level, fix) == ("problem", "export FASTPLAN_SHADOW=1")
+    assert text == "FASTPLAN_SHADOW must be 1, torchrec or 0, not 'yes': nothing is compared"
 
 
 def test_a_patch_must_be_known_and_have_a_torchrec():

@@ -12,10 +12,16 @@ from typing import Any, NamedTuple
 
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner as TorchRecPlanner
 
+from fastplan.torchrec.plan_facts import (
+    PlanFacts,
+    error_facts,
+    first_difference,
+    option_facts,
+    plan_facts,
+)
 from fastplan.torchrec.planner import EmbeddingShardingPlanner
 from fastplan.torchrec.support import support
 from fastplan.torchrec.support.proof_cases import Case, Unavailable, cases
-from fastplan.torchrec.support.records import first_difference, options_record, plan_record
 from fastplan.torchrec.support.watch import ESTIMATES, PLANNER
 
 Reasons = dict[str, str]
@@ -24,8 +30,9 @@ Reasons = dict[str, str]
 class _Outcome(NamedTuple):
     """What a planner made of a case: its options, and its plan or error."""
 
-    options: dict[str, Any]
-    plan: dict[str, Any]
+    options: PlanFacts
+    plan: PlanFacts
+    counts: tuple[int, int]  # of proposals and plans
 
 
 class _Compared(NamedTuple):
@@ -108,9 +115,13 @@ def _compare(case: Case, expected: _Outcome, reasons: Reasons) -> _Compared:
     run = planner[0].last_run
     engine, reason = ("native", "") if run is None else (run.engine, run.reason or "")
     assert actual is not None
-    if found := first_difference(expected.options, actual.options):
-        return _Compared(found, True, engine, reason)
-    return _Compared(first_difference(expected.plan, actual.plan), False, engine, reason)
+    if found := first_difference(actual.options, expected.options):
+        return _Compared(str(found), True, engine, reason)
+    if found := first_difference(actual.plan, expected.plan):
+        return _Compared(str(found), False, engine, reason)
+    counts = f"TorchRec has {expected.counts} proposals and plans, fastplan has {actual.counts}"
+    differs = expected.counts != actual.counts
+    return _Compared(counts if differs else None, False, engine, reason)
 
 
 def _outcome(kind: type, case: Case, made: list[Any] | None = None) -> _Outcome | None:
@@ -119,12 +130,11 @@ def _outcome(kind: type, case: Case, made: list[Any] | None = None) -> _Outcome 
     planner = kind(**inputs.arguments)
     if made is not None:
         made.append(planner)
-    plan: dict[str, Any] = {}
+    plan: PlanFacts = {"": {}}
     try:
         if case.searches or made is not None:
-            plan = plan_record(planner.plan(inputs.module, inputs.sharders))
-            plan["rating"] = float(planner._perf_model.rate(plan=planner._best_plan)).hex()
-            plan["chosen"] = options_record(planner._best_plan)
+            found = planner.plan(inputs.module, inputs.sharders)
+            plan = plan_facts(found, planner._perf_model.rate(plan=planner._best_plan))
         else:
             planner._enumerator.enumerate(inputs.module, inputs.sharders)
     except Exception as error:
@@ -132,15 +142,11 @@ def _outcome(kind: type, case: Case, made: list[Any] | None = None) -> _Outcome 
             if made is None:
                 return None
             raise
-        plan = {"error": str(getattr(error, "error_type", "")), "text": _first_line(error)}
+        plan = error_facts(error)
+    options = option_facts(planner._enumerator.last_stored_search_space)
     if not case.searches:
-        return _Outcome(options_record(planner._enumerator.last_stored_search_space), {})
-    plan["proposals"], plan["plans"] = planner._num_proposals, planner._num_plans
-    return _Outcome(options_record(planner._enumerator.last_stored_search_space), plan)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
+        return _Outcome(options, {"": {}}, (0, 0))
+    return _Outcome(options, plan, (planner._num_proposals, planner._num_plans))
 
 
 @contextmanager
