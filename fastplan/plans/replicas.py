@@ -115,7 +115,7 @@ def check_layout(
         RankOutsideGroup, ShardsMissing, ShardsOverlap, NotSynchronized: The first problem found.
     """
     for table in layout.tables:
-        _check_ranks(table, groups)
+        _check_ranks(table, layout, groups)
         shape = (shapes or {}).get(full_name(table), table.shape)
         if table.sharding_type != "data_parallel" and shape is not None:
             _check_cover(table, shape)
@@ -215,22 +215,23 @@ def _unmapped(layout: Layout, groups: ReplicaGroups, group: int) -> Layout:
     return replace(layout, tables=tuple(tables))
 
 
-def _check_ranks(table: TableLayout, groups: ReplicaGroups) -> None:
+def _check_ranks(table: TableLayout, layout: Layout, groups: ReplicaGroups) -> None:
     ranks = table.shards[:, RANK]
     size = groups.group_size
     outside = ranks[(ranks < 0) | (ranks >= size)].tolist()
     if outside:
-        problem = f"a shard is on rank {outside[0]}, and a replica group has ranks 0 to {size - 1}"
-        found = {groups.group_of(rank) for rank in ranks.tolist() if 0 <= rank < groups.world_size}
-        if len(found) == 1 and ranks.max() < groups.world_size:
-            group = found.pop()
-            problem += f" (ranks of replica group {group}, if DMPCollection has already mapped it)"
+        group = _mapped_to(layout, groups)
+        if group is None:
+            way_out = f"plan for {size} ranks"
         else:
-            group = None
+            way_out = (
+                f"all shards are on ranks of replica group {group}, so DMPCollection has mapped the "
+                "plan already, in place: plan again, or give it a copy"
+            )
         raise RankOutsideGroup(
             full_name(table),
-            f"{problem}: plan for {size} ranks, and give each DMPCollection a new plan, because it "
-            "maps the plan in place",
+            f"a shard is on rank {outside[0]}, and a replica group has ranks 0 to {size - 1}: "
+            f"{way_out}",
             rank=outside[0],
             group=group,
         )
@@ -243,6 +244,15 @@ def _check_ranks(table: TableLayout, groups: ReplicaGroups) -> None:
                 f"{missing[0]} of {size} has none: plan for {size} ranks",
                 rank=missing[0],
             )
+
+
+def _mapped_to(layout: Layout, groups: ReplicaGroups) -> int | None:
+    """Returns the group whose ranks a layout uses, if they are ranks of the job and of one group."""
+    ranks = {rank for table in layout.tables for rank in table.shards[:, RANK].tolist()}
+    if min(ranks) < 0 or max(ranks) >= groups.world_size:
+        return None
+    found = {groups.group_of(rank) for rank in ranks}
+    return found.pop() if len(found) == 1 and len(ranks) > 1 else None
 
 
 def _check_cover(table: TableLayout, shape: tuple[int, int]) -> None:
