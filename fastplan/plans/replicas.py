@@ -72,15 +72,21 @@ def planned_groups(
         use_inter_host_allreduce: Whether groups have consecutive ranks.
 
     Raises:
-        ReplicaGroupsError: The ranks can't form such groups.
+        ReplicaGroupsError: The ranks can't form such groups, or the plan is for another number.
     """
     # A layout does not show the hosts of the whole job, and the checks don't depend on them.
-    return ReplicaGroups(
+    found = ReplicaGroups(
         world_size=plan.ranks * groups if world_size is None else world_size,
         groups=groups,
         ranks_per_host=1,
         use_inter_host_allreduce=use_inter_host_allreduce,
     )
+    if plan.basis is not None and plan.ranks != found.group_size:
+        raise ReplicaGroupsError(
+            f"the plan is for {plan.ranks} ranks, and {found.world_size} ranks in {groups} replica "
+            f"groups are {found.group_size} in each: plan again for these groups"
+        )
+    return found
 
 
 def noted_groups(plan: Plan) -> ReplicaGroups:
@@ -225,8 +231,8 @@ def _check_ranks(table: TableLayout, layout: Layout, groups: ReplicaGroups) -> N
             way_out = f"plan for {size} ranks"
         else:
             way_out = (
-                f"all shards are on ranks of replica group {group}, so DMPCollection has mapped the "
-                "plan already, in place: plan again, or give it a copy"
+                f"all shards are on ranks of replica group {group}, so DMPCollection has mapped "
+                "the plan already, in place: plan again, or give it a copy"
             )
         raise RankOutsideGroup(
             full_name(table),
@@ -247,7 +253,7 @@ def _check_ranks(table: TableLayout, layout: Layout, groups: ReplicaGroups) -> N
 
 
 def _mapped_to(layout: Layout, groups: ReplicaGroups) -> int | None:
-    """Returns the group whose ranks a layout uses, if they are ranks of the job and of one group."""
+    """Returns the group whose ranks a layout has, if all of them are of one group."""
     ranks = {rank for table in layout.tables for rank in table.shards[:, RANK].tolist()}
     if min(ranks) < 0 or max(ranks) >= groups.world_size:
         return None

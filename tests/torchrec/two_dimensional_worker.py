@@ -1,4 +1,4 @@
-"""One rank of a real DMPCollection over gloo: starts it, trains a step, syncs, and prints what it saw.
+"""One rank of a real DMPCollection over gloo: starts it, trains a step, syncs, prints what it saw.
 
 DMPCollection is for GPUs. Two things stop it on CPUs, and are changed here and nowhere else: an
 assertion about the device, and placements with an index (`cpu:1`), which torch refuses.
@@ -152,7 +152,9 @@ def run(rank: int, world: int, consecutive: bool) -> dict[str, Any]:
         planned = {
             "planned": shards(plan),
             "planned bytes": [sync.bytes.weights.tolist(), sync.bytes.states.tolist()],
-            "stopped": refused(DMPCollection, module, CPU, plan, global_pg=everyone, **found.arguments),
+            "stopped": refused(
+                DMPCollection, module, CPU, plan, global_pg=everyone, **found.arguments
+            ),
         }
         seen = trained(plan, found.arguments, rank, optimizer)
         plans = dict(enumerate(seen.pop("plans")))
