@@ -19,22 +19,31 @@ def replication_lines(found: Replication, style: Style) -> Iterator[str]:
     """Yields the lines about replica groups, below those about the plan of one group."""
     groups = found.groups
     size = format_count(groups.group_size, "rank")
-    yield from style.labelled("groups", _LABEL, f"{groups.groups:,} copies, each on {size}", "bold")
-    if groups.groups > 1:
-        for name, ranks in (
-            ("group 0", groups.ranks_of(0)),
-            ("group 1", groups.ranks_of(1)),
-            ("replicas", groups.replicas_at(0)),
-        ):
-            yield from style.labelled(name, _LABEL, f"ranks {_listed(ranks)}")
-    if found.sync is not None and found.chosen.step_ms is not None:
-        yield from style.labelled("sync", _LABEL, _sync_text(found, found.sync))
-        yield from style.labelled("step", _LABEL, _step_text(found), "bold")
-    given = ", ".join(f"{name}={value!r}" for name, value in found.arguments.items())
-    yield from style.labelled("use", _LABEL, f"DMPCollection(..., {given})")
+    if groups.groups == 1:
+        text = f"one copy on {size}: without replicas, DistributedModelParallel does"
+        yield from style.labelled("groups", _LABEL, text, "bold")
+    else:
+        text = f"{groups.groups:,} copies, each on {size}"
+        yield from style.labelled("groups", _LABEL, text, "bold")
+        yield from _group_lines(found, style)
     if len(found.candidates) > 1:
         yield ""
         yield from candidate_lines(found, style)
+
+
+def _group_lines(found: Replication, style: Style) -> Iterator[str]:
+    groups = found.groups
+    for name, ranks in (
+        ("group 0", groups.ranks_of(0)),
+        ("group 1", groups.ranks_of(1)),
+        ("replicas", groups.replicas_at(0)),
+    ):
+        yield from style.labelled(name, _LABEL, f"ranks {_listed(ranks)}")
+    if found.sync is not None:
+        yield from style.labelled("sync", _LABEL, _sync_text(found.sync))
+        yield from style.labelled("step", _LABEL, _step_text(found), "bold")
+    given = ", ".join(f"{name}={value!r}" for name, value in found.arguments.items())
+    yield from style.labelled("use", _LABEL, f"DMPCollection(..., {given})")
 
 
 def _listed(ranks: range) -> str:
@@ -44,9 +53,7 @@ def _listed(ranks: range) -> str:
     return shown if len(ranks) <= _FEW else f"{shown}, ..., {ranks[-1]}"
 
 
-def _sync_text(found: Replication, sync: Sync) -> str:
-    if found.groups.groups == 1:
-        return "none: there is one copy"
+def _sync_text(sync: Sync) -> str:
     worst = sync.worst_position
     weights, states = (int(each[worst]) for each in (sync.bytes.weights, sync.bytes.states))
     where = f"{sync.near} replicas on a host" if sync.near > 1 else "one replica on a host"
