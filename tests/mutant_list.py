@@ -313,8 +313,8 @@ REPLICAS = (
     Mutant(
         name="replicas-swap-layouts",
         file="fastplan/model/replicas.py",
-        old="return rank % self.group_size if self.use_inter_host_allreduce else rank // self.groups",
-        new="return rank // self.groups if self.use_inter_host_allreduce else rank % self.group_size",
+        old="self.use_inter_host_allreduce else rank // self.groups",
+        new="not self.use_inter_host_allreduce else rank // self.groups",
         tests=("tests/model/test_replicas.py",),
     ),
     Mutant(

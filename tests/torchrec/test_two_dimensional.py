@@ -8,26 +8,29 @@ import pytest
 from fastplan.model.plan import Layout, TableLayout
 from fastplan.model.replicas import ReplicaGroups
 from fastplan.plans.replicas import remapped
+from fastplan.torchrec import compat
 from tests.torchrec.processes import run_ranks
 
 WORLD = 4
 PLANNERS = ("ours", "torchrecs")
+# Ranks per host, and whether consecutive ranks form a group. With alternating ranks on hosts of
+# two, a group has one rank on each host. Four ranks share two cores for long: two layouts are
+# enough beside one TorchRec.
+LAYOUTS = ((4, False), (4, True), (2, False))[: 2 if compat.IS_1_9 else 3]
 
 
-@pytest.fixture(scope="module", params=["alternating", "consecutive"])
+@pytest.fixture(scope="module", params=LAYOUTS, ids=lambda layout: f"{layout[0]}-{layout[1]}")
 def job(request: Any, tmp_path_factory: Any) -> tuple[ReplicaGroups, list[dict[str, Any]]]:
     """The replica groups by fastplan's arithmetic, and what each rank of DMPCollection saw."""
+    host, consecutive = request.param
     folder = tmp_path_factory.mktemp("ranks")
     ranks = run_ranks(
         "tests.torchrec.two_dimensional_worker",
-        [(rank, WORLD, folder, request.param) for rank in range(WORLD)],
-        LOCAL_WORLD_SIZE=str(WORLD),
+        [(rank, WORLD, folder, host, int(consecutive)) for rank in range(WORLD)],
+        LOCAL_WORLD_SIZE=str(host),
     )
     groups = ReplicaGroups(
-        world_size=WORLD,
-        groups=2,
-        ranks_per_host=WORLD,
-        use_inter_host_allreduce=request.param == "consecutive",
+        world_size=WORLD, groups=2, ranks_per_host=host, use_inter_host_allreduce=consecutive
     )
     return groups, ranks
 

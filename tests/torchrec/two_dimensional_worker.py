@@ -121,9 +121,9 @@ def refused(call: Any, *args: Any, **kwargs: Any) -> str | None:
     return None
 
 
-def run(rank: int, world: int, consecutive: bool) -> dict[str, Any]:
+def run(rank: int, world: int, host: int, consecutive: bool) -> dict[str, Any]:
     topology = Topology(
-        world_size=world, local_world_size=world, compute_device="cuda", hbm_cap=1 << 34
+        world_size=world, local_world_size=host, compute_device="cuda", hbm_cap=1 << 34
     )
     settings = Replicas(groups=2, use_inter_host_allreduce=consecutive)
     everyone = dist.GroupMember.WORLD
@@ -166,16 +166,16 @@ def run(rank: int, world: int, consecutive: bool) -> dict[str, Any]:
     return results
 
 
-def main(rank: int, world: int, folder: str, layout: str) -> None:
+def main(rank: int, world: int, folder: str, host: int, consecutive: bool) -> None:
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
     dist.init_process_group(
         "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=world
     )
-    results = run(rank, world, layout == "consecutive")
+    results = run(rank, world, host, consecutive)
     dist.destroy_process_group()
     print(json.dumps(results))
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), sys.argv[5] == "1")
