@@ -304,3 +304,20 @@ def test_a_plan_file_says_what_groups_it_is_for():
     )
     assert "replica_groups" not in planned(free(), None).plan().notes
     assert math.isfinite(planned(free(), 2).rating)
+
+
+@pytest.mark.parametrize("replicas", [4, "auto"])
+def test_stored_and_followed_plans_cost_the_same_to_sync(tmp_path, replicas):
+    first, second = (
+        fastplan.plan(model(), sku="h100", world_size=32, replicas=replicas, cache=tmp_path)
+        for _ in range(2)
+    )
+    assert (first.cache.status, second.cache.status) == ("miss", "hit")
+    followed = planned(model(), replicas, previous=first.plan())
+    assert followed.replan.followed
+    for result in (second, followed):
+        assert result.replication.candidates == first.replication.candidates
+        for one, other in zip(
+            result.replication.sync.bytes, first.replication.sync.bytes, strict=True
+        ):
+            assert one.tolist() == other.tolist()
