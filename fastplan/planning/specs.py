@@ -74,21 +74,21 @@ def plan_spec(
         raise ValueError(f'`mode` must be "parity" or "optimize", not {mode!r}')
     if optimize is None and mode == "optimize":
         optimize = Optimize()
-    if isinstance(previous, str | os.PathLike):
-        from fastplan.plans.file import read_plan
-
-        previous = read_plan(previous)
-    arguments: dict[str, Any] = {
-        "cache": open_cache(cache),
-        "optimize": optimize,
-        "previous": previous,
-        "replan": replan,
-    }
+    arguments: dict[str, Any] = {"cache": open_cache(cache), "optimize": optimize}
+    arguments |= {"previous": _read_previous(previous), "replan": replan}
     if replicas is not None:
         from fastplan.planning.replicas import as_replicas, plan_replicas
 
         return plan_replicas(spec, as_replicas(replicas), trust=trust, **arguments)
     return plan_job(lower(spec, trust=trust), **arguments)
+
+
+def _read_previous(previous: str | os.PathLike[str] | Plan | None) -> Plan | None:
+    if isinstance(previous, str | os.PathLike):
+        from fastplan.plans.file import read_plan
+
+        return read_plan(previous)
+    return previous
 
 
 def _read(

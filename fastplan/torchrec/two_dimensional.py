@@ -81,8 +81,7 @@ def plan_2d(
         topology: all ranks of the job.
         replicas: the number of replica groups; "auto" for the one with the shortest estimated step;
             or a `Replicas` with more settings.
-        process_group: all ranks of the job. Rank 0 then plans for all of them, as `collective_plan`
-            does. Without it, only this process plans.
+        process_group: all ranks of the job, for which rank 0 then plans, as `collective_plan` does.
         planner: more arguments of `EmbeddingShardingPlanner`.
 
     Returns:
@@ -97,16 +96,11 @@ def plan_2d(
     found: list[tuple[ShardingPlan, EmbeddingShardingPlanner, Sync] | PlannerError] = []
     candidates = []
     for number in settings.possible(topology.world_size, topology.local_world_size):
-        groups = replica_groups_of(
-            topology, number, use_inter_host_allreduce=settings.use_inter_host_allreduce
-        )
+        consecutive = settings.use_inter_host_allreduce
+        groups = replica_groups_of(topology, number, use_inter_host_allreduce=consecutive)
         used = EmbeddingShardingPlanner(topology=group_topology(topology, groups), **planner)
         try:
-            plan = (
-                used.plan(module, sharders)
-                if process_group is None
-                else used.collective_plan(module, sharders, process_group)
-            )
+            plan = _planned(used, module, sharders, process_group)
         except PlannerError as why:
             found.append(why)
             candidates.append(Candidate(groups=groups, reason=str(why).strip()))
@@ -119,9 +113,10 @@ def plan_2d(
     if isinstance(chosen, PlannerError):
         raise chosen
     plan, used, sync = chosen
-    check_2d_plan(plan, candidates[best].groups, module=module, sharders=sharders)
+    groups = candidates[best].groups
+    check_2d_plan(plan, groups, module=module, sharders=sharders)
     replication = Replication(
-        groups=candidates[best].groups,
+        groups=groups,
         node_group_size=used._topology.intra_group_size,
         settings=settings,
         sync=sync,
@@ -129,6 +124,14 @@ def plan_2d(
         not_synced={},
     )
     return Plan2D(plan=plan, planner=used, replication=replication)
+
+
+def _planned(
+    planner: EmbeddingShardingPlanner, module: nn.Module, sharders: list[Any], process_group: Any
+) -> ShardingPlan:
+    if process_group is None:
+        return planner.plan(module, sharders)
+    return planner.collective_plan(module, sharders, process_group)
 
 
 def _candidate(
