@@ -31,18 +31,26 @@ _MODULE_OF_NAME = {
     "PlanReporter": "fastplan.torchrec.api.reporter",
     "PlannerExecutor": "fastplan.torchrec.api.executor",
     "PlannerProvider": "fastplan.torchrec.api.provider",
+    "ReplicaGroupsError": "fastplan.model.replicas",
+    "ReplicaPlanError": "fastplan.plans.replicas",
     "Replan": "fastplan.planning.policy",
+    "Replicas": "fastplan.planning.replicas",
     "Result": "fastplan.planning.search",
     "ShardingType": "fastplan.costs.names",
     "StoreError": "fastplan.cache.stores.base",
     "StoredPlanLoader": "fastplan.torchrec.loader",
+    "check_2d_plan": "fastplan.torchrec.two_dimensional",
+    "check_replicas": "fastplan.torchrec.two_dimensional",
     "cost_estimators": "fastplan.torchrec.read.custom",
     "explain_miss": "fastplan.cache.why_miss",
     "export_spec": "fastplan.torchrec.export",
+    "group_topology": "fastplan.torchrec.two_dimensional",
     "load_plan": "fastplan.torchrec.plan_files",
     "patch": "fastplan.torchrec.patch.patch",
     "plan": "fastplan.planning.specs:plan_spec",
+    "plan_2d": "fastplan.torchrec.two_dimensional",
     "plan_objective": "fastplan.costs.functions",
+    "replica_groups_of": "fastplan.torchrec.two_dimensional",
     "reshard": "fastplan.torchrec.resharding",
     "reshard_arguments": "fastplan.torchrec.resharding",
     "save_plan": "fastplan.torchrec.plan_files",
@@ -79,19 +87,27 @@ __all__ = [
     "PlannerProvider",
     "Replan",
     "ReplanPolicy",
+    "ReplicaGroupsError",
+    "ReplicaPlanError",
+    "Replicas",
     "Result",
     "RulesBroken",
     "ShardingType",
     "StoreError",
     "StoredPlanLoader",
     "__version__",
+    "check_2d_plan",
+    "check_replicas",
     "cost_estimators",
     "explain_miss",
     "export_spec",
+    "group_topology",
     "load_plan",
     "patch",
     "plan",
+    "plan_2d",
     "plan_objective",
+    "replica_groups_of",
     "reshard",
     "reshard_arguments",
     "save_plan",
@@ -107,10 +123,13 @@ if TYPE_CHECKING:
     from fastplan.costs.names import Kernel, ShardingType
     from fastplan.engine.optimize import Optimize
     from fastplan.model.objectives import ConstraintError, Objectives, RulesBroken
+    from fastplan.model.replicas import ReplicaGroupsError
     from fastplan.planning.policy import Replan, ReplanPolicy
+    from fastplan.planning.replicas import Replicas
     from fastplan.planning.search import Result
     from fastplan.planning.specs import plan_spec as plan
     from fastplan.plans.checks import PlanFileError
+    from fastplan.plans.replicas import ReplicaPlanError
     from fastplan.torchrec.api.executor import PlannerExecutor
     from fastplan.torchrec.api.provider import PlannerProvider
     from fastplan.torchrec.api.reporter import PlanReporter
@@ -123,6 +142,13 @@ if TYPE_CHECKING:
     from fastplan.torchrec.planner import EmbeddingShardingPlanner
     from fastplan.torchrec.read.custom import CostEstimator, ObjectiveModel, cost_estimators
     from fastplan.torchrec.resharding import reshard, reshard_arguments
+    from fastplan.torchrec.two_dimensional import (
+        check_2d_plan,
+        check_replicas,
+        group_topology,
+        plan_2d,
+        replica_groups_of,
+    )
 
 
 def __getattr__(name: str) -> Any:

@@ -354,4 +354,56 @@ PATCH = (
     ),
 )
 
-MUTANTS = (*SPEC, *REPLAN, *CACHE, *BOUNDS, *PATCH)
+REPLICAS = (
+    Mutant(
+        name="replicas-swap-layouts",
+        file="fastplan/model/replicas.py",
+        old="self.use_inter_host_allreduce else rank // self.groups",
+        new="not self.use_inter_host_allreduce else rank // self.groups",
+        tests=("tests/model/test_replicas.py",),
+    ),
+    Mutant(
+        name="sync-of-data-parallel-tables",
+        file="fastplan/planning/sync.py",
+        old="synced = _SYNCED[record.kernel] & (record.sharding_type != _DATA_PARALLEL)",
+        new="synced = np.ones(len(record.table), bool)",
+        tests=("tests/planning/test_replicas.py",),
+    ),
+    Mutant(
+        name="sync-without-the-network",
+        file="fastplan/planning/sync.py",
+        old="return inside + 2 * (far - 1) / far * (count / near) / links.far",
+        new="return inside",
+        tests=("tests/planning/test_replicas.py",),
+    ),
+    Mutant(
+        name="group-forgets-small-replicas",
+        file="fastplan/spec/replicas.py",
+        old="min(given[rank] for rank in groups.replicas_at(position))",
+        new="max(given[rank] for rank in groups.replicas_at(position))",
+        tests=("tests/planning/test_replicas.py",),
+    ),
+    Mutant(
+        name="group-is-planned-with-hosts-of-the-job",
+        file="fastplan/spec/replicas.py",
+        old="local_world_size=groups.local_world_size,",
+        new="local_world_size=min(groups.group_size, groups.ranks_per_host),",
+        tests=("tests/planning/test_replicas.py",),
+    ),
+    Mutant(
+        name="replicas-may-overlap",
+        file="fastplan/plans/replicas.py",
+        old="if (pair := _overlap(shards)) is not None:",
+        new="if (pair := None) is not None:",
+        tests=("tests/plans/test_replicas.py",),
+    ),
+    Mutant(
+        name="replicas-may-differ",
+        file="fastplan/plans/replicas.py",
+        old="            _check_alike(*first, rank, own, groups)",
+        new="            pass",
+        tests=("tests/plans/test_replicas.py",),
+    ),
+)
+
+MUTANTS = (*SPEC, *REPLAN, *CACHE, *BOUNDS, *PATCH, *REPLICAS)

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 from fastplan.cli.errors import CommandError, UsageError, naming_options
 from fastplan.cli.parser import Args, Decorator, option, options
-from fastplan.cli.values import cache_place
+from fastplan.cli.values import cache_place, replica_count
 
 if TYPE_CHECKING:
     from fastplan.engine.optimize import Optimize
     from fastplan.model.plan import Plan
+    from fastplan.planning.replicas import Replicas
     from fastplan.spec.model import ModelSpec
 
 SECONDS = 1.0  # the default time limit of --optimize
@@ -101,6 +102,39 @@ cluster_options = options(
     option("--torchrec VERSION", "TorchRec version to match; default: the installed one"),
     section="cluster and model",
 )
+
+
+replica_options = options(
+    option(
+        "--replica-groups N",
+        "copies of the tables, each on world size / N ranks; auto: the fastest number",
+        read=replica_count,
+    ),
+    option("--inter-host-allreduce", "consecutive ranks form a group (use_inter_host_allreduce)"),
+    option("--sync-interval N", "steps from one sync of the copies to the next; default: 1"),
+    section="2D parallelism (DMPCollection)",
+)
+
+
+def replication(args: Args) -> Replicas | None:
+    """Returns the settings of replica_options; None without --replica-groups.
+
+    Raises:
+        UsageError: An option needs --replica-groups or is invalid.
+    """
+    if args.replica_groups is None:
+        for name in ("inter_host_allreduce", "sync_interval"):
+            if getattr(args, name):
+                raise UsageError(f"--{name.replace('_', '-')} is for --replica-groups")
+        return None
+    from fastplan.planning.replicas import Replicas
+
+    with naming_options(ValueError, groups="replica-groups"):
+        return Replicas(
+            groups=args.replica_groups,
+            use_inter_host_allreduce=args.inter_host_allreduce,
+            sync_interval=1 if args.sync_interval is None else args.sync_interval,
+        )
 
 
 def is_function(target: str) -> bool:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fastplan.cli.errors import INTERRUPTED, NO, OK, CommandError, UsageError
+from fastplan.cli.errors import (
+    INTERRUPTED,
+    NO,
+    OK,
+    CommandError,
+    UsageError,
+    naming_options,
+)
 from fastplan.cli.options import (
     cache_options,
     cluster_options,
@@ -14,6 +21,8 @@ from fastplan.cli.options import (
     load_target,
     optimization,
     optimize_options,
+    replica_options,
+    replication,
     rule_options,
     trust_option,
 )
@@ -33,9 +42,9 @@ from fastplan.report.terminal import escape_name
 if TYPE_CHECKING:
     from fastplan.cache.plan_cache import PlanCache
     from fastplan.engine.optimize import Optimize
-    from fastplan.model.job import SpecJob
     from fastplan.model.plan import Plan
     from fastplan.planning.policy import Replan
+    from fastplan.planning.replicas import Replicas
     from fastplan.planning.search import Result
     from fastplan.spec.model import ModelSpec
 
@@ -45,6 +54,7 @@ fastplan plan model.yaml --sku a100-80 --world-size 16 -o plan.json --html plan.
 fastplan plan model.yaml --sku h100 --world-size 56 --previous plan.json --max-moved 5%
 fastplan plan model.yaml --sku h100 --world-size 64 --optimize --time-budget 10 --threads 2
 fastplan plan mypkg.models:build --sku h100 --world-size 64 --cache /shared/plans
+fastplan plan model.yaml --sku h100 --world-size 4096 --replica-groups auto --sync-interval 4
 fastplan plan model.yaml --sku h100 --world-size 64 --cost mypkg.costs:my_cost
 """
 EXPORT_EXAMPLES = """
@@ -56,6 +66,7 @@ fastplan export mypkg.models:build --batch-size 4096 --sku h100 --world-size 64 
 @command("plan", EXAMPLES)
 @argument("FILE", "a spec file, or package.module:function", name="model")
 @cluster_options
+@replica_options
 @options(
     option("--cost NAME", "package.module:function with @fastplan.shard_cost"),
     option("--objective NAME", "package.module:function with @fastplan.plan_objective"),
@@ -83,20 +94,19 @@ def plan(args: Args) -> int:
     needs neither torch nor a GPU; `package.module:function` names a real model, by a function that
     returns module, (module, sharders) or (module, sharders, constraints). --optimize gives a better
     plan and a proven lower bound; Ctrl-C returns the best plan so far, with exit code 130.
+    --replica-groups plans for DMPCollection: the plan is then that of one group.
     """
     check_outputs(args.output, args.html, inputs=[args.model, args.sku, args.previous])
-    settings, policy = optimization(args), _policy(args)
+    settings, policy, replicas = optimization(args), _policy(args), replication(args)
     spec = _with_functions(load_target(args), args)
     from fastplan.model.job import DoesNotFit
-    from fastplan.spec.lower import lower
 
     cache = _open_cache(args)
     try:
-        job = lower(spec, trust=args.trust_code)
+        result = _plan(args, spec, cache, settings, policy, replicas)
     except DoesNotFit as why:
         _print(args, spec.name, {"fits": False, "model": spec.name, "reason": str(why)}, str(why))
         return NO
-    result = _plan(job, cache, settings, args.previous, policy)
     if result.cache.status == "failed":
         warn(f"warning: the cache failed: {result.cache.reason}")
     if result.record is None:
@@ -118,7 +128,7 @@ def _show(args: Args, plan: Plan, result: Result) -> None:
             from fastplan.report.plan_text import replan_json
 
             facts["replan"] = replan_json(result.replan)
-        print_json(facts)
+        print_json(facts | _replication_facts(result))
     elif not args.quiet:
         from fastplan.report.plan_text import inspect_text
 
@@ -127,6 +137,18 @@ def _show(args: Args, plan: Plan, result: Result) -> None:
             from fastplan.report.plan_text import replan_lines
 
             print("", *replan_lines(result.replan), sep="\n")
+        if result.replication is not None:
+            from fastplan.report.replica_text import replication_lines
+
+            print("", *replication_lines(result.replication, style()), sep="\n")
+
+
+def _replication_facts(result: Result) -> dict[str, Any]:
+    if result.replication is None:
+        return {}
+    from fastplan.report.replica_text import replication_json
+
+    return {"replication": replication_json(result.replication)}
 
 
 def _open_cache(args: Args) -> PlanCache | None:
@@ -154,29 +176,37 @@ def _policy(args: Args) -> Replan | None:
 
 
 def _plan(
-    job: SpecJob,
+    args: Args,
+    spec: ModelSpec,
     cache: PlanCache | None,
     settings: Optimize | None,
-    previous: str | None,
     policy: Replan | None,
+    replicas: Replicas | None,
 ) -> Result:
-    """Plans the job, or follows the plan of --previous."""
-    from fastplan.planning.specs import plan_job
-
-    older = None
-    if previous is not None:
+    """Plans the spec, or follows the plan of --previous."""
+    arguments: dict[str, Any] = {"cache": cache, "optimize": settings, "replan": policy}
+    if args.previous is not None:
         from fastplan.plans.file import read_plan
 
-        older = read_plan(previous)
+        arguments["previous"] = read_plan(args.previous)
     seconds = None if settings is None else settings.time_budget
     with Countdown("improving the plan", seconds):
-        result = plan_job(
-            job,
-            cache=cache,
-            optimize=settings,
-            previous=older,
-            replan=policy,
-        )
+        if replicas is None:
+            from fastplan.planning.specs import plan_job
+            from fastplan.spec.lower import lower
+
+            result = plan_job(lower(spec, trust=args.trust_code), **arguments)
+        else:
+            from fastplan.model.replicas import ReplicaGroupsError
+            from fastplan.planning.replicas import plan_replicas
+
+            with naming_options(
+                ReplicaGroupsError, use_inter_host_allreduce="inter-host-allreduce"
+            ):
+                result = plan_replicas(spec, replicas, trust=args.trust_code, **arguments)
+    if result.replication is not None:
+        for table, reason in result.replication.not_synced.items():
+            warn(f"warning: table {table}: {reason}")
     if result.not_optimized:
         warn(f"warning: this is TorchRec's plan: {result.not_optimized}")
     if result.interrupted:
@@ -232,6 +262,7 @@ def _print_infeasible(args: Args, result: Result) -> None:
     tables = format_count(len(job.request.tables), "table")
     ranks = format_count(len(job.cluster.rank_hbm), "rank")
     facts = {"fits": False, "model": name, "fingerprint": result.key.fingerprint, "reason": words}
+    facts |= _replication_facts(result)
     _print(args, name, facts | (lack or {}), f"no plan of {tables} fits on {ranks}: {words}")
 
 

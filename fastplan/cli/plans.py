@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fastplan.cli.errors import NO, OK, CommandError, UsageError
+from fastplan.cli.errors import NO, OK, CommandError, UsageError, naming_options
 from fastplan.cli.options import (
     html_option,
     json_option,
@@ -27,6 +27,7 @@ INSPECT_EXAMPLES = """
 fastplan inspect plan.json
 fastplan inspect plan.json --ranks all --tables
 fastplan inspect plan.json --html plan.html
+fastplan inspect plan.json --replica-groups 8 --world-size 512
 """
 COMPARE_EXAMPLES = """
 fastplan compare before.json after.json
@@ -47,15 +48,21 @@ FORMATS = ("fastplan", "torcheasyrec", "pickle")
 @argument("FILE", "a plan file", name="plan")
 @option("--ranks {worst,all}", "ranks to show", default="worst")
 @option("--tables", "list every table")
+@option("--replica-groups N", "check the plan of one of N copies of the tables (2D parallelism)")
+@option("--world-size N", "with --replica-groups: ranks of the job; default: N x those of the plan")
+@option("--inter-host-allreduce", "with --replica-groups: consecutive ranks form a group")
 @json_option()
 @html_option
 @reading_options
 def inspect(args: Args) -> int:
     """Shows a plan on a page: its rating and worst rank, memory headroom, the load of the busiest
     ranks, and the tables that pin the worst one. Costs are estimates, unless marked as measured.
+    --replica-groups also checks that DMPCollection can use the plan. A plan of `fastplan plan
+    --replica-groups` is always checked.
     """
     check_outputs(args.html, inputs=[args.plan])
     plan = read_plan(args.plan, args)
+    _check_replicas(plan, args)
     from fastplan.report.plan_text import inspect_json, inspect_text
 
     if args.html:
@@ -66,6 +73,39 @@ def inspect(args: Args) -> int:
         print(inspect_text(plan, ranks=args.ranks, tables=args.tables, style=style()), end="")
         print_written(args.html)
     return OK
+
+
+def _check_replicas(plan: Plan, args: Args) -> None:
+    """Checks a plan of one replica group, if the command line or the plan's notes say that it is.
+
+    Raises:
+        UsageError: The ranks can't form such groups.
+        ReplicaPlanError: DMPCollection can't use the plan.
+    """
+    if args.replica_groups is None and (args.world_size or args.inter_host_allreduce):
+        name = "world-size" if args.world_size else "inter-host-allreduce"
+        raise UsageError(f"--{name} is for --replica-groups")
+    if args.replica_groups is None and "replica_groups" not in plan.notes:
+        return
+    from fastplan.model.replicas import ReplicaGroupsError
+    from fastplan.plans.replicas import check_layout, noted_groups, planned_groups
+
+    with naming_options(
+        ReplicaGroupsError,
+        groups="replica-groups",
+        use_inter_host_allreduce="inter-host-allreduce",
+    ):
+        groups = (
+            noted_groups(plan)
+            if args.replica_groups is None
+            else planned_groups(
+                plan,
+                args.replica_groups,
+                world_size=args.world_size,
+                use_inter_host_allreduce=args.inter_host_allreduce,
+            )
+        )
+    check_layout(plan.layout, groups)
 
 
 @command("compare", COMPARE_EXAMPLES)

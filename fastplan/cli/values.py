@@ -42,6 +42,11 @@ def positive(text: str) -> int:
     return _checked(int, text, "a whole number of at least 1", 1)
 
 
+def replica_count(text: str) -> int | str:
+    """A whole number of at least 1, or `auto`."""
+    return text if text == "auto" else _checked(int, text, "a whole number from 1, or auto", 1)
+
+
 def number(text: str) -> float:
     """Parses any number."""
     return _checked(float, text, "a number")

@@ -46,6 +46,7 @@ def described(result: Result, notes: dict[str, str] | None = None) -> Plan:
             "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             **_proven(result),
             **_functions(job),
+            **({} if result.replication is None else result.replication.notes),
             **(notes or {}),
         },
         basis=_basis(result, record),

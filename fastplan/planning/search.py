@@ -31,6 +31,7 @@ from fastplan.planning.run import Run
 
 if TYPE_CHECKING:
     from fastplan.planning.describe import Shortage
+    from fastplan.planning.replicas import Replication
 
 
 class Space(Protocol):
@@ -203,6 +204,7 @@ class Result:
         searched: the result of the search; None for a plan from a cache.
         optimized: the result of the optimizer; `not_optimized` says why it did not run.
         replan: the report of the re-plan; `not_followed` says why no previous plan is followed.
+        replication: the replica groups that the plan is for, and the cost of their sync.
         bound: proves a lower bound on all ratings; None without a proof.
         proof: the packed certificate of the bound.
     """
@@ -218,6 +220,7 @@ class Result:
     not_optimized: str | None = None
     replan: ReplanReport | None = None
     not_followed: str | None = None
+    replication: Replication | None = None
     bound: Callable[[], float | None] | None = field(default=None, repr=False)
     proof: Callable[[], bytes] = field(default=bytes, repr=False)
 

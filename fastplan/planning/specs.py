@@ -17,6 +17,7 @@ from fastplan.planning.policy import Replan
 from fastplan.planning.search import Result
 
 if TYPE_CHECKING:
+    from fastplan.planning.replicas import Replicas
     from fastplan.spec.model import ModelSpec
 
 
@@ -32,6 +33,7 @@ def plan_spec(
     optimize: Optimize | None = None,
     previous: str | os.PathLike[str] | Plan | None = None,
     replan: Replan | None = None,
+    replicas: Replicas | int | Literal["auto"] | None = None,
     trust: bool = False,
 ) -> Result:
     """Plans a spec as TorchRec's planner would plan the model.
@@ -51,6 +53,9 @@ def plan_spec(
         optimize: the settings of the optimizer; implies `mode="optimize"`.
         previous: a plan to follow, or the path of its file.
         replan: the policy for following it.
+        replicas: 2D parallelism: the number of replica groups that `world_size` is split into,
+            "auto", or a `Replicas`. The plan is then for one group, and `result.replication` has
+            the groups and the cost of their sync.
         trust: whether to import the functions that the spec names.
 
     Returns:
@@ -60,6 +65,7 @@ def plan_spec(
         SpecError, PlanFileError: a file can't be read.
         CannotPlan: the spec can't be planned, or the arguments exclude each other.
         ConstraintError: no plan was found that satisfies `pins` and `together`.
+        ReplicaGroupsError: the ranks can't form such replica groups.
     """
     from fastplan.spec.lower import lower
 
@@ -68,17 +74,21 @@ def plan_spec(
         raise ValueError(f'`mode` must be "parity" or "optimize", not {mode!r}')
     if optimize is None and mode == "optimize":
         optimize = Optimize()
+    arguments: dict[str, Any] = {"cache": open_cache(cache), "optimize": optimize}
+    arguments |= {"previous": _read_previous(previous), "replan": replan}
+    if replicas is not None:
+        from fastplan.planning.replicas import as_replicas, plan_replicas
+
+        return plan_replicas(spec, as_replicas(replicas), trust=trust, **arguments)
+    return plan_job(lower(spec, trust=trust), **arguments)
+
+
+def _read_previous(previous: str | os.PathLike[str] | Plan | None) -> Plan | None:
     if isinstance(previous, str | os.PathLike):
         from fastplan.plans.file import read_plan
 
-        previous = read_plan(previous)
-    return plan_job(
-        lower(spec, trust=trust),
-        cache=open_cache(cache),
-        optimize=optimize,
-        previous=previous,
-        replan=replan,
-    )
+        return read_plan(previous)
+    return previous
 
 
 def _read(

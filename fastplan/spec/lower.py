@@ -47,7 +47,7 @@ _TORCHREC = re.compile(r"torchrec(-.+)?\.(dist|egg)-info")  # its metadata folde
 _STOCK_COEFFICIENTS = Coefficients((1.0, 1.0, 1.0, 0.0), None)
 
 
-def lower(spec: ModelSpec, *, trust: bool = False) -> SpecJob:
+def lower(spec: ModelSpec, *, trust: bool = False, like: SpecJob | None = None) -> SpecJob:
     """Returns the job of a spec that has a cluster.
 
     Args:
@@ -55,6 +55,7 @@ def lower(spec: ModelSpec, *, trust: bool = False) -> SpecJob:
         trust: Whether to import the `cost` and the `objective` that the spec names. This runs their
             modules: use it only for files that you trust. Function objects in the fields
             `shard_cost` and `objective`, and costs that come with fastplan, need no trust.
+        like: The job of this spec on another number of ranks with like memory, to use its tables.
 
     Raises:
         CannotPlan: The spec can't be planned. Its subclass CodeNotTrusted means that the spec
@@ -68,9 +69,9 @@ def lower(spec: ModelSpec, *, trust: bool = False) -> SpecJob:
         check_trust(trust)
     pricing, objective = _pricing(spec), _objective(spec)
     version = torchrec_version(spec)
-    hardware, shape = _cluster(spec)
+    hardware, shape = cluster_of(spec)
     memory = _Memory.of(spec, hardware, shape.world_size)
-    request = _Lowering(spec, version, hardware, shape, memory).request(pricing)
+    request = _Lowering(spec, version, hardware, shape, memory).request(pricing, like)
     inputs = input_bytes(spec.reservation, spec.tables, spec.batch_size)
     hbm, ddr = reserve(spec.reservation, hardware.device, inputs, memory.hbm, memory.ddr)
     search = Search(
@@ -98,7 +99,7 @@ def lower(spec: ModelSpec, *, trust: bool = False) -> SpecJob:
             "reservation": describe_reservation(spec.reservation, hardware.device, inputs),
         },
         device=hardware.device,
-        settings=tuple(_settings(table) for table in spec.tables),
+        settings=like.settings if like else tuple(_settings(table) for table in spec.tables),
     )
 
 
@@ -167,10 +168,11 @@ def check_cluster(spec: ModelSpec) -> None:
         HardwareError: The ranks don't fill the hardware's hosts.
     """
     if spec.topology.world_size is not None:
-        _cluster(spec)
+        cluster_of(spec)
 
 
-def _cluster(spec: ModelSpec) -> tuple[Hardware, Shape]:
+def cluster_of(spec: ModelSpec) -> tuple[Hardware, Shape]:
+    """Returns the hardware and the number of ranks. Raises as `check_cluster`."""
     topology = spec.topology
     world = topology.world_size
     if world is None:
@@ -245,19 +247,20 @@ class _Lowering:
         self._items: list[tuple[MenuItem, ...]] = []
         self._coefficients: dict[Coefficients, int] = {}
 
-    def request(self, pricing: Pricing | None) -> Request:
+    def request(self, pricing: Pricing | None, like: SpecJob | None) -> Request:
         if self._hardware.device not in stock.DEVICES:
             raise CannotPlan(
                 f"device {self._hardware.device!r} is not one of {', '.join(stock.DEVICES)}"
             )
-        tables = tuple(self._table(table) for table in self._spec.tables)
-        types = frozenset(item.sharding_type for menu in self._items for item in menu)
+        tables = like.request.tables if like else tuple(map(self._table, self._spec.tables))
+        menus = like.request.menus if like else tuple(self._items)
+        types = frozenset(item.sharding_type for menu in menus for item in menu)
         if pricing is not None:
             types = frozenset(SHARDING_TYPES)  # a custom cost may read every bandwidth
         return Request(
             tables=tables,
-            menus=tuple(self._items),
-            coefficients=tuple(self._coefficients),
+            menus=menus,
+            coefficients=like.request.coefficients if like else tuple(self._coefficients),
             cost=cost_model(self._hardware, self._shape, types, self._memory.main, self._spec.cost),
             pricing=pricing,
         )

@@ -71,6 +71,12 @@ def test_inspect_and_compare():
     check(*compare, expected=2)
 
 
+def test_two_dimensional(folder):
+    write_files("two-dimensional.md", folder)
+    (found,) = shown("two-dimensional.md")
+    check(*found)
+
+
 def test_ett_project():
     (found,) = [each for each in shown("ett.md") if "ett project" in each[0]]
     check(*found)
@@ -107,4 +113,5 @@ def test_no_page_has_grown_examples_that_nobody_runs():
         "ett.md": 1,
         "inspect-and-compare.md": 2,
         "precompute.md": 2,
+        "two-dimensional.md": 1,
     }
