@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 
 import fastplan.doctor as findings
@@ -14,13 +15,18 @@ from fastplan.report.units import format_count
 _COLOURS = {findings.OK: "green", findings.NOTE: "yellow", findings.PROBLEM: "red"}
 
 
-def diagnose(as_json: bool) -> int:
-    """Prints problems of this installation with their fixes, and returns the exit code."""
+def diagnose(as_json: bool, *, prove: bool = False) -> int:
+    """Prints problems of this installation with their fixes, and returns the exit code.
+
+    Args:
+        as_json: Print one JSON object.
+        prove: Compare many plans with TorchRec's planner.
+    """
     from fastplan.doctor.checks import examine
 
     shown = style()
     found: list[Finding] = []
-    for finding in examine():
+    for finding in examine(prove=prove, progress=_show_progress):
         found.append(finding)
         if not as_json:
             _show(finding, shown)
@@ -33,6 +39,14 @@ def diagnose(as_json: bool) -> int:
         summary = f"{format_count(problems, 'problem')}, {format_count(notes, 'note')}"
         print(f"\n{summary if problems or notes else 'everything is fine'}")
     return NO if problems else OK
+
+
+def _show_progress(done: int, total: int, case: str) -> None:
+    """Shows how far a comparison is, on a terminal only."""
+    if sys.stderr.isatty():
+        text = f"comparing plan {done + 1} of {total}: {case}"
+        sys.stderr.write(f"\r{text:<78.78}" if done + 1 < total else f"\r{'':78}\r")
+        sys.stderr.flush()
 
 
 def _show(finding: Finding, style: Style) -> None:

@@ -169,7 +169,7 @@ def _run(words: list[str]) -> int:
             raise
         from fastplan.cli.doctor import diagnose
 
-        return diagnose("--json" in words)
+        return diagnose("--json" in words, prove="--prove" in words)
     commands = top()
     try:
         with commands.make_context("fastplan", words) as context:

@@ -15,6 +15,7 @@ from fastplan import __version__
 from fastplan.cache.stores import GuardedStore, StoreError, default_directory, kind_of, open_store
 from fastplan.doctor import NOTE, OK, PROBLEM, Finding
 from fastplan.doctor.installed import Stack, module_folder, read_stack, version_of
+from fastplan.doctor.native import Progress, check_native
 from fastplan.doctor.probe import Outcome, try_imports
 from fastplan.doctor.releases import install, pip
 from fastplan.doctor.stack import PLANNER, check_stack, modules_to_try
@@ -41,6 +42,7 @@ VARIABLES = (
     "FASTPLAN_ETT",
     "FASTPLAN_ETT_LAUNCHED",
     "FASTPLAN_PATCH",
+    "FASTPLAN_PROOF",
     "FASTPLAN_SHADOW",
     "FASTPLAN_SHADOW_LOG",
     "FASTPLAN_SKUS",
@@ -51,8 +53,13 @@ VARIABLES = (
 )
 
 
-def examine() -> Iterator[Finding]:
-    """Yields all findings, each as soon as it is known, because imports take seconds."""
+def examine(*, prove: bool = False, progress: Progress | None = None) -> Iterator[Finding]:
+    """Yields all findings, each as soon as it is known, because imports take seconds.
+
+    Args:
+        prove: Compare many plans of both planners, which takes minutes.
+        progress: Called while plans are compared; see `check_native`.
+    """
     yield check_python()
     outcomes = try_imports("numpy", _NATIVE)
     yield check_numpy(outcomes.get("numpy"))
@@ -62,14 +69,16 @@ def examine() -> Iterator[Finding]:
     modules = modules_to_try(stack)
     imported = try_imports(*modules) if modules else {}
     yield from check_stack(stack, imported)
-    torch = imported.get("torch")
-    yield check_gpus(stack, torch)
+    planner = imported.get(PLANNER)
+    can_plan = planner is not None and planner.worked
+    if can_plan:
+        yield from check_native(prove=prove, progress=progress)
+    yield check_gpus(stack, imported.get("torch"))
     yield check_required()
     yield check_extras()
     yield check_cache(os.environ)
     yield from check_variables(os.environ)
-    planner = imported.get(PLANNER)
-    yield from check_values(os.environ, planner is not None and planner.worked)
+    yield from check_values(os.environ, can_plan)
 
 
 def check_python(version: tuple[int, ...] = sys.version_info[:3]) -> Finding:
@@ -221,6 +230,7 @@ def check_values(environment: Mapping[str, str], planner_works: bool) -> Iterato
     """
     yield from _skus(environment.get("FASTPLAN_SKUS", ""))
     yield from _patch(environment.get("FASTPLAN_PATCH", ""), planner_works)
+    yield from _proof(environment.get("FASTPLAN_PROOF", ""))
     yield from _shadow(environment.get("FASTPLAN_SHADOW", ""))
     yield from _ett(environment.get("FASTPLAN_ETT", ""))
     yield from _check_launched(environment.get("FASTPLAN_ETT_LAUNCHED", ""))
@@ -246,6 +256,12 @@ def _patch(value: str, planner_works: bool) -> Iterator[Finding]:
     elif not planner_works:
         text = f"FASTPLAN_PATCH={value} needs TorchRec, which can't be imported: it has no effect"
         yield Finding(_SUBJECT, PROBLEM, text, "unset FASTPLAN_PATCH")
+
+
+def _proof(value: str) -> Iterator[Finding]:
+    if value not in ("", "auto", "skip", "force"):
+        text = f"FASTPLAN_PROOF is {value!r}: it must be auto, skip or force, and is ignored"
+        yield Finding(_SUBJECT, PROBLEM, text, "unset FASTPLAN_PROOF")
 
 
 def _shadow(value: str) -> Iterator[Finding]:
