@@ -405,5 +405,32 @@ REPLICAS = (
         tests=("tests/plans/test_replicas.py",),
     ),
 )
+SHADOW = (
+    Mutant(
+        name="shadow-has-its-own-order",
+        file="fastplan/torchrec/shadow/run.py",
+        old="    impose_orders(planner._enumerator, inputs.orders)\n",
+        new="",
+        tests=(
+            "tests/torchrec/test_shadow.py::test_the_other_process_has_this_ones_order_of_options",
+        ),
+    ),
+    Mutant(
+        name="shadow-outlives-the-job",
+        file="fastplan/torchrec/shadow/child.py",
+        old="while os.getppid() == parent:",
+        new="while True:",
+        tests=(
+            "tests/torchrec/test_shadow.py::test_a_job_that_is_killed_leaves_no_process_behind",
+        ),
+    ),
+    Mutant(
+        name="doctor-forgets-the-driver",
+        file="fastplan/doctor/releases.py",
+        old="return stack.driver and stack.system",
+        new="return stack.system",
+        tests=("tests/doctor/test_fixes.py",),
+    ),
+)
 
-MUTANTS = (*SPEC, *REPLAN, *CACHE, *BOUNDS, *PATCH, *REPLICAS)
+MUTANTS = (*SPEC, *REPLAN, *CACHE, *BOUNDS, *PATCH, *REPLICAS, *SHADOW)
