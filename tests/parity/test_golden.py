@@ -44,6 +44,7 @@ def test_plan_ranks_rating_counts_and_search_space_equal_the_record(path: Path) 
     expected = json.loads(path.read_text())
     actual = replan(expected["tables"], expected["ranks"])
     if not SELF_CHECK:
-        assert actual.pop("engine") == "native"
+        # The oldest versions estimate by other formulas, in their own code.
+        assert actual.pop("engine") == ("native" if TORCHREC_VERSION >= (1, 7) else "mixed")
     assert actual.pop("plan") == expected.pop("plan")
     assert actual == expected

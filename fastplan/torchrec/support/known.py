@@ -14,6 +14,10 @@ _OLD_ESTIMATES = (
 )
 
 
+# The releases whose logging hooks fastplan calls itself, with TorchRec's arguments.
+HOOKED = frozenset({"1.8.0", "1.9.2"})
+
+
 class Known(NamedTuple):
     """A source of TorchRec.
 

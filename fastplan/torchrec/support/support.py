@@ -13,7 +13,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from fastplan.torchrec.support import watch
-from fastplan.torchrec.support.watch import PLANNER
+from fastplan.torchrec.support.known import HOOKED
+from fastplan.torchrec.support.watch import HOOKS, PLANNER
 
 if TYPE_CHECKING:
     from fastplan.torchrec.support.verdict import Verdict
@@ -85,7 +86,11 @@ def why_not_class(stock: type) -> str:
 
 def why_not_planner() -> str:
     """Returns why TorchRec's whole planner must run; empty if it need not."""
-    return why_not(PLANNER)
+    reason = why_not(PLANNER)
+    if not reason and HOOKS in _replaced and torchrec_name() not in HOOKED:
+        # Versions call their logging hooks with different arguments.
+        return _replaced[HOOKS]
+    return reason
 
 
 @contextmanager

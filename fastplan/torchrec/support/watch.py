@@ -30,6 +30,7 @@ PARTITIONERS = "partitioners"
 RATING = "rating"
 STATISTICS = "statistics"
 RESERVATION = "reservation"
+HOOKS = "hooks"
 PLANNER = "planner"
 
 # Every name of these modules counts.
@@ -226,6 +227,8 @@ def _owners() -> Iterator[tuple[Any, str, str, Iterable[str] | None]]:
             continue
         title = name.rpartition(".")[2]
         yield module, part, title, None
+        if name == f"{PACKAGE}.planners":
+            yield module, HOOKS, title, filter(_is_hook, vars(module))
         for kind in _classes(vars(module).values(), name, seen):
             yield kind, part, kind.__qualname__, None
     for name, names in _NAMES.items():
@@ -250,7 +253,7 @@ def _holder(owner: Any, part: str, title: str, counted: Iterable[str] | None) ->
     names = tuple(
         name
         for name in (own if counted is None else counted)
-        if _counts(f"{title}.{name}", name, own[name])
+        if _counts(f"{title}.{name}", name, own[name]) and (part == HOOKS or not _is_hook(name))
     )
     values = tuple(own[name] if _is_trusted(own[name]) else _Unseen for name in names)
     return _Holder(owner, part, title, names, values, len(own) if counted is None else -1)
@@ -258,9 +261,12 @@ def _holder(owner: Any, part: str, title: str, counted: Iterable[str] | None) ->
 
 def _counts(full_name: str, name: str, value: Any) -> bool:
     """Whether a name can decide a plan."""
-    if name in _NO_EFFECT or full_name in _CALLED or isinstance(value, logging.Logger):
-        return False
-    return not (full_name.startswith("planners.log_"))
+    return not (name in _NO_EFFECT or full_name in _CALLED or isinstance(value, logging.Logger))
+
+
+def _is_hook(name: str) -> bool:
+    """Whether a name of TorchRec's planner module is one of its logging hooks."""
+    return name.startswith("log_")
 
 
 def _is_trusted(value: Any) -> bool:
