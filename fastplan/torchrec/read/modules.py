@@ -45,26 +45,33 @@ _PLAIN_TABLES = frozenset((nn.EmbeddingBag, nn.Embedding))
 _PLAIN = (nn.ModuleDict, *_PLAIN_TABLES)
 
 
-class TableModule:
-    """A module with embedding tables, and the values that its tables share."""
+class SharderNumbers:
+    """The values of a sharder that the estimates of its tables read."""
 
-    def __init__(self, path: str, module: Any, asked: CachedSharder, data: Any) -> None:
-        self.path = path
-        self.module = module
-        self.sharder = asked.sharder
-        self.key = sharder_name(type(module))
+    def __init__(self, data: Any) -> None:
         self.data = data
-        # A plain collection of bags has no submodule that TorchRec would have to look for.
-        pools = type(module) is EmbeddingBagCollection and asked.is_plain(module)
-        self.pooled = pools or bool(ShardingOption.module_pooled(module, path))
-        self.weighted = _says_weighted(module)
-        self.processed = _processed_features(module)
         self.load_factor: float | None = data.fused_params.get("cache_load_factor")
         self.prefetches = bool(is_prefetch_pipelined(SimpleNamespace(cache_params=None), data))
         self.prefetch_passes = passes_of(data.fused_params.get("multipass_prefetch_config"))
         factor = data.fused_params.get("cache_load_factor", KV_CACHING_RATIO)
         self.kv_load_factor = _NAN if factor is None else float(factor)
         self.usage = _USAGES[data.storage_usage_type]
+
+
+class TableModule(SharderNumbers):
+    """A module with embedding tables, and the values that its tables share."""
+
+    def __init__(self, path: str, module: Any, asked: CachedSharder, data: Any) -> None:
+        super().__init__(data)
+        self.path = path
+        self.module = module
+        self.sharder = asked.sharder
+        self.key = sharder_name(type(module))
+        # A plain collection of bags has no submodule that TorchRec would have to look for.
+        pools = type(module) is EmbeddingBagCollection and asked.is_plain(module)
+        self.pooled = pools or bool(ShardingOption.module_pooled(module, path))
+        self.weighted = _says_weighted(module)
+        self.processed = _processed_features(module)
         self.has_towers = isinstance(module, EmbeddingTower | EmbeddingTowerCollection)
         self._has_configs = isinstance(module, EmbeddingBagCollection | EmbeddingCollection)
         self._buckets: dict[str, int] | None = None
