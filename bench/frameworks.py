@@ -118,17 +118,17 @@ class ListingEnumerator(EmbeddingEnumerator):
         for path, holder in module.named_modules():
             sharder = self._sharder_map.get(sharder_name(type(holder)))
             if sharder is not None:
+                pooled = ShardingOption.module_pooled(holder, path)
                 for name, weight in sharder.shardable_parameters(holder).items():
-                    options += self._of_table(sharder, path, holder, name, weight)
+                    options += self._of_table(sharder, (path, holder), pooled, name, weight)
         self.populate_estimates(options)
         return options
 
     def _of_table(
-        self, sharder: Any, path: str, holder: Any, name: str, weight: Any
+        self, sharder: Any, holder: tuple[str, Any], pooled: bool, name: str, weight: Any
     ) -> Iterator[ShardingOption]:
         device = self._compute_device
         rule = self._constraints[name]
-        pooled = ShardingOption.module_pooled(holder, path)
         for kind in self._filter_sharding_types(name, sharder.sharding_types(device)):
             sizes, offsets = enumerators.calculate_shard_sizes_and_offsets(
                 weight, self._world_size, self._local_world_size, kind, rule.min_partition
@@ -139,7 +139,7 @@ class ListingEnumerator(EmbeddingEnumerator):
                     option = ShardingOption(
                         name=name,
                         tensor=weight,
-                        module=(path, holder),
+                        module=holder,
                         input_lengths=rule.pooling_factors,
                         batch_size=self._batch_size,
                         sharding_type=kind,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -31,7 +30,7 @@ from fastplan.planning.search import Placement
 from fastplan.torchrec import compat
 from fastplan.torchrec.compat import NotNative
 from fastplan.torchrec.read.extract import Extraction, TableSource
-from fastplan.torchrec.write.options import OptionBuilder
+from fastplan.torchrec.write.options import OptionBuilder, copy_options
 from fastplan.torchrec.write.plan import PlanBuilder
 
 _CACHED = "fused_uvm_caching"
@@ -54,11 +53,17 @@ def place(chosen: list[ShardingOption], ranks: Any) -> list[ShardingOption]:
     """Sets the ranks of options: `ranks` has those that are not uniform, in order, or is None."""
     if ranks is None:
         return chosen
-    waiting = iter(ranks.tolist() if hasattr(ranks, "tolist") else ranks)
+    waiting = ranks.tolist() if hasattr(ranks, "tolist") else ranks
+    placed = 0
     for option in chosen:
-        uniform = option.sharding_type in UNIFORM_TYPES
-        for number, shard in enumerate(option.shards):
-            shard.rank = number if uniform else next(waiting)
+        shards = option.shards
+        if option.sharding_type in UNIFORM_TYPES:
+            for number, shard in enumerate(shards):
+                shard.rank = number
+            continue
+        for shard in shards:
+            shard.rank = waiting[placed]
+            placed += 1
     return chosen
 
 
@@ -268,7 +273,7 @@ class PythonSpace:
         return self._options
 
     def chosen_options(self, options: Any, ranks: Any) -> list[ShardingOption]:
-        return place(copy.deepcopy([self._options[o] for o in options]), ranks)
+        return place(copy_options([self._options[o] for o in options]), ranks)
 
     def sharding_plan(self, options: Any, ranks: Any, topology: Any) -> ShardingPlan:
         return planners.to_sharding_plan(self.chosen_options(options, ranks), topology)

@@ -6,7 +6,6 @@ placement of a proposal, its rating. Objects are updated only if custom code wil
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from fastplan.torchrec.read.components import Parts
 from fastplan.torchrec.read.space import FixedPlacement, PythonSpace, Space, place
 from fastplan.torchrec.search.known_options import OptionIndex
 from fastplan.torchrec.search.native import PlannerSearched
+from fastplan.torchrec.write.options import copy_options
 
 _CHUNK = 256
 
@@ -226,8 +226,8 @@ class MixedSearch:
         if not in_python:
             key = tuple(sorted(map(self._known.hash, proposal)))
             return key, self._known.numbers(proposal)
-        hashes = list(map(hash, proposal))
-        return tuple(sorted(hashes)), self._known.checked_numbers(proposal, hashes)
+        hashes, numbers = self._known.checked(proposal)
+        return tuple(sorted(hashes)), numbers
 
     def _try(
         self, proposal: list[ShardingOption], numbers: list[int] | None, watched: bool
@@ -239,7 +239,7 @@ class MixedSearch:
             return _Placed(False, proposal, None)
         if rating < self._best_rating:
             self._best_rating = rating
-            self._best = copy.deepcopy(plan)
+            self._best = copy_options(plan)
             is_known = numbers is not None and not self._is_edited
             self._best_numbers = self._known.numbers(plan) if is_known else None
         return _Placed(True, plan, rating)
