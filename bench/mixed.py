@@ -1,4 +1,4 @@
-"""Times planners with the custom parts of frameworks above TorchRec: TorchRec's planner and fastplan.
+"""Times planners with the custom parts of frameworks above TorchRec, by both planners.
 
 Both planners get the same parts (bench/frameworks.py) in one process, and their plans are compared.
 The second framework searches in Python itself; the time of its own methods is measured in both

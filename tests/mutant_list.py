@@ -309,4 +309,49 @@ BOUNDS = (
     ),
 )
 
-MUTANTS = (*SPEC, *REPLAN, *CACHE, *BOUNDS)
+EXTENDED = (
+    Mutant(
+        name="own-filters-asked-once",
+        file="fastplan/torchrec/read/extract.py",
+        old="        if self._has_own_filters:",
+        new="        if self._deterministic:",
+        tests=("tests/parity/test_extended_parts.py",),
+    ),
+    Mutant(
+        name="class-is-not-restored",
+        file="fastplan/torchrec/read/native_parts.py",
+        old="for part, kind in changed:",
+        new="for part, kind in changed[1:]:",
+        tests=("tests/parity/test_extended_parts.py",),
+    ),
+    Mutant(
+        name="own-estimates-forgotten",
+        file="fastplan/torchrec/read/enumeration.py",
+        old='if not is_native or overridden(enumerator, "populate_estimates"):',
+        new="if not is_native:",
+        tests=("tests/parity/test_extended_parts.py",),
+    ),
+    Mutant(
+        name="poolings-of-the-option-ignored",
+        file="fastplan/torchrec/read/option_estimates.py",
+        old="if own is not None and len(own) == len(option.input_lengths):",
+        new="if own is None:",
+        tests=("tests/torchrec/test_option_estimates.py",),
+    ),
+    Mutant(
+        name="watch-skips-lists",
+        file="cpp/python/watch.cpp",
+        old="i < PyList_GET_SIZE(list); ++i",
+        new="i < 1; ++i",
+        tests=("tests/engine/test_watch.py",),
+    ),
+    Mutant(
+        name="failed-placement-without-ranks",
+        file="fastplan/torchrec/search/mixed.py",
+        old="            place(proposal, ranks)\n        return bool(ranks)",
+        new="            pass\n        return bool(ranks)",
+        tests=("tests/parity/test_extended_parts.py",),
+    ),
+)
+
+MUTANTS = (*SPEC, *REPLAN, *CACHE, *BOUNDS, *EXTENDED)

@@ -9,19 +9,18 @@
 
 namespace {
 
-// How an attribute is followed. Values are immutable: the same object is the same content.
+// How an attribute is followed. All others hold values that don't change, or that don't matter.
 enum class Follow : std::uint8_t {
-  value,    // the object itself
   items,    // a list of values
   object,   // an object with attributes
   objects,  // a list of such objects
-  hashed,   // an object that is known by its hash; None has none
+  hashed,   // an object that is known by its hash; None has none. One for each object.
 };
 constexpr auto kLastFollow = Follow::hashed;
 
 struct Field {
   py::object name;
-  Follow follow = Follow::value;
+  Follow follow = Follow::items;
   std::vector<Field> inner;
 };
 
@@ -83,49 +82,59 @@ class Comparer {
   std::size_t next_hash_ = 0;
 };
 
-// Shows every part of an object to a visitor, until the visitor has seen enough. False also for an
-// attribute that is missing or not of its kind: such an object is never known.
+// Shows every part of an object to a visitor, until the visitor has seen enough. False also for
+// something that is not of its kind: such an object is never known.
 template <typename Visitor>
-bool visit(PyObject* object, const std::vector<Field>& fields, Visitor& visitor) {
-  for (const auto& field : fields) {
-    const auto value =
-        py::reinterpret_steal<py::object>(PyObject_GetAttr(object, field.name.ptr()));
-    if (!value) {
-      PyErr_Clear();
-      return false;
-    }
-    if (!visitor.see(value.ptr())) return false;
-    switch (field.follow) {
-      case Follow::value:
-        break;
-      case Follow::object:
-        if (!visit(value.ptr(), field.inner, visitor)) return false;
-        break;
-      case Follow::items:
-      case Follow::objects:
-        if (!PyList_CheckExact(value.ptr())) return false;
-        // The list may shrink while attributes are read, which can run any code.
-        for (Py_ssize_t i = 0; i < PyList_GET_SIZE(value.ptr()); ++i) {
-          const auto item = py::reinterpret_borrow<py::object>(PyList_GET_ITEM(value.ptr(), i));
-          if (!visitor.see(item.ptr())) return false;
-          if (field.follow == Follow::objects && !visit(item.ptr(), field.inner, visitor)) {
-            return false;
-          }
-        }
-        break;
-      case Follow::hashed:
-        if (!value.is_none()) {
-          const auto hash = PyObject_Hash(value.ptr());
-          if (hash == -1 && PyErr_Occurred()) {
-            PyErr_Clear();
-            return false;
-          }
-          if (!visitor.see(hash)) return false;
-        }
-        break;
-    }
+bool visit(PyObject* object, const std::vector<Field>& fields, Visitor& visitor);
+
+template <typename Visitor>
+bool visit_list(PyObject* list, const Field& field, Visitor& visitor) {
+  if (!PyList_CheckExact(list)) return false;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
+    PyObject* item = PyList_GET_ITEM(list, i);
+    if (!visitor.see(item)) return false;
+    if (field.follow == Follow::objects && !visit(item, field.inner, visitor)) return false;
   }
   return true;
+}
+
+template <typename Visitor>
+bool visit(PyObject* object, const std::vector<Field>& fields, Visitor& visitor) {
+  if (!visitor.see(reinterpret_cast<PyObject*>(Py_TYPE(object)))) return false;
+  const auto attributes =
+      py::reinterpret_steal<py::object>(PyObject_GenericGetDict(object, nullptr));
+  if (!attributes) {
+    PyErr_Clear();
+    return false;
+  }
+  py::object hashed;
+  PyObject* name = nullptr;
+  PyObject* value = nullptr;
+  Py_ssize_t position = 0;
+  while (PyDict_Next(attributes.ptr(), &position, &name, &value)) {
+    if (!visitor.see(name) || !visitor.see(value)) return false;
+    // Fields are found by the address of their names.
+    if (!PyUnicode_CheckExact(name) || !PyUnicode_CHECK_INTERNED(name)) return false;
+    for (const auto& field : fields) {
+      if (field.name.ptr() != name) continue;
+      if (field.follow == Follow::hashed) {
+        hashed = py::reinterpret_borrow<py::object>(value);
+      } else if (field.follow == Follow::object) {
+        if (!visit(value, field.inner, visitor)) return false;
+      } else if (!visit_list(value, field, visitor)) {
+        return false;
+      }
+      break;
+    }
+  }
+  if (!hashed || hashed.is_none()) return true;
+  // Python computes it, so all else is read before.
+  const auto hash = PyObject_Hash(hashed.ptr());
+  if (hash == -1 && PyErr_Occurred()) {
+    PyErr_Clear();
+    return false;
+  }
+  return visitor.see(hash);
 }
 
 class ObjectWatch {

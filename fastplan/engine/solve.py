@@ -327,6 +327,13 @@ class Placer:
         with explained(self._objective):
             return self._placer.place(options)
 
+    def partial_ranks(self) -> list[int | None]:
+        """Returns the ranks that TorchRec's partitioner leaves after a failure; empty if unknown.
+
+        They are those of the last place(), which must have failed; None is a shard without a rank.
+        """
+        return [None if rank < 0 else rank for rank in self._placer.partial_ranks()]
+
 
 def verify(problem: Problem, solution: Solution, objective: ObjectiveFunction | None = None) -> str:
     """Returns the error of a solution in coverage, ranks, capacities or rating; empty if valid."""

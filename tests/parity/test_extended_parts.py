@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
@@ -199,7 +199,7 @@ def test_an_enumerator_with_slots_runs_in_python() -> None:
 
 
 class Announced(EmbeddingEnumerator):
-    known: list[str] = []
+    known: ClassVar[list[str]] = []
 
     def __init_subclass__(cls) -> None:
         Announced.known.append(cls.__name__)

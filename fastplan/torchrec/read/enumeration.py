@@ -99,9 +99,10 @@ class Enumeration:
         for estimator in custom:
             reason = f"{describe(estimator)} is a custom estimator, which runs in Python"
             self._run.add_reason("mixed", reason)
-        with self._run.phase("custom estimate"):
+        native = native_parts(self._enumerator, self._subclass_options)
+        with self._run.phase("custom estimate"), native:
             options = _with_estimates(space)
-        self._remember(copy.deepcopy(options))
+        self._remember(copy_options(options))
         self._set_planner_search_space(options)
         hooks.after_enumeration(self._planner, options)
         return PythonSpace(options)
@@ -170,6 +171,8 @@ class Enumeration:
         Raises:
             NotNative, OutOfRange: TorchRec's code must run.
         """
+        if enumerator is not self._enumerator:
+            raise NotNative("another thread has another enumerator")
         if method := overridden(enumerator, "_get_num_buckets", "_get_stash_weights"):
             raise NotNative(f"{describe(enumerator)} has its own `{method}`")
         if (enumerator._last_stored_module, enumerator._last_stored_sharders) == (module, sharders):
@@ -205,11 +208,11 @@ class Enumeration:
         self._remember(copy_options(options), module, sharders)
         return options
 
-    def _remember(
-        self, options: list[ShardingOption], module: Any = None, sharders: Any = None
-    ) -> None:
-        self._enumerator._last_stored_module = module or self._module
-        self._enumerator._last_stored_sharders = sharders or self._sharders
+    def _remember(self, options: list[ShardingOption], *inputs: Any) -> None:
+        """Stores options where TorchRec's enumerator does, for a module and sharders."""
+        module, sharders = inputs or (self._module, self._sharders)
+        self._enumerator._last_stored_module = module
+        self._enumerator._last_stored_sharders = sharders
         self._enumerator._last_stored_search_space = options
 
     def _clear_enumerator_cache(self, space: EstimatedSpace) -> None:

@@ -25,9 +25,10 @@ from fastplan.torchrec import compat
 from fastplan.torchrec.compat import NotNative
 from fastplan.torchrec.read import custom
 from fastplan.torchrec.read.costs import Estimators
-from fastplan.torchrec.read.modules import CachedSharder, TableModule
-from fastplan.torchrec.read.table_numbers import (
+from fastplan.torchrec.read.modules import (
     Cache,
+    CachedSharder,
+    TableModule,
     batch_counts,
     key_value_bytes,
     optimizer_multiplier,

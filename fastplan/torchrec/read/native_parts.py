@@ -66,7 +66,7 @@ def _estimated_by(kind: type) -> Any:
 
 def _stock_twin(part: Any, kind: type) -> Any:
     """Returns an estimator of TorchRec's own class with the state of `part`. Raises NotNative."""
-    twin = object.__new__(kind)
+    twin: Any = object.__new__(kind)
     twin.__dict__ = vars(part)
     working = stock_estimator(twin)
     if working is None:
@@ -137,7 +137,9 @@ def _class_with_native_base(kind: type) -> type | None:
     names = {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
     names["__class__"] = property(lambda self: kind)
     bases = (_NATIVE[stock],) if kind is stock else (kind, _NATIVE[stock])
+    metaclass: Any = type(kind)
     try:
-        return type(kind)(kind.__name__, bases, names)
+        made: type = metaclass(kind.__name__, bases, names)
     except TypeError:  # no order of the bases is consistent
         return None
+    return made

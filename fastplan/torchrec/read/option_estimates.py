@@ -20,9 +20,9 @@ from fastplan.model.request import Coefficients, MenuItem, Request, Table
 from fastplan.model.vocabulary import KERNEL_INDEX, SHARDING_TYPE_INDEX
 from fastplan.torchrec.compat import NotNative
 from fastplan.torchrec.read.costs import Estimators
-from fastplan.torchrec.read.modules import SharderNumbers
-from fastplan.torchrec.read.table_numbers import (
+from fastplan.torchrec.read.modules import (
     Cache,
+    SharderNumbers,
     batch_counts,
     key_value_bytes,
     optimizer_multiplier,
@@ -167,6 +167,8 @@ class OptionEstimates:
             option.batch_size,
             name,
         )
+        wire: tuple[float, float, float, float]
+        wire = extract_comm_data_type_size(option, sharder.data)
         self._tables.append(
             Table(
                 name,
@@ -183,7 +185,7 @@ class OptionEstimates:
                 sharder.usage,
                 bool(rule and rule.use_virtual_table),
                 output_size(option, element_size),
-                *extract_comm_data_type_size(option, sharder.data),
+                *wire,
                 0,
                 0,
                 cache.prefetch_passes,

@@ -375,15 +375,16 @@ def shard_row(shard: Any) -> tuple[Any, ...]:
     storage, perf = shard.storage, shard.perf
     if type(storage) is not Storage or type(perf) is not Perf:
         raise NotNative("an estimate is not of TorchRec's own Storage or Perf type")
-    if not all(isinstance(n, int) for n in (storage.hbm, storage.ddr, storage.ssd)):
+    hbm, ddr, ssd = storage.hbm, storage.ddr, storage.ssd
+    if not (isinstance(hbm, int) and isinstance(ddr, int) and isinstance(ssd, int)):
         raise NotNative("a storage estimate is not a whole number of bytes")
     rows, cols = (*shard.size, 0)[:2]
     return (
         rows,
         cols,
-        storage.hbm,
-        storage.ddr,
-        storage.ssd,
+        hbm,
+        ddr,
+        ssd,
         perf.fwd_compute,
         perf.fwd_comms,
         perf.bwd_compute,

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from torchrec.distributed.planner.types import ShardingOption
+from torchrec.distributed.planner.types import Shard, ShardingOption
 
 from fastplan.engine.problem import SearchSpace
-from fastplan.engine.watch import HASHED, ITEMS, OBJECT, OBJECTS, ObjectWatch, values
+from fastplan.engine.watch import HASHED, ITEMS, OBJECT, OBJECTS, ObjectWatch
 from fastplan.torchrec.compat import NotNative
 from fastplan.torchrec.read.space import shard_row
 
@@ -29,30 +29,14 @@ _ROW = [
     "run_input_dist_comms",
     "run_prefetch_compute",
 ]
-# What hash(option) and the columns depend on.
+# The mutable objects of an option that its hash and the columns depend on.
 _SHARD = (
     ("size", ITEMS, ()),
     ("offset", ITEMS, ()),
-    ("storage", OBJECT, values("hbm", "ddr", "ssd")),
-    (
-        "perf",
-        OBJECT,
-        values(
-            "fwd_compute",
-            "fwd_comms",
-            "bwd_compute",
-            "bwd_comms",
-            "input_dist_comms",
-            "prefetch_compute",
-        ),
-    ),
-    *values("rank"),
+    ("storage", OBJECT, ()),
+    ("perf", OBJECT, ()),
 )
-_OPTION = (
-    *values("name", "module", "sharding_type", "compute_kernel", "partition_by", "dependency"),
-    ("cache_params", HASHED, ()),
-    ("shards", OBJECTS, _SHARD),
-)
+_OPTION = (("cache_params", HASHED, ()), ("shards", OBJECTS, _SHARD))
 
 
 class OptionIndex:
@@ -92,9 +76,9 @@ class OptionIndex:
         numbers = self.numbers(proposal)
         if numbers is None:
             return list(map(hash, proposal)), None
-        changed = self._watch.changed(numbers)
-        is_same = all([self._is_known(numbers[i]) for i in changed])
-        if is_same:
+        # Each is looked at, so that those that are known need no hash the next time.
+        known = [self._is_known(numbers[i]) for i in self._watch.changed(numbers)]
+        if all(known):
             return list(map(self.hash, proposal)), numbers
         return list(map(hash, proposal)), None
 
@@ -109,7 +93,7 @@ class OptionIndex:
                 return False
             # Something that the columns don't have may be part of the hash.
             self._hashes.pop(id(options[number]), None)
-            self._watch.remember(number)
+            self._remember(number)
         return True
 
     def _is_known(self, number: int) -> bool:
@@ -121,8 +105,14 @@ class OptionIndex:
             known = self._hashes[id(option)] = present
         if known != present:
             return False
-        self._watch.remember(number)
+        self._remember(number)
         return True
+
+    def _remember(self, number: int) -> None:
+        option = self._options[number]
+        # Other classes may compute attributes, which the watch would not see.
+        if type(option) is ShardingOption and all(type(shard) is Shard for shard in option.shards):
+            self._watch.remember(number)
 
     def _is_unchanged(self, number: int) -> bool:
         option = self._options[number]

@@ -252,12 +252,12 @@ class MixedSearch:
         The options get their ranks if Python reads them, or if the plan is the best so far. A
         custom proposer also sees the ranks of a failed placement.
         """
-        try:
-            placed = self._place_natively(proposal, numbers)
-        except _PlacementFailed:
-            if not self._reads_ranks:
-                raise
-            placed = None
+        native = self._placer_for(proposal, numbers)
+        placed = None
+        if native is not None:
+            placed = native.place(list(range(len(proposal))) if numbers is None else numbers)
+            if placed is None and self._fails_natively(native, proposal):
+                raise _PlacementFailed("a shard does not fit on any rank")
         if placed is None:
             plan = self._planner._partitioner.partition(
                 proposal=proposal, storage_constraint=self._reserved
@@ -278,25 +278,26 @@ class MixedSearch:
             return None
         return placer(problem, self._parts.partitioner, self._objective)
 
-    def _place_natively(
+    def _placer_for(
         self, proposal: list[ShardingOption], numbers: list[int] | None
-    ) -> tuple[list[int], float] | None:
-        """Returns ranks and rating; None if Python must partition."""
-        if self._placer is None:
+    ) -> Placer | None:
+        """Returns a placer that knows the proposal's options; None if Python must partition."""
+        if self._placer is None or numbers is not None:
+            return self._placer
+        # The proposer creates or changes options: use a problem with one option per table.
+        try:
+            return self._placer_of(Problem(PythonSpace(proposal).columns, self._cluster))
+        except (NotNative, OutOfRange):
             return None
-        if numbers is not None:
-            result = self._placer.place(numbers)
-        else:
-            # The proposer creates or changes options: use a problem with one option per table.
-            try:
-                own = self._placer_of(Problem(PythonSpace(proposal).columns, self._cluster))
-            except (NotNative, OutOfRange):
-                return None
-            assert own is not None
-            result = own.place(list(range(len(proposal))))
-        if result is None:
-            raise _PlacementFailed("a shard does not fit on any rank")
-        return result
+
+    def _fails_natively(self, native: Placer, proposal: list[ShardingOption]) -> bool:
+        """Whether a failed placement needs no Python; sets its ranks if a proposer reads them."""
+        if not self._reads_ranks:
+            return True
+        ranks = native.partial_ranks()
+        if ranks:
+            place(proposal, ranks)
+        return bool(ranks)
 
     def _note_failure(self, proposal: list[ShardingOption], error: PlannerError) -> None:
         self._last_failed = list(proposal)

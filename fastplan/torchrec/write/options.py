@@ -155,10 +155,12 @@ def _copied_option(option: Any, memo: dict[int, Any]) -> Any:
             own[name] = value
         elif name == "shards" and type(value) is list and id(value) not in memo:
             shards = memo[id(value)] = []
-            shards += [memo.get(id(shard)) or _copied_shard(shard, memo) for shard in value]
+            for shard in value:
+                shards.append(memo.get(id(shard)) or _copied_shard(shard, memo))
             own[name] = shards
         else:
-            own[name] = copy.deepcopy(value, memo)
+            known = memo.get(id(value))
+            own[name] = _copied_values(value, memo) if known is None else known
     memo[id(option)] = copied
     return copied
 
@@ -169,10 +171,11 @@ def _copied_shard(shard: Any, memo: dict[int, Any]) -> Any:
     copied = memo[id(shard)] = _new(Shard)
     own = copied.__dict__
     for name, value in vars(shard).items():
-        if type(value) in compat.IMMUTABLE:
+        if value is None or type(value) is int:
             own[name] = value
         else:
-            own[name] = memo.get(id(value)) or _copied_values(value, memo)
+            known = memo.get(id(value))
+            own[name] = _copied_values(value, memo) if known is None else known
     return copied
 
 
@@ -181,14 +184,15 @@ def _copied_values(value: Any, memo: dict[int, Any]) -> Any:
     kind = type(value)
     copied: Any
     if kind is list:
-        if not all(type(number) is int for number in value):
+        if not compat.IMMUTABLE.issuperset(map(type, value)):
             return copy.deepcopy(value, memo)
         copied = value.copy()
-    elif kind in (Storage, Perf):
-        if not all(type(number) in compat.IMMUTABLE for number in vars(value).values()):
+    elif kind is Storage or kind is Perf:
+        held = vars(value)
+        if not compat.IMMUTABLE.issuperset(map(type, held.values())):
             return copy.deepcopy(value, memo)
         copied = _new(kind)
-        copied.__dict__.update(vars(value))
+        copied.__dict__.update(held)
     else:
         return copy.deepcopy(value, memo)
     memo[id(value)] = copied
