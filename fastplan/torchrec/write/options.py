@@ -17,6 +17,10 @@ from fastplan.torchrec import compat
 from fastplan.torchrec.read.extract import Extraction, TableSource
 from fastplan.torchrec.write.plan import shard_offsets
 
+# All shards of an option have one list as their size in TorchRec, which other code may change; all
+# data-parallel ones have one offset, too.
+_SHARED_SIZES = frozenset({"data_parallel", "column_wise", "table_column_wise"})
+
 
 class OptionBuilder:
     """Creates options as TorchRec's enumerator does, with stock estimates."""
@@ -106,6 +110,7 @@ class OptionBuilder:
             for _ in range(space.run_count[run])
         ]
         offsets = iter(shard_offsets(sharding_type, sizes, self._tables[table].dim))
+        origin = [0, 0] if sharding_type == "data_parallel" else None
         # TorchRec has a whole number here, which error messages show.
         no_comms = sharding_type == "data_parallel" and not self._is_priced
         shards = []
@@ -119,12 +124,13 @@ class OptionBuilder:
                 float(space.run_prefetch_compute[run]),
             )
             storage = (int(space.run_hbm[run]), int(space.run_ddr[run]), int(space.run_ssd[run]))
-            size = (int(space.run_rows[run]), int(space.run_cols[run]))
+            size = [int(space.run_rows[run]), int(space.run_cols[run])]
             for _ in range(space.run_count[run]):
+                offset = next(offsets)
                 shards.append(
                     Shard(
-                        size=list(size),
-                        offset=next(offsets),
+                        size=size if sharding_type in _SHARED_SIZES else size.copy(),
+                        offset=offset if origin is None else origin,
                         storage=Storage(*storage) if self._has_storage else None,
                         perf=Perf(*perf) if self._has_perf else None,
                     )
