@@ -52,6 +52,8 @@ class OptionIndex:
         # Hashes of options that matched the columns when the hash was computed.
         self._hashes: dict[int, int] = {}
         self._watch = ObjectWatch(self._options, _OPTION)
+        self._remembered: set[int] = set()
+        self.generation = 0  # grows when an option that was known has changed
 
     def __getitem__(self, number: int) -> ShardingOption:
         return self._options[number]
@@ -110,6 +112,9 @@ class OptionIndex:
 
     def _remember(self, number: int) -> None:
         option = self._options[number]
+        if number in self._remembered:
+            self.generation += 1
+        self._remembered.add(number)
         # Other classes may compute attributes, which the watch would not see.
         if type(option) is ShardingOption and all(type(shard) is Shard for shard in option.shards):
             self._watch.remember(number)

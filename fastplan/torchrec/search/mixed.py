@@ -28,7 +28,7 @@ from fastplan.torchrec.read.components import Parts
 from fastplan.torchrec.read.space import FixedPlacement, PythonSpace, Space, place
 from fastplan.torchrec.search.known_options import OptionIndex
 from fastplan.torchrec.search.native import PlannerSearched
-from fastplan.torchrec.write.options import copy_options
+from fastplan.torchrec.search.plan_copies import PlanCopies
 
 _CHUNK = 256
 
@@ -83,14 +83,17 @@ class MixedSearch:
         if compat.IS_1_9:
             planner._search_space = self._shown
         self._known = OptionIndex(self._shown, space.columns)
+        self._copies = PlanCopies(self._known)
         self._is_edited = False
         self._reads_ranks = False
+        self._ranks: list[int] | None = None  # of the last proposal, if it was placed natively
         self._problem = problem
         self._native_rating = not isinstance(parts.rating, Custom)
         self._objective = parts.search.objective
         self._placer = self._placer_of(self._problem)
         self._seen: dict[tuple[int, ...], _Placed] = {}
         self._best: list[ShardingOption] | None = None
+        self._best_ranks: list[int] | None = None
         self._best_numbers: list[int] | None = None
         self._best_rating: float = MAX_SIZE
         self._lowest = Storage(MAX_SIZE, MAX_SIZE, MAX_SIZE)
@@ -146,6 +149,7 @@ class MixedSearch:
     def _placement(self) -> FixedPlacement | None:
         if not self._best:
             return None
+        place(self._best, self._best_ranks)
         record = self._record() if self._best_numbers else None
         return FixedPlacement.of(self._best, float(self._best_rating), record)
 
@@ -171,6 +175,7 @@ class MixedSearch:
         except (NotNative, OutOfRange):
             return
         self._known = OptionIndex(space.all_options(), space.columns)
+        self._copies = PlanCopies(self._known)
 
     def _record(self) -> PlanRecord:
         """Returns the best plan as plain data. All its options must be from the search space."""
@@ -239,7 +244,10 @@ class MixedSearch:
             return _Placed(False, proposal, None)
         if rating < self._best_rating:
             self._best_rating = rating
-            self._best = copy_options(plan)
+            self._best_ranks = self._ranks
+            # Only a plan that was placed natively gets its ranks at the end.
+            copied = numbers if self._ranks is not None else None
+            self._best = self._copies.copy(plan, copied)
             is_known = numbers is not None and not self._is_edited
             self._best_numbers = self._known.numbers(plan) if is_known else None
         return _Placed(True, plan, rating)
@@ -258,6 +266,7 @@ class MixedSearch:
             placed = native.place(list(range(len(proposal))) if numbers is None else numbers)
             if placed is None and self._fails_natively(native, proposal):
                 raise _PlacementFailed("a shard does not fit on any rank")
+        self._ranks = None if placed is None else placed[0]
         if placed is None:
             plan = self._planner._partitioner.partition(
                 proposal=proposal, storage_constraint=self._reserved

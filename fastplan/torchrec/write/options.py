@@ -147,10 +147,11 @@ def copy_options(options: Sequence[ShardingOption]) -> list[ShardingOption]:
         return copy.deepcopy(list(options))
     memo: dict[int, Any] = {}
     with compat.paused():
-        return [memo.get(id(option)) or _copied_option(option, memo) for option in options]
+        return [memo.get(id(option)) or copy_option(option, memo) for option in options]
 
 
-def _copied_option(option: Any, memo: dict[int, Any]) -> Any:
+def copy_option(option: Any, memo: dict[int, Any]) -> Any:
+    """Returns what copy.deepcopy() returns for an option and a memo."""
     if type(option) is not ShardingOption:
         return copy.deepcopy(option, memo)
     copied = _new(ShardingOption)
