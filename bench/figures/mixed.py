@@ -10,15 +10,16 @@ def frameworks(result: dict[str, Any]) -> str:
     rows = []
     for cell in result["cells"]:
         theirs, ours = cell["torchrec"], cell["fastplan"]
+        own = ours["median_own_cpu_seconds"]
         rows.append(
             [
                 cell["name"],
                 f"{duration(theirs['median_cpu_seconds'])} (n = {len(theirs['cpu_seconds'])})",
                 duration(ours["median_cpu_seconds"]),
                 f"{spread(ours['cpu_seconds'])} (n = {len(ours['cpu_seconds'])})",
-                duration(ours["median_own_cpu_seconds"]),
+                duration(own) if own else "",
                 ratio(cell["ratio"]),
-                ratio(cell["ratio_without_own"]),
+                ratio(cell["ratio_without_own"]) if own else "",
             ]
         )
     header = ["parts", "TorchRec", "fastplan", "min - max", "of it the parts' own code", "ratio"]
