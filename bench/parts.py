@@ -70,6 +70,13 @@ PARTS = (
         "bench.custom_cost",
     ),
     Part(
+        "mixed",
+        "Parts of frameworks",
+        "The same custom parts in both planners, as two frameworks above TorchRec bring them:\n"
+        "[compatibility.md](compatibility.md).",
+        "bench.mixed",
+    ),
+    Part(
         "ett",
         "Starts, recoveries and Effective Training Time",
         "A real job on gloo ranks that is killed and started again: [ett.md](ett.md).",

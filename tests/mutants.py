@@ -21,7 +21,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.mutant_list import MUTANTS, Mutant
+from tests.mutant import Mutant
+from tests.mutant_list import MUTANTS
 
 ROOT = Path(__file__).parent.parent
 _OBJECTS = "build/objects-release"  # with them, only the changed source is compiled

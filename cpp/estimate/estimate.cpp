@@ -42,6 +42,14 @@ void check_table(const EstimateInput& input, std::size_t table) {
   }
 }
 
+// Any cut is allowed, but products of its sizes must stay exact, as those of whole tables.
+void check_shard(const ShardRun& shard) {
+  if (shard.rows < 0 || shard.cols < 0) throw OutOfRange("negative size");
+  if (static_cast<__int128>(shard.rows) * shard.cols * 16 >= kLargestSize) {
+    throw OutOfRange("a shard is too large for the core");
+  }
+}
+
 }  // namespace
 
 SearchSpace estimate(const EstimateInput& input, Pricer* pricer) {
@@ -71,6 +79,23 @@ SearchSpace estimate(const EstimateInput& input, Pricer* pricer) {
     // A custom cost sees a table's shards together: one call for all of them.
     if (pricer) pricer->price(table, space);
     space.table_option_begin.push_back(static_cast<std::int64_t>(space.option_type.size()));
+  }
+  return space;
+}
+
+SearchSpace estimate_shards(const EstimateInput& input, const GivenShards& shards) {
+  SearchSpace space;
+  for (std::size_t table = 0; table < input.tables(); ++table) check_table(input, table);
+  for (std::size_t option = 0; option < shards.option_table.size(); ++option) {
+    const auto table = static_cast<std::size_t>(shards.option_table[option]);
+    const auto item = static_cast<std::size_t>(shards.option_item[option]);
+    const auto end = static_cast<std::size_t>(shards.option_begin[option + 1]);
+    for (auto i = static_cast<std::size_t>(shards.option_begin[option]); i < end; ++i) {
+      const ShardRun run{1, shards.rows[i], shards.cols[i]};
+      check_shard(run);
+      append(space, run, shards.perf ? shard_perf(input, table, item, run) : Perf{},
+             shards.storage ? shard_storage(input, table, item, run) : Storage{});
+    }
   }
   return space;
 }

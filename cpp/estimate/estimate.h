@@ -121,6 +121,21 @@ class Pricer;
 // the last word on costs.
 SearchSpace estimate(const EstimateInput& input, Pricer* pricer = nullptr);
 
+// Shards that Python code has cut, as one row per option and one per shard. An option is a table with
+// a menu item; its shards are those from `option_begin` to that of the next option.
+struct GivenShards {
+  std::span<const std::int32_t> option_table, option_item;
+  std::span<const std::int64_t> option_begin;
+  std::span<const std::int64_t> rows, cols;
+  // What to estimate: the rest may be Python's, with inputs that the core could not hold.
+  bool perf = true;
+  bool storage = true;
+};
+
+// Estimates shards of any size. In the result every shard is a run of its own, and what was not
+// asked for is zero. Throws OutOfRange as estimate() does.
+SearchSpace estimate_shards(const EstimateInput& input, const GivenShards& shards);
+
 // The parts of estimate(), each a subject of its own. A run is `count` shards of one size: row-wise
 // shards of a table differ only at its end, so a cut is a few runs on any number of ranks.
 struct ShardRun {

@@ -22,3 +22,4 @@ void bind_search(py::module_& m);
 void bind_optimize(py::module_& m);
 void bind_replan(py::module_& m);
 void bind_custom(py::module_& m);
+void bind_watch(py::module_& m);

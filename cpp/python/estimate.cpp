@@ -123,15 +123,32 @@ void read_menus(const py::dict& c, EstimateInput& in) {
   check_index(in.menu_coefficients, in.coefficients.size(), "menu_coefficients");
 }
 
-py::dict estimate_columns(const py::dict& columns) {
+EstimateInput read_input(const py::dict& columns) {
   EstimateInput input;
   read_clusters(columns, input);
   read_tables(columns, input);
   read_menus(columns, input);
+  return input;
+}
+
+// The vectors become numpy arrays without a copy.
+void write_estimates(py::dict& out, SearchSpace& space) {
+  out["run_fwd_compute"] = array(std::move(space.run_fwd_compute));
+  out["run_fwd_comms"] = array(std::move(space.run_fwd_comms));
+  out["run_bwd_compute"] = array(std::move(space.run_bwd_compute));
+  out["run_bwd_comms"] = array(std::move(space.run_bwd_comms));
+  out["run_input_dist_comms"] = array(std::move(space.run_input_dist_comms));
+  out["run_prefetch_compute"] = array(std::move(space.run_prefetch_compute));
+  out["run_hbm"] = array(std::move(space.run_hbm));
+  out["run_ddr"] = array(std::move(space.run_ddr));
+  out["run_ssd"] = array(std::move(space.run_ssd));
+}
+
+py::dict estimate_columns(const py::dict& columns) {
+  const EstimateInput input = read_input(columns);
   const auto cost = function_at<CostFunction>(scalar<std::uintptr_t>(columns, "cost_function"));
   const auto batch = scalar<std::int64_t>(columns, "batch_size");
-  // The columns of the space, as a Problem takes them; the vectors become numpy arrays without a
-  // copy.
+  // The columns of the space, as a Problem takes them.
   SearchSpace space;
   {
     py::gil_scoped_release unlocked;
@@ -148,18 +165,44 @@ py::dict estimate_columns(const py::dict& columns) {
   out["run_count"] = array(std::move(space.run_count));
   out["run_rows"] = array(std::move(space.run_rows));
   out["run_cols"] = array(std::move(space.run_cols));
-  out["run_fwd_compute"] = array(std::move(space.run_fwd_compute));
-  out["run_fwd_comms"] = array(std::move(space.run_fwd_comms));
-  out["run_bwd_compute"] = array(std::move(space.run_bwd_compute));
-  out["run_bwd_comms"] = array(std::move(space.run_bwd_comms));
-  out["run_input_dist_comms"] = array(std::move(space.run_input_dist_comms));
-  out["run_prefetch_compute"] = array(std::move(space.run_prefetch_compute));
-  out["run_hbm"] = array(std::move(space.run_hbm));
-  out["run_ddr"] = array(std::move(space.run_ddr));
-  out["run_ssd"] = array(std::move(space.run_ssd));
+  write_estimates(out, space);
+  return out;
+}
+
+py::dict estimate_given(const py::dict& columns, const py::dict& given) {
+  const EstimateInput input = read_input(columns);
+  GivenShards shards;
+  shards.option_table = column<std::int32_t>(given, "option_table");
+  const auto n = static_cast<std::ptrdiff_t>(shards.option_table.size());
+  shards.option_item = column<std::int32_t>(given, "option_item", n);
+  shards.option_begin = column<std::int64_t>(given, "option_begin", n + 1);
+  shards.rows = column<std::int64_t>(given, "rows");
+  const auto number = static_cast<std::ptrdiff_t>(shards.rows.size());
+  shards.cols = column<std::int64_t>(given, "cols", number);
+  shards.perf = scalar<bool>(given, "perf");
+  shards.storage = scalar<bool>(given, "storage");
+  check_index(shards.option_table, input.tables(), "option_table");
+  check_index(shards.option_item, input.menu_type.size(), "option_item");
+  for (std::ptrdiff_t i = 0; i <= n; ++i) {
+    const auto before = i ? shards.option_begin[i - 1] : 0;
+    const auto begin = shards.option_begin[i];
+    if (begin < before || begin > number || (i == 0 && begin != 0)) {
+      throw py::type_error("`option_begin` must be offsets into the shards");
+    }
+  }
+  SearchSpace space;
+  {
+    py::gil_scoped_release unlocked;
+    space = estimate_shards(input, shards);
+  }
+  py::dict out;
+  write_estimates(out, space);
   return out;
 }
 
 }  // namespace
 
-void bind_estimate(py::module_& m) { m.def("estimate", &estimate_columns, py::arg("columns")); }
+void bind_estimate(py::module_& m) {
+  m.def("estimate", &estimate_columns, py::arg("columns"));
+  m.def("estimate_shards", &estimate_given, py::arg("columns"), py::arg("given"));
+}

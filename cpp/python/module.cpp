@@ -21,4 +21,5 @@ PYBIND11_MODULE(_native, m) {
   bind_optimize(m);
   bind_replan(m);
   bind_custom(m);
+  bind_watch(m);
 }

@@ -183,6 +183,8 @@ class Placer {
     return std::pair{std::vector<std::int32_t>(ranks.begin(), ranks.end()), rating};
   }
 
+  std::vector<std::int32_t> partial_ranks() const { return partitioner_.partial_ranks(); }
+
  private:
   std::shared_ptr<const Problem> problem_;  // the others refer to it, so it must outlive them
   Partitioner partitioner_;
@@ -214,5 +216,6 @@ void bind_search(py::module_& m) {
   py::class_<Placer>(m, "Placer")
       .def(py::init<std::shared_ptr<Problem>, const py::dict&, std::uintptr_t>(),
            py::arg("problem"), py::arg("partitioner"), py::arg("objective") = 0)
-      .def("place", &Placer::place, py::arg("options"));
+      .def("place", &Placer::place, py::arg("options"))
+      .def("partial_ranks", &Placer::partial_ranks);
 }

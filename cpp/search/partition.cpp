@@ -224,24 +224,6 @@ bool Partitioner::comes_first(std::int32_t p, std::int32_t q) const {
   return p < q;
 }
 
-// Placements are in the order of groups, ranks_ is in plan order.
-void Partitioner::list_ranks(std::span<const std::int32_t> options) {
-  std::int64_t shards = 0;
-  for (std::size_t p = 0; p < options.size(); ++p) {
-    const auto& option = problem_.options[options[p]];
-    shard_begin_[p] = shards;
-    if (option.reach != Reach::uniform) shards += option.shards;
-  }
-  shard_begin_[options.size()] = shards;
-  ranks_.resize(shards);
-  auto placed = devices_.placed().begin();
-  for (const std::int32_t first : order_) {
-    for (std::int32_t p = first; p >= 0; p = next_[p]) {
-      for (auto s = shard_begin_[p]; s < shard_begin_[p + 1]; ++s) ranks_[s] = (placed++)->rank;
-    }
-  }
-}
-
 bool Partitioner::place_group(std::int32_t first) {
   const Piece& piece = pieces_[first];
   switch (piece.reach) {

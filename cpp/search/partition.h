@@ -49,6 +49,9 @@ class Partitioner {
 
   // After `placed`: ranks of all shards that are not uniform, in plan order.
   std::span<const std::int32_t> ranks() const { return ranks_; }
+  // After `failed` without a limit: the same, with -1 for shards that have no rank. Empty if it is
+  // not known what TorchRec's partitioner leaves: it has tried hosts, or several placements.
+  std::vector<std::int32_t> partial_ranks() const;
   // The plan's cost as TorchRec rates it: the largest sum of shard totals over ranks, each sum
   // taken in plan order.
   double rating() const { return rating_; }

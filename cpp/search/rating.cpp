@@ -1,4 +1,4 @@
-// The parts of the partitioner that look at a finished placement.
+// The parts of the partitioner that look at a placement when it has ended.
 #include <algorithm>
 
 #include "core/exact.h"
@@ -11,6 +11,45 @@ namespace {
 constexpr double kOrderMargin = 1e-9;
 
 }  // namespace
+
+// Placements are in the order of groups, ranks_ is in plan order.
+void Partitioner::list_ranks(std::span<const std::int32_t> options) {
+  std::int64_t shards = 0;
+  for (std::size_t p = 0; p < options.size(); ++p) {
+    const auto& option = problem_.options[options[p]];
+    shard_begin_[p] = shards;
+    if (option.reach != Reach::uniform) shards += option.shards;
+  }
+  shard_begin_[options.size()] = shards;
+  ranks_.resize(shards);
+  auto placed = devices_.placed().begin();
+  for (const std::int32_t first : order_) {
+    for (std::int32_t p = first; p >= 0; p = next_[p]) {
+      for (auto s = shard_begin_[p]; s < shard_begin_[p + 1]; ++s) ranks_[s] = (placed++)->rank;
+    }
+  }
+}
+
+std::vector<std::int32_t> Partitioner::partial_ranks() const {
+  if (settings_.memory_balanced || !uniform_fits_ || marks_.size() > order_.size()) return {};
+  // Groups before this one are placed, and maybe its first shards.
+  const std::size_t failed = marks_.size() - 1;
+  if (pieces_[order_[failed]].reach != Reach::device || next_[order_[failed]] >= 0) return {};
+  std::vector<std::int64_t> begin(options_.size() + 1);
+  for (std::size_t p = 0; p < options_.size(); ++p) {
+    begin[p + 1] = begin[p] + (pieces_[p].reach == Reach::uniform ? 0 : pieces_[p].shards);
+  }
+  std::vector<std::int32_t> ranks(begin.back(), -1);
+  auto placed = devices_.placed().begin();
+  for (std::size_t g = 0; g <= failed; ++g) {
+    for (std::int32_t p = order_[g]; p >= 0; p = next_[p]) {
+      for (auto s = begin[p]; s < begin[p + 1] && placed != devices_.placed().end(); ++s) {
+        ranks[s] = (placed++)->rank;
+      }
+    }
+  }
+  return ranks;
+}
 
 // The sums must be taken in plan order to agree to the bit, but only ranks that may be the largest
 // need one: a slot each. The devices' loads, the same costs in another order, say which.

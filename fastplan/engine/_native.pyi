@@ -4,7 +4,7 @@ Arrays that go in must have the dtype named here, be contiguous and aligned: the
 A TypeError names what is missing or of the wrong kind. Functions release the GIL.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias, TypedDict
 
 import numpy as np
@@ -26,7 +26,20 @@ SHARD_DTYPE: np.dtype[np.void]
 COST_DTYPE: np.dtype[np.void]
 RANK_DTYPE: np.dtype[np.void]
 
-class SpaceColumns(TypedDict):
+class ShardColumns(TypedDict):
+    """The estimates of shards."""
+
+    run_fwd_compute: _Floats
+    run_fwd_comms: _Floats
+    run_bwd_compute: _Floats
+    run_bwd_comms: _Floats
+    run_input_dist_comms: _Floats
+    run_prefetch_compute: _Floats
+    run_hbm: _Ints
+    run_ddr: _Ints
+    run_ssd: _Ints
+
+class SpaceColumns(ShardColumns):
     """Options and their shards: the result of estimate() and the input of a Problem."""
 
     table_option_begin: _Ints
@@ -37,15 +50,6 @@ class SpaceColumns(TypedDict):
     run_count: _Ints
     run_rows: _Ints
     run_cols: _Ints
-    run_fwd_compute: _Floats
-    run_fwd_comms: _Floats
-    run_bwd_compute: _Floats
-    run_bwd_comms: _Floats
-    run_input_dist_comms: _Floats
-    run_prefetch_compute: _Floats
-    run_hbm: _Ints
-    run_ddr: _Ints
-    run_ssd: _Ints
 
 class ProblemColumns(SpaceColumns):
     """A search space, what binds its tables together, and the cluster."""
@@ -217,6 +221,7 @@ class Problem:
 
 # fastplan.engine.solve.request_columns() returns the columns of a request.
 def estimate(columns: Mapping[str, object]) -> SpaceColumns: ...
+def estimate_shards(columns: Mapping[str, object], given: Mapping[str, object]) -> ShardColumns: ...
 def solve(problem: Problem, settings: SearchSettings) -> SearchResult: ...
 def count_plans(problem: Problem, settings: SearchSettings) -> tuple[list[int], int]: ...
 def reachable_rating(problem: Problem, settings: SearchSettings) -> float: ...
@@ -240,3 +245,11 @@ class Placer:
         self, problem: Problem, partitioner: PartitionerSettings, objective: int = 0
     ) -> None: ...
     def place(self, options: list[int]) -> tuple[list[int], float] | None: ...
+    def partial_ranks(self) -> list[int]: ...
+
+class ObjectWatch:
+    """Remembers what objects consist of, by fields (name, how to follow it, inner fields)."""
+
+    def __init__(self, objects: Sequence[object], fields: Sequence[object]) -> None: ...
+    def remember(self, number: int) -> None: ...
+    def changed(self, numbers: list[int]) -> list[int]: ...

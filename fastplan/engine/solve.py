@@ -150,6 +150,40 @@ def estimate_columns(request: Request, columns: dict[str, Any]) -> SearchSpace:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenShards:
+    """Shards that other code has cut: a row per option, and a row per shard."""
+
+    option_table: list[int]  # index into the request's tables
+    option_item: list[int]  # index into the request's only menu
+    option_begin: list[int]  # the first shard of each option, and the number of all
+    rows: list[int]
+    cols: list[int]
+    perf: bool  # whether to estimate perf
+    storage: bool
+
+
+def estimate_shards(request: Request, shards: GivenShards) -> _native.ShardColumns:
+    """Returns the estimates of given shards, a row per shard; zeros where none was asked for.
+
+    Raises:
+        OutOfRange: exact arithmetic would need larger numbers than the core has.
+    """
+    try:
+        given = {
+            "option_table": np.array(shards.option_table, np.int32),
+            "option_item": np.array(shards.option_item, np.int32),
+            "option_begin": np.array(shards.option_begin, np.int64),
+            "rows": np.array(shards.rows, np.int64),
+            "cols": np.array(shards.cols, np.int64),
+            "perf": shards.perf,
+            "storage": shards.storage,
+        }
+    except OverflowError as error:
+        raise OutOfRange("the size of a shard is beyond 64 bits") from error
+    return _native.estimate_shards(request_columns(request), given)
+
+
 def _table_columns(request: Request) -> dict[str, Any]:
     if not request.tables:
         raise ValueError("`tables` must not be empty")
@@ -292,6 +326,13 @@ class Placer:
         """Returns ranks and rating of a proposal; None if a shard fits on no rank."""
         with explained(self._objective):
             return self._placer.place(options)
+
+    def partial_ranks(self) -> list[int | None]:
+        """Returns the ranks that TorchRec's partitioner leaves after a failure; empty if unknown.
+
+        They are those of the last place(), which must have failed; None is a shard without a rank.
+        """
+        return [None if rank < 0 else rank for rank in self._placer.partial_ranks()]
 
 
 def verify(problem: Problem, solution: Solution, objective: ObjectiveFunction | None = None) -> str:

@@ -48,13 +48,13 @@ def require_stock(part: object, stock: type, *methods: str) -> None:
 
 
 # copy.deepcopy() returns the same object for them.
-_IMMUTABLE = frozenset({type(None), bool, int, float, str, CacheAlgorithm, DataType})
+IMMUTABLE = frozenset({type(None), bool, int, float, str, CacheAlgorithm, DataType})
 
 
 def copy_params(params: Any) -> Any:
     """Returns a deep copy of cache or key-value parameters, in less time than copy.deepcopy()."""
     is_flat = type(params) in (CacheParams, KeyValueParams) and all(
-        type(value) in _IMMUTABLE for value in vars(params).values()
+        type(value) in IMMUTABLE for value in vars(params).values()
     )
     if not is_flat:
         return copy.deepcopy(params)

@@ -39,7 +39,7 @@ def check_on_a_new_device(number):
 
 
 def test_there_are_examples():
-    assert len(EXAMPLES) == 6
+    assert len(EXAMPLES) == 7
 
 
 @pytest.mark.parametrize("number", range(len(EXAMPLES)), ids=[each.title for each in EXAMPLES])

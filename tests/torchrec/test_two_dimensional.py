@@ -8,7 +8,7 @@ import pytest
 from fastplan.model.plan import Layout, TableLayout
 from fastplan.model.replicas import ReplicaGroups
 from fastplan.plans.replicas import remapped
-from fastplan.torchrec import compat
+from fastplan.torchrec.differences.search_space import IS_SHOWN
 from tests.torchrec.processes import run_ranks
 
 WORLD = 4
@@ -16,7 +16,7 @@ PLANNERS = ("ours", "torchrecs")
 # Ranks per host, and whether consecutive ranks form a group. With alternating ranks on hosts of
 # two, a group has one rank on each host. Four ranks share two cores for long: two layouts are
 # enough beside one TorchRec.
-LAYOUTS = ((4, False), (4, True), (2, False))[: 2 if compat.IS_1_9 else 3]
+LAYOUTS = ((4, False), (4, True), (2, False))[: 2 if IS_SHOWN else 3]
 
 
 @pytest.fixture(scope="module", params=LAYOUTS, ids=lambda layout: f"{layout[0]}-{layout[1]}")

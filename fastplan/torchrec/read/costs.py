@@ -253,7 +253,7 @@ def _split_estimators(estimators: list[Any]) -> tuple[Any, Any, list[Any]]:
             continue
         if custom:
             raise NotNative(f"{describe(custom[-1])} estimates before a stock estimator")
-        if type(stock) is shard_estimators.EmbeddingStorageEstimator:
+        if stock.__class__ is shard_estimators.EmbeddingStorageEstimator:
             storage = stock
         else:
             perf = stock
@@ -264,17 +264,18 @@ def _split_estimators(estimators: list[Any]) -> tuple[Any, Any, list[Any]]:
 
 def is_stock_perf_estimator(part: Any) -> bool:
     """Whether this is TorchRec's own perf estimator, or a wrapper of it."""
-    return type(stock_estimator(part)) is perf_estimators.EmbeddingPerfEstimator
+    return stock_estimator(part).__class__ is perf_estimators.EmbeddingPerfEstimator
 
 
 def stock_estimator(part: Any) -> Any:
     """Returns TorchRec's own estimator, without its wrapper; None for a custom one."""
     if MISSING:
         return None
-    wrapped = type(part) is shard_estimators.EmbeddingPerfEstimator
+    # Not type(): `native_parts` puts a class of its own in the place of TorchRec's for a while.
+    wrapped = part.__class__ is shard_estimators.EmbeddingPerfEstimator
     working = part._estimator if wrapped else part
     kinds = (perf_estimators.EmbeddingPerfEstimator, shard_estimators.EmbeddingStorageEstimator)
-    if type(working) not in kinds or "estimate" in vars(part) or "estimate" in vars(working):
+    if working.__class__ not in kinds or "estimate" in vars(part) or "estimate" in vars(working):
         return None
     return working
 

@@ -18,10 +18,12 @@ from fastplan.torchrec.compat import NotNative, describe, require_stock
 from fastplan.torchrec.differences import search_space
 from fastplan.torchrec.differences.estimates import MISSING
 from fastplan.torchrec.read import components
-from fastplan.torchrec.read.extract import Extraction
+from fastplan.torchrec.read.extract import Extraction, overridden
 from fastplan.torchrec.read.modules import CachedSharder
+from fastplan.torchrec.read.native_parts import native_parts
 from fastplan.torchrec.read.space import EstimatedSpace, PythonSpace, Space
 from fastplan.torchrec.write import hooks
+from fastplan.torchrec.write.options import copy_options
 from fastplan.torchrec.write.plan import LazyList
 
 _ENUMERATOR_METHODS = (
@@ -104,9 +106,10 @@ class Enumeration:
         for estimator in custom:
             reason = f"{describe(estimator)} is a custom estimator, which runs in Python"
             self._run.add_reason("mixed", reason)
-        with self._run.phase("custom estimate"):
+        native = native_parts(self._enumerator, self._subclass_options)
+        with self._run.phase("custom estimate"), native:
             options = _with_estimates(space)
-        self._remember(copy.deepcopy(options))
+        self._remember(copy_options(options))
         self._set_planner_search_space(options)
         hooks.after_enumeration(self._planner, options)
         return PythonSpace(options)
@@ -159,7 +162,7 @@ class Enumeration:
     def _enumerated(self, why: str) -> PythonSpace | None:
         """Returns the space of the enumerator's own Python code."""
         self._run.add_reason("mixed", f"enumerated in Python: {why}")
-        with self._run.phase("enumerate"):
+        with self._run.phase("enumerate"), native_parts(self._enumerator, self._subclass_options):
             options = self._enumerator.enumerate(module=self._module, sharders=self._sharders)
         self._set_planner_search_space(options)
         if not options:
@@ -167,9 +170,56 @@ class Enumeration:
         hooks.after_enumeration(self._planner, options)
         return PythonSpace(options)
 
-    def _remember(self, options: list[ShardingOption]) -> None:
-        self._enumerator._last_stored_module = self._module
-        self._enumerator._last_stored_sharders = self._sharders
+    def _subclass_options(
+        self, enumerator: Any, module: Any, sharders: list[Any]
+    ) -> list[ShardingOption]:
+        """Does what TorchRec's enumerate() does inside an enumerator that extends it.
+
+        Raises:
+            NotNative, OutOfRange: TorchRec's code must run.
+        """
+        if enumerator is not self._enumerator:
+            raise NotNative("another thread has another enumerator")
+        if method := overridden(enumerator, "_get_num_buckets", "_get_stash_weights"):
+            raise NotNative(f"{describe(enumerator)} has its own `{method}`")
+        if (enumerator._last_stored_module, enumerator._last_stored_sharders) == (module, sharders):
+            stored = enumerator._last_stored_search_space
+            if not isinstance(stored, LazyList) or stored.is_built:
+                raise NotNative("this search space was enumerated before")
+            return stored.source.all_options()  # type: ignore[no-any-return]
+        known = {id(asked.sharder): asked for asked in self._asked}
+        asked = [known.get(id(sharder)) or CachedSharder(sharder) for sharder in sharders]
+        extraction = Extraction(enumerator, asked, deterministic=False)
+        extraction.walk(module)
+        if not extraction.tables:
+            raise NotNative("the module has no tables")
+        space = EstimatedSpace(extraction.request(), extraction, enumerator)
+        is_native = not extraction.estimators.custom
+        if not is_native or overridden(enumerator, "populate_estimates"):
+            return self._estimated_by_subclass(space, module, sharders)
+        options = space.all_options()
+        _share_lists(space, options)
+        self._remember(_lazily(space), module, sharders)
+        return options
+
+    def _estimated_by_subclass(
+        self, space: EstimatedSpace, module: Any, sharders: list[Any]
+    ) -> list[ShardingOption]:
+        """Lets the enumerator estimate the options, and copies them before it returns them."""
+        estimators = space.extraction.estimators
+        estimators.has_perf = estimators.has_storage = False
+        space = space.unpriced()
+        options = space.all_options()
+        _share_lists(space, options)
+        self._enumerator.populate_estimates(options)
+        self._remember(copy_options(options), module, sharders)
+        return options
+
+    def _remember(self, options: list[ShardingOption], *inputs: Any) -> None:
+        """Stores options where TorchRec's enumerator does, for a module and sharders."""
+        module, sharders = inputs or (self._module, self._sharders)
+        self._enumerator._last_stored_module = module
+        self._enumerator._last_stored_sharders = sharders
         self._enumerator._last_stored_search_space = options
 
     def _clear_enumerator_cache(self, space: EstimatedSpace) -> None:

@@ -8,18 +8,14 @@ from operator import is_
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from torch import nn
 from torchrec.distributed.planner.constants import (
-    NUM_POOLINGS,
     POOLING_FACTOR,
     UVM_CACHING_RATIO,
 )
-from torchrec.distributed.planner.shard_estimators import _get_optimizer_multipler
+from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.utils import (
     sharder_name,
 )
-from torchrec.distributed.types import get_tensor_size_bytes
-from torchrec.modules.embedding_configs import DATA_TYPE_NUM_BITS
 
 from fastplan.model.request import MenuItem, Request, Table
 from fastplan.model.vocabulary import KERNEL_INDEX, SHARDING_TYPE_INDEX
@@ -28,27 +24,24 @@ from fastplan.torchrec.compat import NotNative
 from fastplan.torchrec.differences.estimates import (
     build_sharder_data_map,
     extract_comm_data_type_size,
-    is_prefetch_pipelined,
 )
-from fastplan.torchrec.differences.key_value_params import key_value_params
 from fastplan.torchrec.read import custom
 from fastplan.torchrec.read.costs import Estimators
-from fastplan.torchrec.read.modules import CachedSharder, TableModule, passes_of
+from fastplan.torchrec.read.modules import (
+    Cache,
+    CachedSharder,
+    TableModule,
+    batch_counts,
+    key_value_bytes,
+    optimizer_multiplier,
+    output_size,
+    read_cache,
+    tensor_bytes,
+)
 
 _NAN = math.nan
-# Whole numbers stay exact as doubles up to here, with a margin for factors.
-_EXACT = 2**53
 _DEFAULT_LENGTHS = [POOLING_FACTOR]
-
-
-class _Cache(NamedTuple):
-    """The software cache of a table, from its own parameters or those of its module."""
-
-    ratio: float | None
-    prefetches: bool
-    prefetch_passes: int
-    lookups: float
-    miss_rate: float
+_FILTERS = "_filter_sharding_types", "_filter_compute_kernels"
 
 
 class TableSource(NamedTuple):
@@ -70,6 +63,16 @@ class _ConstraintSnapshot(NamedTuple):
     copied: Any
 
 
+def overridden(enumerator: Any, *methods: str) -> str:
+    """Returns the first of these methods that is not that of TorchRec's enumerator, or nothing."""
+    own = vars(enumerator)
+    for name in methods:
+        stock = getattr(EmbeddingEnumerator, name, None)
+        if name in own or getattr(type(enumerator), name, None) is not stock:
+            return name
+    return ""
+
+
 class Extraction:
     """Walks a module once and collects its tables, as TorchRec's enumerator does."""
 
@@ -78,6 +81,7 @@ class Extraction:
     ) -> None:
         self._enumerator = enumerator
         self._deterministic = deterministic
+        self._has_own_filters = bool(overridden(enumerator, *_FILTERS))
         self.estimators = Estimators(enumerator)
         if self.estimators.custom:
             custom.use_native_cost(self.estimators, enumerator)
@@ -93,7 +97,7 @@ class Extraction:
         self._wire: dict[Any, tuple[float, float, float, float]] = {}
         self._kept: dict[int, _ConstraintSnapshot] = {}
         self._last_holder: TableModule | None = None
-        self._default_cache = _Cache(None, False, 0, _NAN, _NAN)  # of the last holder
+        self._default_cache = Cache(None, False, 0, _NAN, _NAN)  # of the last holder
         self.batch_size = enumerator._batch_size
         self.tables: list[Table] = []
         self.origins: list[TableSource] = []
@@ -181,7 +185,7 @@ class Extraction:
                 rows,
                 dim,
                 element_size,
-                _bytes(parameter, rows * dim * element_size),
+                tensor_bytes(parameter, rows * dim * element_size),
                 self._menu(holder, name, constraint, cache),
                 *perf_batch,
                 *storage_batch,
@@ -189,15 +193,15 @@ class Extraction:
                 weighted or name in holder.processed,
                 holder.usage,
                 bool(storage_rule is not None and storage_rule.use_virtual_table),
-                _output_size(constraint, element_size),
+                output_size(constraint, element_size),
                 *self._wire_sizes(holder, parameter, element_size),
                 _min_partition(constraint) if constraint else 0,
                 holder.buckets(name, self._enumerator),
                 cache.prefetch_passes,
-                _optimizer(parameter),
+                optimizer_multiplier(parameter),
                 cache.ratio or UVM_CACHING_RATIO,
                 holder.kv_load_factor,
-                _key_value_bytes(constraint, storage_rule),
+                key_value_bytes(constraint, storage_rule),
                 cache.lookups,
                 cache.miss_rate,
                 holder.tower(name) if holder.has_towers else None,
@@ -207,12 +211,12 @@ class Extraction:
             TableSource(name, holder.path, holder.module, parameter, constraint, holder)
         )
 
-    def _cache_of(self, params: Any, holder: TableModule) -> _Cache:
+    def _cache_of(self, params: Any, holder: TableModule) -> Cache:
         """Returns the cache of a table. Tables without cache parameters share their module's."""
         if params is not None:
-            return _read_cache(params, holder)
+            return read_cache(params, holder)
         if holder is not self._last_holder:
-            self._last_holder, self._default_cache = holder, _read_cache(None, holder)
+            self._last_holder, self._default_cache = holder, read_cache(None, holder)
         return self._default_cache
 
     def _snapshot_constraint(self, rule: Any) -> Any:
@@ -223,10 +227,17 @@ class Extraction:
             known = self._kept[id(rule)] = _ConstraintSnapshot(rule, values, _copied_rule(rule))
         return known.copied
 
-    def _menu(self, holder: TableModule, name: str, constraint: Any, cache: _Cache) -> int:
+    def _menu(self, holder: TableModule, name: str, constraint: Any, cache: Cache) -> int:
         types = constraint.sharding_types if constraint else None
         kernels = constraint.compute_kernels if constraint else None
-        rule = (holder.key, tuple(types) if types else None, tuple(kernels) if kernels else None)
+        rule: tuple[Any, ...] = (
+            holder.key,
+            tuple(types) if types else None,
+            tuple(kernels) if kernels else None,
+        )
+        if self._has_own_filters:
+            # They may decide by name, and count their calls: TorchRec calls them for each table.
+            rule = (holder.path, name)
         key = (rule, cache.ratio, cache.prefetches)
         known = self._menus.get(key)
         if known is None:
@@ -272,33 +283,9 @@ class Extraction:
         return sorted(names, key=allowed.index) if self._deterministic else names
 
     def _batch(self, lengths: list[float], rule: Any, name: str) -> tuple[float, float]:
-        """Returns values looked up and vectors returned for one local batch."""
         poolings = rule.num_poolings if rule is not None else None
         sizes = rule.batch_sizes if rule is not None else None
-        if len(lengths) == 1 and not poolings and not sizes:
-            length, size = lengths[0], self.batch_size
-            inputs = length * NUM_POOLINGS * size
-            outputs = min(1.0, length) * NUM_POOLINGS * size
-        else:
-            poolings = poolings or [NUM_POOLINGS] * len(lengths)
-            sizes = sizes or [self.batch_size] * len(lengths)
-            if not len(lengths) == len(poolings) == len(sizes):
-                raise NotNative(
-                    f"table {name}: pooling factors, poolings and batch sizes differ in number"
-                )
-            features = list(zip(lengths, poolings, sizes, strict=True))
-            if len(features) == 1:  # a sum would begin with 0
-                ((length, pooling, size),) = features
-                inputs, outputs = length * pooling * size, min(1.0, length) * pooling * size
-            else:
-                inputs = sum(x * y * z for x, y, z in features)
-                outputs = sum(min(1.0, x) * y * z for x, y, z in features)
-        if type(inputs) is not float:
-            if not isinstance(inputs, int | float):  # numpy's and torch's may round differently
-                raise NotNative(f"table {name}: a batch is counted in {type(inputs).__name__}")
-            if isinstance(inputs, int) and abs(inputs) >= _EXACT >> 30:
-                raise NotNative(f"table {name}: the batch is too large for exact doubles")
-        return float(inputs), float(outputs)
+        return batch_counts(lengths, poolings, sizes, self.batch_size, name)
 
     def _wire_sizes(
         self, holder: TableModule, parameter: Any, element_size: int
@@ -325,60 +312,8 @@ def _copied_rule(rule: Any) -> Any:
     return copied
 
 
-def _bytes(parameter: Any, elements: int) -> int:
-    """Returns TorchRec's size of a parameter; only other tensor types pack their elements."""
-    return elements if type(parameter) is nn.Parameter else get_tensor_size_bytes(parameter)
-
-
-def _optimizer(parameter: Any) -> float:
-    classes = getattr(parameter, "_optimizer_classes", None)
-    if classes is None:
-        return 0.0
-    return float(_get_optimizer_multipler(classes[0], parameter.shape))
-
-
-def _output_size(constraint: Any, element_size: int) -> float:
-    if constraint and constraint.output_dtype:
-        return float(DATA_TYPE_NUM_BITS[constraint.output_dtype] / 8)
-    return float(element_size)
-
-
 def _min_partition(constraint: Any) -> int:
     width = (constraint.min_partition or 0) if constraint else 0
     if not isinstance(width, int):
         raise NotNative(f"a partition is {type(width).__name__}, not a whole number")
     return width
-
-
-def _read_cache(params: Any, holder: TableModule) -> _Cache:
-    """Returns the cache that the parameters of a table describe, or else those of its module."""
-    ratio, passes, prefetches = None, None, holder.prefetches
-    if params is not None:
-        ratio, passes = params.load_factor, params.multipass_prefetch_config
-        prefetches = bool(is_prefetch_pipelined(SimpleNamespace(cache_params=params), holder.data))
-    ratio = holder.load_factor if ratio is None else ratio
-    if ratio is not None and not isinstance(ratio, int | float):
-        raise NotNative(f"a load factor is {type(ratio).__name__}")
-    passes = holder.prefetch_passes if passes is None else passes_of(passes)
-    return _Cache(ratio, prefetches, passes, *_cache_statistics(params, ratio))
-
-
-def _cache_statistics(params: Any, ratio: float | None) -> tuple[float, float]:
-    if ratio is None or params is None or params.stats is None:
-        return _NAN, _NAN
-    lookups, miss_rate = params.stats.expected_lookups, params.stats.expected_miss_rate(ratio)
-    if lookups is None or miss_rate is None:
-        return _NAN, _NAN
-    return float(lookups), float(miss_rate)
-
-
-def _key_value_bytes(constraint: Any, storage_rule: Any) -> int:
-    """Returns the bytes of a key-value table's cache."""
-    own = constraint.key_value_params if constraint else None
-    params = key_value_params(own, storage_rule)
-    if params is None:
-        return 0
-    megabytes = (params.max_l1_cache_size or 0) if params else 0
-    if not isinstance(megabytes, int):
-        raise NotNative("a key-value cache size is not a whole number")
-    return megabytes * 1024 * 1024

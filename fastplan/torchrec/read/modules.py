@@ -1,4 +1,5 @@
-"""Modules: those with embedding tables, the bytes of all, and sharders that cache their results.
+"""Modules: those with embedding tables, the numbers of a table that its estimates read, the bytes
+of all modules, and sharders that cache their results.
 
 TorchRec asks torch for the parameters of a module several times per plan. That takes longer than
 the whole search of a small model, so stock modules are walked here, once.
@@ -8,16 +9,18 @@ from __future__ import annotations
 
 import math
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import nn
 from torchrec.distributed.embedding import EmbeddingCollectionSharder
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner import enumerators
-from torchrec.distributed.planner.constants import KV_CACHING_RATIO
+from torchrec.distributed.planner.constants import KV_CACHING_RATIO, NUM_POOLINGS
+from torchrec.distributed.planner.shard_estimators import _get_optimizer_multipler
 from torchrec.distributed.planner.types import ShardingOption
 from torchrec.distributed.planner.utils import sharder_name
 from torchrec.distributed.types import get_tensor_size_bytes
+from torchrec.modules.embedding_configs import DATA_TYPE_NUM_BITS
 from torchrec.modules.embedding_modules import (
     EmbeddingBagCollection,
     EmbeddingBagCollectionInterface,
@@ -25,10 +28,14 @@ from torchrec.modules.embedding_modules import (
 )
 from torchrec.modules.embedding_tower import EmbeddingTower, EmbeddingTowerCollection
 
+from fastplan.torchrec.compat import NotNative
 from fastplan.torchrec.differences.estimates import is_prefetch_pipelined
+from fastplan.torchrec.differences.key_value_params import key_value_params
 
 _USAGES = {"BASE_QUANT": "base_quant", "BASE": "base", "DEFAULT": "plain"}
 _NAN = math.nan
+# Whole numbers stay exact as doubles up to here, with a margin for factors.
+_EXACT = 2**53
 # A sharder's own function, and where the modules it lists have their tables.
 _CONTAINERS: dict[Any, str] = {
     EmbeddingBagCollectionSharder.shardable_parameters: "embedding_bags",
@@ -43,26 +50,33 @@ _PLAIN_TABLES = frozenset((nn.EmbeddingBag, nn.Embedding))
 _PLAIN = (nn.ModuleDict, *_PLAIN_TABLES)
 
 
-class TableModule:
-    """A module with embedding tables, and the values that its tables share."""
+class SharderNumbers:
+    """The values of a sharder that the estimates of its tables read."""
 
-    def __init__(self, path: str, module: Any, asked: CachedSharder, data: Any) -> None:
-        self.path = path
-        self.module = module
-        self.sharder = asked.sharder
-        self.key = sharder_name(type(module))
+    def __init__(self, data: Any) -> None:
         self.data = data
-        # A plain collection of bags has no submodule that TorchRec would have to look for.
-        pools = type(module) is EmbeddingBagCollection and asked.is_plain(module)
-        self.pooled = pools or bool(ShardingOption.module_pooled(module, path))
-        self.weighted = _says_weighted(module)
-        self.processed = _processed_features(module)
         self.load_factor: float | None = data.fused_params.get("cache_load_factor")
         self.prefetches = bool(is_prefetch_pipelined(SimpleNamespace(cache_params=None), data))
         self.prefetch_passes = passes_of(data.fused_params.get("multipass_prefetch_config"))
         factor = data.fused_params.get("cache_load_factor", KV_CACHING_RATIO)
         self.kv_load_factor = _NAN if factor is None else float(factor)
         self.usage = _USAGES[data.storage_usage_type.name]
+
+
+class TableModule(SharderNumbers):
+    """A module with embedding tables, and the values that its tables share."""
+
+    def __init__(self, path: str, module: Any, asked: CachedSharder, data: Any) -> None:
+        super().__init__(data)
+        self.path = path
+        self.module = module
+        self.sharder = asked.sharder
+        self.key = sharder_name(type(module))
+        # A plain collection of bags has no submodule that TorchRec would have to look for.
+        pools = type(module) is EmbeddingBagCollection and asked.is_plain(module)
+        self.pooled = pools or bool(ShardingOption.module_pooled(module, path))
+        self.weighted = _says_weighted(module)
+        self.processed = _processed_features(module)
         self.has_towers = isinstance(module, EmbeddingTower | EmbeddingTowerCollection)
         self._has_configs = isinstance(module, EmbeddingBagCollection | EmbeddingCollection)
         self._buckets: dict[str, int] | None = None
@@ -129,6 +143,98 @@ def _towers_of_tables(module: EmbeddingTowerCollection) -> dict[str, int]:
 def passes_of(config: Any) -> int:
     """Returns the passes of a multipass prefetch configuration, 0 if unset."""
     return (config.num_passes or 0) if config else 0
+
+
+class Cache(NamedTuple):
+    """The software cache of a table, from its own parameters or those of its module."""
+
+    ratio: float | None
+    prefetches: bool
+    prefetch_passes: int
+    lookups: float
+    miss_rate: float
+
+
+def batch_counts(
+    lengths: list[float], poolings: Any, sizes: Any, batch_size: Any, name: str
+) -> tuple[float, float]:
+    """Returns values looked up and vectors returned for one local batch."""
+    if len(lengths) == 1 and not poolings and not sizes:
+        length, size = lengths[0], batch_size
+        inputs = length * NUM_POOLINGS * size
+        outputs = min(1.0, length) * NUM_POOLINGS * size
+    else:
+        poolings = poolings or [NUM_POOLINGS] * len(lengths)
+        sizes = sizes or [batch_size] * len(lengths)
+        if not len(lengths) == len(poolings) == len(sizes):
+            raise NotNative(
+                f"table {name}: pooling factors, poolings and batch sizes differ in number"
+            )
+        features = list(zip(lengths, poolings, sizes, strict=True))
+        if len(features) == 1:  # a sum would begin with 0
+            ((length, pooling, size),) = features
+            inputs, outputs = length * pooling * size, min(1.0, length) * pooling * size
+        else:
+            inputs = sum(x * y * z for x, y, z in features)
+            outputs = sum(min(1.0, x) * y * z for x, y, z in features)
+    if type(inputs) is not float:
+        if not isinstance(inputs, int | float):  # numpy's and torch's may round differently
+            raise NotNative(f"table {name}: a batch is counted in {type(inputs).__name__}")
+        if isinstance(inputs, int) and abs(inputs) >= _EXACT >> 30:
+            raise NotNative(f"table {name}: the batch is too large for exact doubles")
+    return float(inputs), float(outputs)
+
+
+def tensor_bytes(parameter: Any, elements: int) -> int:
+    """Returns TorchRec's size of a parameter; only other tensor types pack their elements."""
+    return elements if type(parameter) is nn.Parameter else get_tensor_size_bytes(parameter)
+
+
+def optimizer_multiplier(parameter: Any) -> float:
+    classes = getattr(parameter, "_optimizer_classes", None)
+    if classes is None:
+        return 0.0
+    return float(_get_optimizer_multipler(classes[0], parameter.shape))
+
+
+def output_size(constraint: Any, element_size: int) -> float:
+    if constraint and constraint.output_dtype:
+        return float(DATA_TYPE_NUM_BITS[constraint.output_dtype] / 8)
+    return float(element_size)
+
+
+def read_cache(params: Any, holder: SharderNumbers) -> Cache:
+    """Returns the cache that the parameters of a table describe, or else those of its module."""
+    ratio, passes, prefetches = None, None, holder.prefetches
+    if params is not None:
+        ratio, passes = params.load_factor, params.multipass_prefetch_config
+        prefetches = bool(is_prefetch_pipelined(SimpleNamespace(cache_params=params), holder.data))
+    ratio = holder.load_factor if ratio is None else ratio
+    if ratio is not None and not isinstance(ratio, int | float):
+        raise NotNative(f"a load factor is {type(ratio).__name__}")
+    passes = holder.prefetch_passes if passes is None else passes_of(passes)
+    return Cache(ratio, prefetches, passes, *_cache_statistics(params, ratio))
+
+
+def _cache_statistics(params: Any, ratio: float | None) -> tuple[float, float]:
+    if ratio is None or params is None or params.stats is None:
+        return _NAN, _NAN
+    lookups, miss_rate = params.stats.expected_lookups, params.stats.expected_miss_rate(ratio)
+    if lookups is None or miss_rate is None:
+        return _NAN, _NAN
+    return float(lookups), float(miss_rate)
+
+
+def key_value_bytes(constraint: Any, storage_rule: Any) -> int:
+    """Returns the bytes of a key-value table's cache."""
+    own = constraint.key_value_params if constraint else None
+    params = key_value_params(own, storage_rule)
+    if params is None:
+        return 0
+    megabytes = (params.max_l1_cache_size or 0) if params else 0
+    if not isinstance(megabytes, int):
+        raise NotNative("a key-value cache size is not a whole number")
+    return megabytes * 1024 * 1024
 
 
 class CachedSharder:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -32,7 +31,7 @@ from fastplan.torchrec import compat
 from fastplan.torchrec.compat import NotNative
 from fastplan.torchrec.differences import storage_tiers
 from fastplan.torchrec.read.extract import Extraction, TableSource
-from fastplan.torchrec.write.options import OptionBuilder
+from fastplan.torchrec.write.options import OptionBuilder, copy_options
 from fastplan.torchrec.write.plan import PlanBuilder
 
 _CACHED = "fused_uvm_caching"
@@ -55,11 +54,17 @@ def place(chosen: list[ShardingOption], ranks: Any) -> list[ShardingOption]:
     """Sets the ranks of options: `ranks` has those that are not uniform, in order, or is None."""
     if ranks is None:
         return chosen
-    waiting = iter(ranks.tolist() if hasattr(ranks, "tolist") else ranks)
+    waiting = ranks.tolist() if hasattr(ranks, "tolist") else ranks
+    placed = 0
     for option in chosen:
-        uniform = option.sharding_type in UNIFORM_TYPES
-        for number, shard in enumerate(option.shards):
-            shard.rank = number if uniform else next(waiting)
+        shards = option.shards
+        if option.sharding_type in UNIFORM_TYPES:
+            for number, shard in enumerate(shards):
+                shard.rank = number
+            continue
+        for shard in shards:
+            shard.rank = waiting[placed]
+            placed += 1
     return chosen
 
 
@@ -269,7 +274,7 @@ class PythonSpace:
         return self._options
 
     def chosen_options(self, options: Any, ranks: Any) -> list[ShardingOption]:
-        return place(copy.deepcopy([self._options[o] for o in options]), ranks)
+        return place(copy_options([self._options[o] for o in options]), ranks)
 
     def sharding_plan(self, options: Any, ranks: Any, topology: Any) -> ShardingPlan:
         return planners.to_sharding_plan(self.chosen_options(options, ranks), topology)
@@ -371,14 +376,16 @@ def shard_row(shard: Any) -> tuple[Any, ...]:
     storage, perf = shard.storage, shard.perf
     if type(storage) is not Storage or type(perf) is not Perf:
         raise NotNative("an estimate is not of TorchRec's own Storage or Perf type")
-    tiers = storage_tiers.bytes_of(storage)
-    if not all(isinstance(size, int) for size in tiers):
+    hbm, ddr, ssd = storage_tiers.bytes_of(storage)
+    if not (isinstance(hbm, int) and isinstance(ddr, int) and isinstance(ssd, int)):
         raise NotNative("a storage estimate is not a whole number of bytes")
     rows, cols = (*shard.size, 0)[:2]
     return (
         rows,
         cols,
-        *tiers,
+        hbm,
+        ddr,
+        ssd,
         perf.fwd_compute,
         perf.fwd_comms,
         perf.bwd_compute,

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from torchrec.distributed.planner.types import ShardingOption
+from torchrec.distributed.planner.types import Shard, ShardingOption
 
 from fastplan.engine.problem import SearchSpace
+from fastplan.engine.watch import HASHED, ITEMS, OBJECT, OBJECTS, ObjectWatch
 from fastplan.torchrec.compat import NotNative
 from fastplan.torchrec.read.space import shard_row
 
@@ -28,6 +29,14 @@ _ROW = [
     "run_input_dist_comms",
     "run_prefetch_compute",
 ]
+# The mutable objects of an option that its hash and the columns depend on.
+_SHARD = (
+    ("size", ITEMS, ()),
+    ("offset", ITEMS, ()),
+    ("storage", OBJECT, ()),
+    ("perf", OBJECT, ()),
+)
+_OPTION = (("cache_params", HASHED, ()), ("shards", OBJECTS, _SHARD))
 
 
 class OptionIndex:
@@ -42,6 +51,9 @@ class OptionIndex:
         self._rows = list(zip(*(getattr(columns, n).tolist() for n in _ROW), strict=True))
         # Hashes of options that matched the columns when the hash was computed.
         self._hashes: dict[int, int] = {}
+        self._watch = ObjectWatch(self._options, _OPTION)
+        self._remembered: set[int] = set()
+        self.generation = 0  # grows when an option that was known has changed
 
     def __getitem__(self, number: int) -> ShardingOption:
         return self._options[number]
@@ -58,20 +70,19 @@ class OptionIndex:
         numbers = [self._numbers.get(id(option), -1) for option in proposal]
         return None if -1 in numbers else numbers
 
-    def checked_numbers(
-        self, proposal: Sequence[ShardingOption], hashes: Sequence[int]
-    ) -> list[int] | None:
-        """Like numbers(), for options that Python may have changed, with their current hashes."""
+    def checked(self, proposal: Sequence[ShardingOption]) -> tuple[list[int], list[int] | None]:
+        """Returns hashes and numbers of options that Python may have changed.
+
+        The numbers are None if an option is changed or custom.
+        """
         numbers = self.numbers(proposal)
         if numbers is None:
-            return None
-        for number, option, present in zip(numbers, proposal, hashes, strict=True):
-            known = self._hashes.get(id(option))
-            if known is None and self._is_unchanged(number):
-                known = self._hashes[id(option)] = present
-            if known != present:
-                return None
-        return numbers
+            return list(map(hash, proposal)), None
+        # Each is looked at, so that those that are known need no hash the next time.
+        known = [self._is_known(numbers[i]) for i in self._watch.changed(numbers)]
+        if all(known):
+            return list(map(self.hash, proposal)), numbers
+        return list(map(hash, proposal)), None
 
     def are_all_in(self, options: list[ShardingOption]) -> bool:
         """Whether a list still has all options, in order and unchanged."""
@@ -79,8 +90,34 @@ class OptionIndex:
             return False
         if any(a is not b for a, b in zip(options, self._options, strict=True)):
             return False
-        self._hashes.clear()
-        return all(map(self._is_unchanged, range(len(options))))
+        for number in self._watch.changed(list(range(len(options)))):
+            if not self._is_unchanged(number):
+                return False
+            # Something that the columns don't have may be part of the hash.
+            self._hashes.pop(id(options[number]), None)
+            self._remember(number)
+        return True
+
+    def _is_known(self, number: int) -> bool:
+        """Whether an option that was changed, or not seen before, has the content it had."""
+        option = self._options[number]
+        present = hash(option)
+        known = self._hashes.get(id(option))
+        if known is None and self._is_unchanged(number):
+            known = self._hashes[id(option)] = present
+        if known != present:
+            return False
+        self._remember(number)
+        return True
+
+    def _remember(self, number: int) -> None:
+        option = self._options[number]
+        if number in self._remembered:
+            self.generation += 1
+        self._remembered.add(number)
+        # Other classes may compute attributes, which the watch would not see.
+        if type(option) is ShardingOption and all(type(shard) is Shard for shard in option.shards):
+            self._watch.remember(number)
 
     def _is_unchanged(self, number: int) -> bool:
         option = self._options[number]

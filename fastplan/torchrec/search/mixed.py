@@ -6,7 +6,6 @@ placement of a proposal, its rating. Objects are updated only if custom code wil
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from fastplan.torchrec.read.components import Parts
 from fastplan.torchrec.read.space import FixedPlacement, PythonSpace, Space, place
 from fastplan.torchrec.search.known_options import OptionIndex
 from fastplan.torchrec.search.native import PlannerSearched
+from fastplan.torchrec.search.plan_copies import PlanCopies
 
 _CHUNK = 256
 
@@ -83,14 +83,17 @@ class MixedSearch:
         self._shown = space.all_options()
         search_space.show(planner, self._shown)
         self._known = OptionIndex(self._shown, space.columns)
+        self._copies = PlanCopies(self._known)
         self._is_edited = False
         self._reads_ranks = False
+        self._ranks: list[int] | None = None  # of the last proposal, if it was placed natively
         self._problem = problem
         self._native_rating = not isinstance(parts.rating, Custom)
         self._objective = parts.search.objective
         self._placer = self._placer_of(self._problem)
         self._seen: dict[tuple[int, ...], _Placed] = {}
         self._best: list[ShardingOption] | None = None
+        self._best_ranks: list[int] | None = None
         self._best_numbers: list[int] | None = None
         self._best_rating: float = MAX_SIZE
         self._lowest = storage_tiers.storage(MAX_SIZE, MAX_SIZE, MAX_SIZE)
@@ -146,6 +149,7 @@ class MixedSearch:
     def _placement(self) -> FixedPlacement | None:
         if not self._best:
             return None
+        place(self._best, self._best_ranks)
         record = self._record() if self._best_numbers else None
         return FixedPlacement.of(self._best, float(self._best_rating), record)
 
@@ -171,6 +175,7 @@ class MixedSearch:
         except (NotNative, OutOfRange):
             return
         self._known = OptionIndex(space.all_options(), space.columns)
+        self._copies = PlanCopies(self._known)
 
     def _record(self) -> PlanRecord:
         """Returns the best plan as plain data. All its options must be from the search space."""
@@ -226,8 +231,8 @@ class MixedSearch:
         if not in_python:
             key = tuple(sorted(map(self._known.hash, proposal)))
             return key, self._known.numbers(proposal)
-        hashes = list(map(hash, proposal))
-        return tuple(sorted(hashes)), self._known.checked_numbers(proposal, hashes)
+        hashes, numbers = self._known.checked(proposal)
+        return tuple(sorted(hashes)), numbers
 
     def _try(
         self, proposal: list[ShardingOption], numbers: list[int] | None, watched: bool
@@ -239,7 +244,10 @@ class MixedSearch:
             return _Placed(False, proposal, None)
         if rating < self._best_rating:
             self._best_rating = rating
-            self._best = copy.deepcopy(plan)
+            self._best_ranks = self._ranks
+            # Only a plan that was placed natively gets its ranks at the end.
+            copied = numbers if self._ranks is not None else None
+            self._best = self._copies.copy(plan, copied)
             is_known = numbers is not None and not self._is_edited
             self._best_numbers = self._known.numbers(plan) if is_known else None
         return _Placed(True, plan, rating)
@@ -252,12 +260,13 @@ class MixedSearch:
         The options get their ranks if Python reads them, or if the plan is the best so far. A
         custom proposer also sees the ranks of a failed placement.
         """
-        try:
-            placed = self._place_natively(proposal, numbers)
-        except _PlacementFailed:
-            if not self._reads_ranks:
-                raise
-            placed = None
+        native = self._placer_for(proposal, numbers)
+        placed = None
+        if native is not None:
+            placed = native.place(list(range(len(proposal))) if numbers is None else numbers)
+            if placed is None and self._fails_natively(native, proposal):
+                raise _PlacementFailed("a shard does not fit on any rank")
+        self._ranks = None if placed is None else placed[0]
         if placed is None:
             plan = self._planner._partitioner.partition(
                 proposal=proposal, storage_constraint=self._reserved
@@ -278,25 +287,26 @@ class MixedSearch:
             return None
         return placer(problem, self._parts.partitioner, self._objective)
 
-    def _place_natively(
+    def _placer_for(
         self, proposal: list[ShardingOption], numbers: list[int] | None
-    ) -> tuple[list[int], float] | None:
-        """Returns ranks and rating; None if Python must partition."""
-        if self._placer is None:
+    ) -> Placer | None:
+        """Returns a placer that knows the proposal's options; None if Python must partition."""
+        if self._placer is None or numbers is not None:
+            return self._placer
+        # The proposer creates or changes options: use a problem with one option per table.
+        try:
+            return self._placer_of(Problem(PythonSpace(proposal).columns, self._cluster))
+        except (NotNative, OutOfRange):
             return None
-        if numbers is not None:
-            result = self._placer.place(numbers)
-        else:
-            # The proposer creates or changes options: use a problem with one option per table.
-            try:
-                own = self._placer_of(Problem(PythonSpace(proposal).columns, self._cluster))
-            except (NotNative, OutOfRange):
-                return None
-            assert own is not None
-            result = own.place(list(range(len(proposal))))
-        if result is None:
-            raise _PlacementFailed("a shard does not fit on any rank")
-        return result
+
+    def _fails_natively(self, native: Placer, proposal: list[ShardingOption]) -> bool:
+        """Whether a failed placement needs no Python; sets its ranks if a proposer reads them."""
+        if not self._reads_ranks:
+            return True
+        ranks = native.partial_ranks()
+        if ranks:
+            place(proposal, ranks)
+        return bool(ranks)
 
     def _note_failure(self, proposal: list[ShardingOption], error: PlannerError) -> None:
         self._last_failed = list(proposal)

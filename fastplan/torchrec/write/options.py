@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
 from typing import Any
 
 from torchrec.distributed.planner.constants import POOLING_FACTOR
 from torchrec.distributed.planner.enumerators import get_partition_by_type
-from torchrec.distributed.planner.types import Perf, Shard, ShardingOption
+from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Storage
 
 from fastplan.engine.problem import SearchSpace
 from fastplan.model.request import Table
@@ -15,7 +17,12 @@ from fastplan.torchrec import compat
 from fastplan.torchrec.differences import storage_tiers
 from fastplan.torchrec.differences.option_arguments import option_arguments
 from fastplan.torchrec.read.extract import Extraction, TableSource
+from fastplan.torchrec.support.watch import is_stock
 from fastplan.torchrec.write.plan import shard_offsets
+
+# All shards of an option have one list as their size in TorchRec, which other code may change; all
+# data-parallel ones have one offset, too.
+_SHARED_SIZES = frozenset({"data_parallel", "column_wise", "table_column_wise"})
 
 
 class OptionBuilder:
@@ -105,6 +112,7 @@ class OptionBuilder:
             for _ in range(space.run_count[run])
         ]
         offsets = iter(shard_offsets(sharding_type, sizes, self._tables[table].dim))
+        origin = [0, 0] if sharding_type == "data_parallel" else None
         # TorchRec has a whole number here, which error messages show.
         no_comms = sharding_type == "data_parallel" and not self._is_priced
         shards = []
@@ -118,14 +126,86 @@ class OptionBuilder:
                 float(space.run_prefetch_compute[run]),
             )
             storage = (int(space.run_hbm[run]), int(space.run_ddr[run]), int(space.run_ssd[run]))
-            size = (int(space.run_rows[run]), int(space.run_cols[run]))
+            size = [int(space.run_rows[run]), int(space.run_cols[run])]
             for _ in range(space.run_count[run]):
+                offset = next(offsets)
                 shards.append(
                     Shard(
-                        size=list(size),
-                        offset=next(offsets),
+                        size=size if sharding_type in _SHARED_SIZES else size.copy(),
+                        offset=offset if origin is None else origin,
                         storage=storage_tiers.storage(*storage) if self._has_storage else None,
                         perf=Perf(*perf) if self._has_perf else None,
                     )
                 )
         return shards
+
+
+def copy_options(options: Sequence[ShardingOption]) -> list[ShardingOption]:
+    """Returns what copy.deepcopy() returns for a list of options, in less time.
+
+    Objects that options share are shared by their copies, too.
+    """
+    if not is_stock(ShardingOption.__deepcopy__):
+        return copy.deepcopy(list(options))
+    memo: dict[int, Any] = {}
+    with compat.paused():
+        return [memo.get(id(option)) or copy_option(option, memo) for option in options]
+
+
+def copy_option(option: Any, memo: dict[int, Any]) -> Any:
+    """Returns what copy.deepcopy() returns for an option and a memo."""
+    if type(option) is not ShardingOption:
+        return copy.deepcopy(option, memo)
+    copied = _new(ShardingOption)
+    own = copied.__dict__
+    for name, value in vars(option).items():
+        # TorchRec's copies share the tensor and the module.
+        if type(value) in compat.IMMUTABLE or name in ("_tensor", "_module"):
+            own[name] = value
+        elif name == "shards" and type(value) is list and id(value) not in memo:
+            shards = memo[id(value)] = []
+            for shard in value:
+                shards.append(memo.get(id(shard)) or _copied_shard(shard, memo))
+            own[name] = shards
+        else:
+            known = memo.get(id(value))
+            own[name] = _copied_values(value, memo) if known is None else known
+    memo[id(option)] = copied
+    return copied
+
+
+def _copied_shard(shard: Any, memo: dict[int, Any]) -> Any:
+    if type(shard) is not Shard:
+        return copy.deepcopy(shard, memo)
+    copied = memo[id(shard)] = _new(Shard)
+    own = copied.__dict__
+    for name, value in vars(shard).items():
+        if value is None or type(value) is int:
+            own[name] = value
+        else:
+            known = memo.get(id(value))
+            own[name] = _copied_values(value, memo) if known is None else known
+    return copied
+
+
+def _copied_values(value: Any, memo: dict[int, Any]) -> Any:
+    """Copies sizes, offsets and estimates, which hold nothing but numbers."""
+    kind = type(value)
+    copied: Any
+    if kind is list:
+        if not compat.IMMUTABLE.issuperset(map(type, value)):
+            return copy.deepcopy(value, memo)
+        copied = value.copy()
+    elif kind is Storage or kind is Perf:
+        held = vars(value)
+        if not compat.IMMUTABLE.issuperset(map(type, held.values())):
+            return copy.deepcopy(value, memo)
+        copied = _new(kind)
+        copied.__dict__.update(held)
+    else:
+        return copy.deepcopy(value, memo)
+    memo[id(value)] = copied
+    return copied
+
+
+_new = object.__new__

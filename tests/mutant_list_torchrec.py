@@ -1,0 +1,173 @@
+"""Mutants of the parts that know TorchRec; see mutant_list."""
+
+from tests.mutant import Mutant
+
+PATCH = (
+    Mutant(
+        name="patch-forgets-late-imports",
+        file="fastplan/torchrec/patch/patch.py",
+        old="        self.late_imports.start()\n",
+        new="",
+        tests=("tests/torchrec/test_late_imports.py",),
+    ),
+    Mutant(
+        name="patch-keeps-its-import-hook",
+        file="fastplan/torchrec/patch/patch.py",
+        old="        if self.substitute.patches == 0:\n            self.late_imports.stop()\n",
+        new="",
+        tests=("tests/torchrec/test_late_imports.py",),
+    ),
+    Mutant(
+        name="late-import-after-undo",
+        file="fastplan/torchrec/patch/substitutes.py",
+        old="            if self.patches == 0:\n                before, after = after, before\n",
+        new="",
+        tests=("tests/torchrec/test_late_imports.py",),
+    ),
+    Mutant(
+        name="import-hook-drops-another",
+        file="fastplan/torchrec/patch/late_imports.py",
+        old='other = vars(loader).get("exec_module")',
+        new="other = None",
+        tests=("tests/torchrec/test_late_imports.py",),
+    ),
+    Mutant(
+        name="patch-ignores-helpers",
+        file="fastplan/torchrec/patch/substitutes.py",
+        old="for function in (self.function, *self.relies_on):",
+        new="for function in (self.function,):",
+        tests=("tests/torchrec/test_init_patch.py",),
+    ),
+    Mutant(
+        name="patch-warns-every-time",
+        file="fastplan/torchrec/patch/patch.py",
+        old="        _logged.add((name, reason))\n",
+        new="",
+        tests=("tests/torchrec/test_patch.py",),
+    ),
+)
+
+REPLICAS = (
+    Mutant(
+        name="replicas-swap-layouts",
+        file="fastplan/model/replicas.py",
+        old="self.use_inter_host_allreduce else rank // self.groups",
+        new="not self.use_inter_host_allreduce else rank // self.groups",
+        tests=("tests/model/test_replicas.py",),
+    ),
+    Mutant(
+        name="sync-of-data-parallel-tables",
+        file="fastplan/planning/sync.py",
+        old="synced = _SYNCED[record.kernel] & (record.sharding_type != _DATA_PARALLEL)",
+        new="synced = np.ones(len(record.table), bool)",
+        tests=("tests/planning/test_replicas.py",),
+    ),
+    Mutant(
+        name="sync-without-the-network",
+        file="fastplan/planning/sync.py",
+        old="return inside + 2 * (far - 1) / far * (count / near) / links.far",
+        new="return inside",
+        tests=("tests/planning/test_replicas.py",),
+    ),
+    Mutant(
+        name="group-forgets-small-replicas",
+        file="fastplan/spec/replicas.py",
+        old="min(given[rank] for rank in groups.replicas_at(position))",
+        new="max(given[rank] for rank in groups.replicas_at(position))",
+        tests=("tests/planning/test_replicas.py",),
+    ),
+    Mutant(
+        name="group-is-planned-with-hosts-of-the-job",
+        file="fastplan/spec/replicas.py",
+        old="local_world_size=groups.local_world_size,",
+        new="local_world_size=min(groups.group_size, groups.ranks_per_host),",
+        tests=("tests/planning/test_replicas.py",),
+    ),
+    Mutant(
+        name="replicas-may-overlap",
+        file="fastplan/plans/replicas.py",
+        old="if (pair := _overlap(shards)) is not None:",
+        new="if (pair := None) is not None:",
+        tests=("tests/plans/test_replicas.py",),
+    ),
+    Mutant(
+        name="replicas-may-differ",
+        file="fastplan/plans/replicas.py",
+        old="            _check_alike(*first, rank, own, groups)",
+        new="            pass",
+        tests=("tests/plans/test_replicas.py",),
+    ),
+)
+SHADOW = (
+    Mutant(
+        name="shadow-has-its-own-order",
+        file="fastplan/torchrec/shadow/run.py",
+        old="    impose_orders(planner._enumerator, inputs.orders)\n",
+        new="",
+        tests=(
+            "tests/torchrec/test_shadow.py::test_the_other_process_has_this_ones_order_of_options",
+        ),
+    ),
+    Mutant(
+        name="shadow-outlives-the-job",
+        file="fastplan/torchrec/shadow/child.py",
+        old="while os.getppid() == parent:",
+        new="while True:",
+        tests=(
+            "tests/torchrec/test_shadow.py::test_a_job_that_is_killed_leaves_no_process_behind",
+        ),
+    ),
+    Mutant(
+        name="doctor-forgets-the-driver",
+        file="fastplan/doctor/releases.py",
+        old="return stack.driver and stack.system",
+        new="return stack.system",
+        tests=("tests/doctor/test_fixes.py",),
+    ),
+)
+EXTENDED = (
+    Mutant(
+        name="own-filters-asked-once",
+        file="fastplan/torchrec/read/extract.py",
+        old="        if self._has_own_filters:",
+        new="        if self._deterministic:",
+        tests=("tests/parity/test_extended_parts.py",),
+    ),
+    Mutant(
+        name="class-is-not-restored",
+        file="fastplan/torchrec/read/native_parts.py",
+        old="for part, kind in changed:",
+        new="for part, kind in changed[1:]:",
+        tests=("tests/parity/test_extended_parts.py",),
+    ),
+    Mutant(
+        name="own-estimates-forgotten",
+        file="fastplan/torchrec/read/enumeration.py",
+        old='if not is_native or overridden(enumerator, "populate_estimates"):',
+        new="if not is_native:",
+        tests=("tests/parity/test_extended_parts.py",),
+    ),
+    Mutant(
+        name="poolings-of-the-option-ignored",
+        file="fastplan/torchrec/read/option_estimates.py",
+        old="if own is not None and len(own) == len(option.input_lengths):",
+        new="if own is None:",
+        tests=("tests/torchrec/test_option_estimates.py",),
+    ),
+    Mutant(
+        name="watch-skips-lists",
+        file="cpp/python/watch.cpp",
+        old="i < PyList_GET_SIZE(list); ++i",
+        new="i < 1; ++i",
+        tests=("tests/engine/test_watch.py",),
+    ),
+    Mutant(
+        name="failed-placement-without-ranks",
+        file="fastplan/torchrec/search/mixed.py",
+        old="            place(proposal, ranks)\n        return bool(ranks)",
+        new="            pass\n        return bool(ranks)",
+        tests=("tests/parity/test_extended_parts.py",),
+    ),
+)
+
+TORCHREC = (*PATCH, *REPLICAS, *SHADOW, *EXTENDED)
