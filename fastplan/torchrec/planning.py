@@ -118,7 +118,9 @@ class Planning:
     def _build(self, placement: Placement) -> ShardingPlan:
         planner, space = self._planner, placement.space
         options = ChosenOptions(space, placement.options, placement.ranks)  # type: ignore[arg-type]
-        if not planner._callbacks and is_stock(planners.to_sharding_plan):
+        # Options that Python made refer to the user's constraints, which may change after the plan.
+        lazy = isinstance(space, EstimatedSpace) and is_stock(planners.to_sharding_plan)
+        if lazy and not planner._callbacks:
             planner._best_plan = options
             return space.sharding_plan(placement.options, placement.ranks, planner._topology)  # type: ignore[attr-defined]
         best_plan = options()

@@ -283,7 +283,7 @@ def test_another_objective_is_rated_in_python_around_native_parts() -> None:
 def test_last_run_repeats_the_counters_and_the_rating() -> None:
     planner = planned()
     last_run = planner.last_run
-    assert (last_run.engine, last_run.reason) == ("native", None)
+    assert_engine(planner, "native")
     assert last_run.rating == planner._perf_model.rate(planner._best_plan)
     assert (last_run.proposals, last_run.plans) == (planner._num_proposals, planner._num_plans)
     assert sum(last_run.seconds.values()) == pytest.approx(2 * last_run.seconds["total"])

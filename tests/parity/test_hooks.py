@@ -11,7 +11,7 @@ from torchrec.distributed.planner.types import PlannerError
 
 from .compare import ADDRESS
 from .small import small
-from .subject import FastPlanner, TorchRecPlanner
+from .subject import TORCHREC_VERSION, FastPlanner, TorchRecPlanner
 
 HOOKS = [name for name in vars(planners) if name.startswith("log_")]
 # Wall-clock time, and the objects that are compared elsewhere.
@@ -47,7 +47,8 @@ def heard(
 def test_every_hook_hears_the_same(monkeypatch):
     expected = heard(TorchRecPlanner, monkeypatch)
     actual = heard(FastPlanner, monkeypatch)
-    assert {name for name, _, _ in expected} >= {"log_planning_result", "log_proposer_result"}
+    if TORCHREC_VERSION >= (1, 7):
+        assert {name for name, _, _ in expected} >= {"log_planning_result", "log_proposer_result"}
     for theirs, ours in zip(expected, actual, strict=True):
         assert ours == theirs
 

@@ -13,7 +13,7 @@ from . import replaced
 from .compare import outcome
 from .instances import Built
 from .replaced import Place, bound, changed, tripled
-from .small import small, small_constraints, small_model
+from .small import assert_engine, small, small_constraints, small_model
 from .subject import SELF_CHECK, FastPlanner, TorchRecPlanner
 
 SHARES = 6  # of all places, for parallel workers
@@ -46,7 +46,7 @@ def functions() -> list[Place]:
 def everything_is_restored() -> Iterator[None]:
     yield
     _, planner = outcome(FastPlanner, build())
-    assert planner.last_run.engine == "native", planner.last_run.reason
+    assert_engine(planner, "native")
 
 
 def problem(place: Place, value: Any, calls: list[int]) -> str | None:

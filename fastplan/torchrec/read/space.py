@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from torchrec.distributed.planner import planners
 from torchrec.distributed.planner.enumerators import get_partition_by_type
 from torchrec.distributed.planner.types import Perf, ShardingOption, Storage
 from torchrec.distributed.types import ShardingPlan
@@ -46,8 +45,6 @@ class Space(Protocol):
     def all_options(self) -> list[ShardingOption]: ...
 
     def chosen_options(self, options: Any, ranks: Any) -> list[ShardingOption]: ...
-
-    def sharding_plan(self, options: Any, ranks: Any, topology: Any) -> ShardingPlan: ...
 
 
 def place(chosen: list[ShardingOption], ranks: Any) -> list[ShardingOption]:
@@ -243,9 +240,6 @@ class FixedSpace:
     def chosen_options(self, options: Any, ranks: Any) -> list[ShardingOption]:
         return self._plan
 
-    def sharding_plan(self, options: Any, ranks: Any, topology: Any) -> ShardingPlan:
-        return planners.to_sharding_plan(self._plan, topology)
-
 
 class FixedPlacement(Placement):
     """A plan of options from Python. Its record is the given one, or None."""
@@ -275,9 +269,6 @@ class PythonSpace:
 
     def chosen_options(self, options: Any, ranks: Any) -> list[ShardingOption]:
         return place(copy_options([self._options[o] for o in options]), ranks)
-
-    def sharding_plan(self, options: Any, ranks: Any, topology: Any) -> ShardingPlan:
-        return planners.to_sharding_plan(self.chosen_options(options, ranks), topology)
 
 
 def _by_table(options: list[ShardingOption]) -> list[list[ShardingOption]]:

@@ -20,6 +20,7 @@ from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.types import PlannerError, ShardingOption
 
 from fastplan.torchrec.read.costs import stock_estimator
+from fastplan.torchrec.read.space import EstimatedSpace
 from fastplan.torchrec.search.native import PlannerSearched
 from fastplan.torchrec.write import hooks
 
@@ -113,7 +114,8 @@ def raise_no_plan(
     hooks.after_proposing(planner, searched)
     proposals: list[Any] = searched.failed()
     options = [option for proposal in proposals for option in proposal] or some_option
-    _use_numpy_floats(planner, options)
+    if isinstance(searched.space, EstimatedSpace):
+        _use_numpy_floats(planner, options)
     if searched.lowest is not None:
         proposals = [[_StorageOnlyOption(searched.lowest)], *proposals]
     double = object.__new__(type(planner))
