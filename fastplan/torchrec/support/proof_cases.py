@@ -60,8 +60,14 @@ def cases(seed: int = 0) -> Iterator[Case]:
     yield Case(RATING, "tight memory", _Drawn(seed, hbm=3 * MIB, few_types=True))
     yield Case(RATING, "no plan", _Drawn(seed, tables=2, hbm=1024))
     for name, make in _PROPOSERS.items():
-        cached = name == "EmbeddingOffloadScaleupProposer"
-        inputs = _Drawn(seed + 2, proposer=(name, make), cached=cached, few_types=True)
+        cached = name == "EmbeddingOffloadScaleupProposer"  # which is slow
+        inputs = _Drawn(
+            seed + 2,
+            proposer=(name, make),
+            cached=cached,
+            few_types=True,
+            tables=2 if cached else 3,
+        )
         yield Case(name, name, inputs)
     for name, arguments in _PARTITIONERS:
         inputs = _Drawn(seed + 3, partitioner=(name, arguments), few_types=True)

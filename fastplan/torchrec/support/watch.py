@@ -101,7 +101,7 @@ _LARGEST = 1000  # entries of a container that is compared
 _FOLDERS = tuple(f"{path}{os.sep}" for package in (torchrec, fastplan) for path in package.__path__)
 _FOREIGN = sys.stdlib_module_names | {"torch", "fbgemm_gpu", "numpy", "pyre_extensions"}
 _CALLABLE: Any = FunctionType | classmethod | staticmethod | property
-_PLAIN: Any = bool | int | float | str | set | frozenset
+_PLAIN = (bool, int, float, str, set, frozenset)
 _code = attrgetter("__code__")
 _defaults = attrgetter("__defaults__")
 
@@ -134,6 +134,7 @@ class Watch:
 
     def __init__(self) -> None:
         self._holders = [_holder(*each) for each in _owners()]
+        self._unchanged = [tuple(vars(holder.owner).values()) for holder in self._holders]
         bound = [
             _Content(holder, name, value)
             for holder in self._holders
@@ -149,14 +150,14 @@ class Watch:
     def replaced(self) -> Mapping[str, str]:
         """Returns the names that other code has replaced since: {part: name of the first}."""
         found: dict[str, str] = {}
-        for holder in self._holders:
-            own = vars(holder.owner)
-            if all(map(is_, map(own.get, holder.names), holder.values)) and (
-                holder.size in (-1, len(own))
-            ):
+        for number, holder in enumerate(self._holders):
+            now = tuple(vars(holder.owner).values())
+            if _are_same(now, self._unchanged[number]):
                 continue
             if name := _first_change(holder):
                 found.setdefault(holder.part, f"{holder.title}.{name}")
+            else:
+                self._unchanged[number] = now  # names that don't count, or fastplan's own wrappers
         for holder, name, _ in self._changed_inside():
             found.setdefault(holder.part, f"{holder.title}.{name}")
         return found
@@ -177,8 +178,7 @@ class Watch:
         """Yields the plain constants of the modules, in the same order in every process."""
         for holder in self._holders:
             if isinstance(holder.owner, ModuleType):
-                for name in holder.names:
-                    value = vars(holder.owner).get(name)
+                for name, value in zip(holder.names, holder.values, strict=True):
                     if isinstance(value, _PLAIN):
                         yield f"{holder.title}.{name}={_text(value)}"
 
@@ -302,6 +302,14 @@ def _text(value: Any) -> str:
     if isinstance(value, set | frozenset):
         return repr(sorted(map(str, value)))
     return repr(value)
+
+
+def _are_same(now: tuple[Any, ...], before: tuple[Any, ...]) -> bool:
+    """Whether tuples have the same items. Identical items take next to no time."""
+    try:
+        return now == before
+    except Exception:  # items of other code that can't be compared
+        return False
 
 
 def _first_change(holder: _Holder) -> str | None:
