@@ -170,4 +170,49 @@ EXTENDED = (
     ),
 )
 
-TORCHREC = (*PATCH, *REPLICAS, *SHADOW, *EXTENDED)
+SUPPORT = (
+    Mutant(
+        name="watch-forgets-constants",
+        file="fastplan/torchrec/support/watch.py",
+        old='    f"{PACKAGE}.constants": PLANNER,\n',
+        new="",
+        tests=("tests/parity/test_replaced.py",),
+    ),
+    Mutant(
+        name="watch-forgets-shapes",
+        file="fastplan/torchrec/support/watch.py",
+        old='    "torchrec.distributed.sharding_plan": PLANNER,\n',
+        new="",
+        tests=("tests/parity/test_replaced.py",),
+    ),
+    Mutant(
+        name="verdict-of-others",
+        file="fastplan/files/private.py",
+        old="if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):",
+        new="if False:",
+        tests=("tests/torchrec/test_versions.py",),
+    ),
+    Mutant(
+        name="proof-ignores-plans",
+        file="fastplan/torchrec/support/proof.py",
+        old="if found := first_difference(actual.plan, expected.plan):",
+        new="if found := None:",
+        tests=("tests/torchrec/test_proof.py",),
+    ),
+    Mutant(
+        name="proof-ignores-estimates",
+        file="fastplan/torchrec/support/proof.py",
+        old="if found := first_difference(actual.options, expected.options):",
+        new="if found := None:",
+        tests=("tests/torchrec/test_proof.py",),
+    ),
+    Mutant(
+        name="failed-search-keeps-its-state",
+        file="fastplan/torchrec/planner.py",
+        old="        before.restore()\n",
+        new="",
+        tests=("tests/torchrec/test_fallback.py",),
+    ),
+)
+
+TORCHREC = (*PATCH, *REPLICAS, *SHADOW, *EXTENDED, *SUPPORT)

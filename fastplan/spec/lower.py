@@ -135,9 +135,8 @@ def torchrec_version(spec: ModelSpec) -> str:
     """Returns the TorchRec version to match: the spec's, the installed one, or the oldest known."""
     if spec.torchrec is not None:
         return spec.torchrec
-    installed = _installed_torchrec().rpartition(".")[0]  # 1.9.1 has the rules of 1.9.2
-    same = (version for version in stock.VERSIONS if version.rpartition(".")[0] == installed)
-    return next(same, stock.VERSIONS[0])
+    release = _installed_torchrec().rpartition(".")[0]  # 1.9.1 has the rules of 1.9.2
+    return next((v for v in stock.VERSIONS if v.startswith(f"{release}.")), stock.VERSIONS[0])
 
 
 def _installed_torchrec() -> str:

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import psutil
+
 _SECONDS = 240
 
 
@@ -47,3 +49,18 @@ def run_ranks(
         for process in processes:
             process.kill()
     return results
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a process that is not a child of this one ends; if not, it is killed."""
+    try:
+        process = psutil.Process(pid)
+        process.wait(30)
+    except psutil.NoSuchProcess:
+        return True
+    except psutil.TimeoutExpired:
+        if process.status() == psutil.STATUS_ZOMBIE:  # nobody reaps it in some containers
+            return True
+        process.kill()
+        return False
+    return True

@@ -18,13 +18,13 @@ from torchrec.distributed.planner.perf_models import NoopPerfModel
 from torchrec.distributed.planner.types import PlannerError
 
 from fastplan.planning.run import Run
-from fastplan.torchrec.plan_facts import first_difference, plan_facts
+from fastplan.torchrec.plan_facts import plan_facts
 from fastplan.torchrec.planning import Planning
 from fastplan.torchrec.shadow import inputs as shadow_inputs
 from fastplan.torchrec.shadow import process, run
 from fastplan.torchrec.shadow.inputs import pack, read_inputs
 from tests.torchrec.collective_worker import ROWS, SHARDERS, model, planner, topology
-from tests.torchrec.processes import run_ranks
+from tests.torchrec.processes import has_ended, run_ranks
 
 SECONDS = 200
 RANKS = 2
@@ -309,21 +309,6 @@ def test_ranks_of_a_group_compare_once(tmp_path):
     assert second == [None, "not compared", "only rank 0 compares, this is rank 1"]
 
 
-def has_ended(pid: int) -> bool:
-    """Whether a process that is not a child of this one ends; if not, it is killed."""
-    try:
-        process = psutil.Process(pid)
-        process.wait(30)
-    except psutil.NoSuchProcess:
-        return True
-    except psutil.TimeoutExpired:
-        if process.status() == psutil.STATUS_ZOMBIE:  # nobody reaps it in some containers
-            return True
-        process.kill()
-        return False
-    return True
-
-
 def job(case: str, **variables: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "tests.torchrec.shadow_worker", case],
@@ -402,33 +387,3 @@ def test_a_run_with_a_shadow_can_be_pickled(here):
     report = pickle.loads(pickle.dumps(planned().last_run))
     assert report.shadow.wait(0).outcome == "identical"
     assert pickle.loads(pickle.dumps(Run())).shadow is None
-
-
-@pytest.mark.parametrize(
-    ("change", "table", "field"),
-    [
-        (lambda plan: plan.plan[""]["t2"].ranks.__setitem__(0, 6), "t2", "ranks"),
-        (lambda plan: plan.plan[""].pop("t0"), "t0", "table"),
-        (lambda plan: plan.plan.update(more=plan.plan[""]), "more.t0", "table"),
-        (lambda plan: plan.plan[""].__setitem__("t0", plan.plan[""].pop("t0")), "", "order"),
-        (lambda plan: setattr(plan.plan[""]["t1"], "sharding_spec", None), "t1", "sharding_spec"),
-        (
-            lambda plan: plan.plan[""]["t1"].sharding_spec.shards[0].shard_sizes.__setitem__(0, 1),
-            "t1",
-            "shard 0",
-        ),
-    ],
-)
-def test_every_part_of_a_plan_is_compared(change, table, field):
-    theirs, ours = (planner(RANKS).plan(model(), SHARDERS) for _ in range(2))
-    assert first_difference(plan_facts(ours, 1.0), plan_facts(theirs, 1.0)) is None
-    change(ours)
-    told = first_difference(plan_facts(ours, 1.0), plan_facts(theirs, 1.0))
-    assert (told.table, told.field.startswith(field)) == (table, True)
-
-
-def test_ratings_are_compared_to_the_bit_if_both_plans_have_one():
-    plan = planner(RANKS).plan(model(), SHARDERS)
-    told = first_difference(plan_facts(plan, 0.1 + 0.2), plan_facts(plan, 0.3))
-    assert told.field == "rating"
-    assert first_difference(plan_facts(plan, None), plan_facts(plan, 0.3)) is None
