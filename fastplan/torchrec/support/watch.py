@@ -134,7 +134,10 @@ class Watch:
 
     def __init__(self) -> None:
         self._holders = [_holder(*each) for each in _owners()]
-        self._unchanged = [tuple(vars(holder.owner).values()) for holder in self._holders]
+        self._unchanged = [
+            () if _Unseen in holder.values else tuple(vars(holder.owner).values())
+            for holder in self._holders
+        ]
         bound = [
             _Content(holder, name, value)
             for holder in self._holders
@@ -278,9 +281,10 @@ def _is_trusted(value: Any) -> bool:
 
 
 def _is_imported(function: FunctionType) -> bool:
-    """Whether TorchRec imports it, or a decorator created it."""
+    """Whether TorchRec imports it, or the decorator of a dataclass of TorchRec's created it."""
     root = (function.__module__ or "").partition(".")[0]
-    return root in _FOREIGN or function.__code__.co_filename == "<string>"
+    made = root == "torchrec" and function.__code__.co_filename == "<string>"
+    return root in _FOREIGN or made
 
 
 def _function_of(value: Any) -> FunctionType | None:
