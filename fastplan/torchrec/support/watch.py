@@ -258,6 +258,9 @@ def _holder(owner: Any, part: str, title: str, counted: Iterable[str] | None) ->
         for name in (own if counted is None else counted)
         if _counts(f"{title}.{name}", name, own[name]) and (part == HOOKS or not _is_hook(name))
     )
+    if hasattr(owner, "get_coefficients_for_sharding"):
+        # The numbers of a hardware configuration are read at every plan.
+        names = tuple(name for name in names if isinstance(own[name], _CALLABLE))
     values = tuple(own[name] if _is_trusted(own[name]) else _Unseen for name in names)
     return _Holder(owner, part, title, names, values, len(own) if counted is None else -1)
 
