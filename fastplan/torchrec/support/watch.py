@@ -118,7 +118,7 @@ class _Holder(NamedTuple):
     title: str
     names: tuple[str, ...]
     values: tuple[Any, ...]
-    size: int  # how many names it had, with those that don't count
+    before: frozenset[str]  # all names that it had, with those that don't count
 
 
 class _Content(NamedTuple):
@@ -258,11 +258,10 @@ def _holder(owner: Any, part: str, title: str, counted: Iterable[str] | None) ->
         for name in (own if counted is None else counted)
         if _counts(f"{title}.{name}", name, own[name]) and (part == HOOKS or not _is_hook(name))
     )
-    if hasattr(owner, "get_coefficients_for_sharding"):
-        # The numbers of a hardware configuration are read at every plan.
-        names = tuple(name for name in names if isinstance(own[name], _CALLABLE))
+    names = tuple(name for name in names if not _is_read(owner, own[name]))
     values = tuple(own[name] if _is_trusted(own[name]) else _Unseen for name in names)
-    return _Holder(owner, part, title, names, values, len(own) if counted is None else -1)
+    before = frozenset(own) if counted is None else frozenset()
+    return _Holder(owner, part, title, names, values, before)
 
 
 def _counts(full_name: str, name: str, value: Any) -> bool:
@@ -326,20 +325,25 @@ def _first_change(holder: _Holder) -> str | None:
         present = own.get(name)
         if present is not before and not is_stock(present):
             return name
-    return None if holder.size in (-1, len(own)) else _added(holder)
+    return _added(holder) if holder.before else None
 
 
 def _added(holder: _Holder) -> str | None:
     """Returns a new name that hides one: of a base class, or of Python."""
     own: Mapping[str, Any] = vars(holder.owner)
-    known = frozenset(holder.names)
     for name in own:
-        if name in known or not _counts(f"{holder.title}.{name}", name, own[name]):
+        if name in holder.before or not _counts(f"{holder.title}.{name}", name, own[name]):
             continue
         if isinstance(holder.owner, type):
             hides = any(name in vars(base) for base in holder.owner.__mro__[1:])
         else:
             hides = hasattr(builtins, name)
-        if hides and not is_stock(own[name]):
+        if hides and not (is_stock(own[name]) or _is_read(holder.owner, own[name])):
             return name
     return None
+
+
+def _is_read(owner: Any, value: Any) -> bool:
+    """Whether this is a number of a hardware configuration, which every plan reads."""
+    is_configuration = hasattr(owner, "get_coefficients_for_sharding")
+    return is_configuration and not isinstance(value, _CALLABLE)
