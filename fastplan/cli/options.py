@@ -107,7 +107,7 @@ cluster_options = options(
 replica_options = options(
     option(
         "--replica-groups N",
-        "copies of the tables, each on world size / N ranks; auto: the fastest number",
+        "copies of the tables, each on world size / N ranks; auto: the fastest",
         read=replica_count,
     ),
     option("--inter-host-allreduce", "consecutive ranks form a group (use_inter_host_allreduce)"),

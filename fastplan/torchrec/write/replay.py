@@ -20,7 +20,6 @@ from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.types import PlannerError, ShardingOption
 
 from fastplan.torchrec.read.costs import stock_estimator
-from fastplan.torchrec.read.space import EstimatedSpace
 from fastplan.torchrec.search.native import PlannerSearched
 from fastplan.torchrec.write import hooks
 
@@ -114,8 +113,7 @@ def raise_no_plan(
     hooks.after_proposing(planner, searched)
     proposals: list[Any] = searched.failed()
     options = [option for proposal in proposals for option in proposal] or some_option
-    if isinstance(searched.space, EstimatedSpace):
-        _use_numpy_floats(planner, options)
+    _use_numpy_floats(planner, options)
     if searched.lowest is not None:
         proposals = [[_StorageOnlyOption(searched.lowest)], *proposals]
     double = object.__new__(type(planner))
@@ -144,9 +142,9 @@ def _use_numpy_floats(planner: Any, options: list[ShardingOption]) -> None:
     find out.
     """
     estimators = getattr(planner._enumerator, "_estimators", ())
-    if not estimators or not all(map(stock_estimator, estimators)):
+    data = getattr(planner._enumerator, "_sharder_data_map", None)  # new in 1.7
+    if data is None or not estimators or not all(map(stock_estimator, estimators)):
         return
-    data = planner._enumerator._sharder_data_map
     for option in options:
         if not _uses_numpy_floats(option, planner._enumerator._constraints):
             continue
