@@ -16,13 +16,13 @@ import time
 import warnings
 from typing import Any
 
+NICENESS = 19  # behind everything else on the machine
 _POLL_SECONDS = 0.5
 
 
 def main(parent: int) -> None:
     """Plans, compares and writes the result. Ends when the parent ends."""
-    # Behind everything else on this machine.
-    os.nice(19)
+    os.nice(NICENESS)
     # Ctrl-C is for the job, which then ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
