@@ -121,8 +121,8 @@ class Pricer;
 // the last word on costs.
 SearchSpace estimate(const EstimateInput& input, Pricer* pricer = nullptr);
 
-// Shards that Python code has cut, as one row per option and one per shard. An option is a table with
-// a menu item; its shards are those from `option_begin` to that of the next option.
+// Shards that Python code has cut, as one row per option and one per shard. An option is a table
+// with a menu item; its shards are those from `option_begin` to that of the next option.
 struct GivenShards {
   std::span<const std::int32_t> option_table, option_item;
   std::span<const std::int64_t> option_begin;

@@ -161,8 +161,8 @@ class ObjectWatch {
       check(numbers[i]);
       const auto& memory = memories_[numbers[i]];
       Comparer comparer(memory);
-      const bool same = memory.known && visit(objects_[numbers[i]].ptr(), fields_, comparer) &&
-                        comparer.ended();
+      const bool same =
+          memory.known && visit(objects_[numbers[i]].ptr(), fields_, comparer) && comparer.ended();
       if (!same) positions.push_back(i);
     }
     return positions;
