@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import itertools
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
@@ -66,6 +67,9 @@ def copy_params(params: Any) -> Any:
 # A collection of the older generations is delayed until it is due this many times over, so that a
 # process that only makes plans still frees its garbage.
 _PATIENCE = 2
+# Objects that were frozen count towards no later collection, so one must be asked for.
+_FREEZES_PER_COLLECTION = 16
+_freezes = itertools.count(1)
 
 
 @contextmanager
@@ -91,14 +95,23 @@ def paused(ending: AbstractContextManager[None] | None = None) -> Iterator[None]
 
 @contextmanager
 def resumed() -> Iterator[None]:
-    """Resumes collection for user code that runs inside a pause."""
+    """Resumes collection for user code that runs inside a pause.
+
+    What exists before the block is not collected in it: the objects of a search space would make a
+    full collection due, which takes longer than most searches.
+    """
     enabled = gc.isenabled()
-    if not enabled:
-        _collect_youngest()
+    freezes = not enabled and gc.get_freeze_count() == 0  # otherwise the freeze is not ours to end
+    if freezes:
+        if next(_freezes) % _FREEZES_PER_COLLECTION == 0:
+            gc.collect()
+        gc.freeze()
     gc.enable()
     try:
         yield
     finally:
+        if freezes:
+            gc.unfreeze()
         if not enabled:
             gc.disable()
 

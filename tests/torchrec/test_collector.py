@@ -1,6 +1,8 @@
 """The garbage collector waits for a plan, and then looks at no more than the plan."""
 
 import gc
+import itertools
+import weakref
 
 import pytest
 
@@ -31,6 +33,15 @@ def collected():
     gc.set_threshold(*thresholds)
 
 
+class Itself:
+    def __init__(self):
+        self.itself = self
+
+
+def garbage():
+    return weakref.ref(Itself())
+
+
 def objects():
     return [[] for _ in range(2 * YOUNG)]
 
@@ -43,14 +54,50 @@ def test_an_end_collects_what_the_block_made_and_not_the_process(collected):
     assert len(kept) == 2 * YOUNG
 
 
-def test_other_peoples_code_inside_a_pause_does_not_pay_for_what_was_made_before(collected):
+@pytest.fixture
+def first_freeze(monkeypatch):
+    monkeypatch.setattr(compat, "_freezes", itertools.count(1))
+
+
+def test_other_peoples_code_inside_a_pause_does_not_pay_for_what_was_made_before(
+    collected, first_freeze
+):
     with compat.paused():
         kept = objects()
         with compat.resumed():
             assert gc.isenabled()
-            assert [[]] and collected == [0]
-    assert collected == [0]
-    assert len(kept) == 2 * YOUNG
+            more = objects()
+            assert 0 in collected
+            assert not any(each is kept for each in gc.get_objects())
+    assert gc.get_freeze_count() == 0
+    assert len(kept) == len(more) == 2 * YOUNG
+
+
+def test_other_peoples_garbage_inside_a_pause_is_collected(collected, first_freeze):
+    with compat.paused(), compat.resumed():
+        gone = garbage()
+        gc.collect()
+        assert gone() is None
+
+
+def test_a_freeze_of_the_process_stays(collected, first_freeze):
+    gc.freeze()
+    try:
+        with compat.paused(), compat.resumed():
+            pass
+        assert gc.get_freeze_count()
+    finally:
+        gc.unfreeze()
+
+
+def test_garbage_from_before_the_blocks_of_others_is_collected_at_last(collected, first_freeze):
+    gone = []
+    for _ in range(20):
+        with compat.paused():
+            gone.append(garbage())
+            with compat.resumed():
+                pass
+    assert gone[0]() is None
 
 
 def test_plans_alone_do_not_put_off_a_full_collection_for_good(collected):
