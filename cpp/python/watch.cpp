@@ -1,7 +1,9 @@
 // Whether Python objects are still what they were: faster than to read or to hash their content.
 #include <pybind11/stl.h>
 
+#include <optional>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -142,9 +144,21 @@ class ObjectWatch {
   ObjectWatch(const py::sequence& objects, const py::sequence& fields)
       : fields_(read_fields(fields)) {
     for (const auto object : objects) {
+      numbers_[object.ptr()] = objects_.size();
       objects_.push_back(py::reinterpret_borrow<py::object>(object));
     }
     memories_.resize(objects_.size());
+  }
+
+  // By identity; nothing if an object is not one of those that are watched.
+  std::optional<std::vector<std::size_t>> numbers(const py::iterable& objects) const {
+    std::vector<std::size_t> numbers;
+    for (const auto object : objects) {
+      const auto found = numbers_.find(object.ptr());
+      if (found == numbers_.end()) return std::nullopt;
+      numbers.push_back(found->second);
+    }
+    return numbers;
   }
 
   void remember(std::size_t number) {
@@ -175,6 +189,7 @@ class ObjectWatch {
 
   std::vector<Field> fields_;
   std::vector<py::object> objects_;
+  std::unordered_map<PyObject*, std::size_t> numbers_;
   std::vector<Memory> memories_;
 };
 
@@ -184,6 +199,7 @@ void bind_watch(py::module_& m) {
   py::class_<ObjectWatch>(m, "ObjectWatch")
       .def(py::init<const py::sequence&, const py::sequence&>(), py::arg("objects"),
            py::arg("fields"))
+      .def("numbers", &ObjectWatch::numbers, py::arg("objects"))
       .def("remember", &ObjectWatch::remember, py::arg("number"))
       .def("changed", &ObjectWatch::changed, py::arg("numbers"));
 }

@@ -4,7 +4,7 @@ Arrays that go in must have the dtype named here, be contiguous and aligned: the
 A TypeError names what is missing or of the wrong kind. Functions release the GIL.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias, TypedDict
 
 import numpy as np
@@ -251,5 +251,6 @@ class ObjectWatch:
     """Remembers what objects consist of, by fields (name, how to follow it, inner fields)."""
 
     def __init__(self, objects: Sequence[object], fields: Sequence[object]) -> None: ...
+    def numbers(self, objects: Iterable[object]) -> list[int] | None: ...
     def remember(self, number: int) -> None: ...
     def changed(self, numbers: list[int]) -> list[int]: ...

@@ -124,3 +124,11 @@ def test_numbers_and_fields_are_checked():
         watch.remember(1)
     with pytest.raises(TypeError, match="no meaning"):
         ObjectWatch([], [("name", 9, ())])
+
+
+def test_objects_are_numbered_by_identity():
+    things = [whole(), whole(), whole()]
+    watch = ObjectWatch(things, WHOLE)
+    assert watch.numbers([things[2], things[0]]) == [2, 0]
+    assert watch.numbers(iter(things)) == [0, 1, 2]
+    assert watch.numbers([things[0], whole()]) is None

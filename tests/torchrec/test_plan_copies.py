@@ -31,6 +31,10 @@ def longer_lengths(option: Any, draw: random.Random) -> None:
     option.input_lengths.append(1.5)
 
 
+def other_length(option: Any, draw: random.Random) -> None:
+    option.input_lengths[0] += 1
+
+
 def other_number_type(option: Any, draw: random.Random) -> None:
     option.input_lengths[0] = int(option.input_lengths[0])
 
@@ -68,7 +72,7 @@ def shared_list(option: Any, draw: random.Random) -> None:
 SHARED = ["one", "two"]
 EDITS = [
     *(replace_shards, replace_size, longer_lengths, other_number_type, hung_value, hung_list),
-    *(list_in_place, note_on_a_shard, note_in_place, shared_list),
+    *(list_in_place, note_on_a_shard, note_in_place, shared_list, other_length),
 ]
 
 
@@ -91,7 +95,7 @@ def test_a_copy_is_that_of_deepcopy_whatever_was_copied_before(
         plan = [*plan[:place], draw.choice(tables[place]), *plan[place + 1 :]]
         if draw.random() < 0.5:
             draw.choice(edits)(draw.choice(plan), draw)
-        _, numbers = known.checked(plan)
+        _, numbers = known.identify(plan, checked=True)
         expected, actual = copy.deepcopy(plan), copies.copy(plan, numbers)
         assert_same(options_record(expected), options_record(actual))
         assert_same(shape(expected), shape(actual))
@@ -103,7 +107,7 @@ def test_options_that_share_a_shard_keep_sharing_it() -> None:
     known = OptionIndex(options, PythonSpace(options).columns)
     copies = PlanCopies(known)
     for plan in ([options[0]], [options[0], options[-1]]):
-        _, numbers = known.checked(plan)
+        _, numbers = known.identify(plan, checked=True)
         copied = copies.copy(plan, numbers)
         assert_same(shape(copy.deepcopy(plan)), shape(copied))
 
@@ -121,5 +125,5 @@ def test_options_that_stay_are_copied_once(monkeypatch: pytest.MonkeyPatch) -> N
     copies = PlanCopies(known)
     plan = [table[0] for table in by_table(options)]
     for _ in range(3):
-        copies.copy(plan, known.checked(plan)[1])
+        copies.copy(plan, known.identify(plan, checked=True)[1])
     assert set(calls.values()) == {1}

@@ -6,9 +6,10 @@ only for unchanged options.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 from torchrec.distributed.planner.types import Shard, ShardingOption
 
 from fastplan.engine.problem import SearchSpace
@@ -44,13 +45,17 @@ class OptionIndex:
 
     def __init__(self, options: Sequence[ShardingOption], columns: SearchSpace) -> None:
         self._options = tuple(options)
-        self._numbers = {id(option): i for i, option in enumerate(self._options)}
         self._heads = [_head(option) for option in self._options]
         self._run_begin = columns.option_run_begin.tolist()
         self._counts = columns.run_count.tolist()
         self._rows = list(zip(*(getattr(columns, n).tolist() for n in _ROW), strict=True))
+        self._storage = [
+            np.add.reduceat(column * columns.run_count, columns.option_run_begin[:-1]).tolist()
+            for column in (columns.run_hbm, columns.run_ddr, columns.run_ssd)
+        ]
         # Hashes of options that matched the columns when the hash was computed.
-        self._hashes: dict[int, int] = {}
+        self._hashes = np.zeros(len(self._options), np.int64)
+        self._has_hash = np.zeros(len(self._options), np.bool_)
         self._watch = ObjectWatch(self._options, _OPTION)
         self._remembered: set[int] = set()
         self.generation = 0  # grows when an option that was known has changed
@@ -58,31 +63,36 @@ class OptionIndex:
     def __getitem__(self, number: int) -> ShardingOption:
         return self._options[number]
 
-    def hash(self, option: ShardingOption) -> int:
-        """Returns the cached hash of an unchanged option."""
-        known = self._hashes.get(id(option))
-        if known is None:
-            known = self._hashes[id(option)] = hash(option)
-        return known
-
-    def numbers(self, proposal: Sequence[ShardingOption]) -> list[int] | None:
+    def numbers(self, proposal: Iterable[ShardingOption]) -> list[int] | None:
         """Returns the numbers of a proposal's options; None if one is changed or custom."""
-        numbers = [self._numbers.get(id(option), -1) for option in proposal]
-        return None if -1 in numbers else numbers
+        return self._watch.numbers(proposal)
 
-    def checked(self, proposal: Sequence[ShardingOption]) -> tuple[list[int], list[int] | None]:
-        """Returns hashes and numbers of options that Python may have changed.
+    def identify(
+        self, proposal: Sequence[ShardingOption], *, checked: bool
+    ) -> tuple[bytes, list[int] | None]:
+        """Returns a key that proposals of the same hashes share, and the numbers of the options.
 
         The numbers are None if an option is changed or custom.
+
+        Args:
+            proposal: the options.
+            checked: whether Python may have changed them.
         """
         numbers = self.numbers(proposal)
+        if checked and numbers is not None:
+            # Each is looked at, so that those that are known need no hash the next time.
+            known = [self._is_known(numbers[i]) for i in self._watch.changed(numbers)]
+            numbers = numbers if all(known) else None
         if numbers is None:
-            return list(map(hash, proposal)), None
-        # Each is looked at, so that those that are known need no hash the next time.
-        known = [self._is_known(numbers[i]) for i in self._watch.changed(numbers)]
-        if all(known):
-            return list(map(self.hash, proposal)), numbers
-        return list(map(hash, proposal)), None
+            return _key(np.fromiter(map(hash, proposal), np.int64)), None
+        places = np.array(numbers)
+        for number in places[~self._has_hash[places]].tolist():
+            self._set_hash(number, hash(self._options[number]))
+        return _key(self._hashes[places]), numbers
+
+    def storage(self, numbers: Iterable[int]) -> tuple[int, ...]:
+        """Returns the bytes of unchanged options on each tier of memory."""
+        return tuple(sum(map(tier.__getitem__, numbers)) for tier in self._storage)
 
     def are_all_in(self, options: list[ShardingOption]) -> bool:
         """Whether a list still has all options, in order and unchanged."""
@@ -94,21 +104,23 @@ class OptionIndex:
             if not self._is_unchanged(number):
                 return False
             # Something that the columns don't have may be part of the hash.
-            self._hashes.pop(id(options[number]), None)
+            self._has_hash[number] = False
             self._remember(number)
         return True
 
     def _is_known(self, number: int) -> bool:
         """Whether an option that was changed, or not seen before, has the content it had."""
-        option = self._options[number]
-        present = hash(option)
-        known = self._hashes.get(id(option))
-        if known is None and self._is_unchanged(number):
-            known = self._hashes[id(option)] = present
-        if known != present:
+        present = hash(self._options[number])
+        if not self._has_hash[number] and self._is_unchanged(number):
+            self._set_hash(number, present)
+        if not self._has_hash[number] or self._hashes[number] != present:
             return False
         self._remember(number)
         return True
+
+    def _set_hash(self, number: int, value: int) -> None:
+        self._hashes[number] = value
+        self._has_hash[number] = True
 
     def _remember(self, number: int) -> None:
         option = self._options[number]
@@ -130,6 +142,12 @@ class OptionIndex:
                 return False
             first = end
         return first == len(shards)
+
+
+def _key(hashes: Any) -> bytes:
+    hashes.sort()
+    key: bytes = hashes.tobytes()
+    return key
 
 
 def _head(option: ShardingOption) -> tuple[Any, ...]:

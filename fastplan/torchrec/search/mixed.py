@@ -91,7 +91,7 @@ class MixedSearch:
         self._native_rating = not isinstance(parts.rating, Custom)
         self._objective = parts.search.objective
         self._placer = self._placer_of(self._problem)
-        self._seen: dict[tuple[int, ...], _Placed] = {}
+        self._seen: dict[bytes, _Placed] = {}
         self._best: list[ShardingOption] | None = None
         self._best_ranks: list[int] | None = None
         self._best_numbers: list[int] | None = None
@@ -204,7 +204,7 @@ class MixedSearch:
             if timeout and time.time() - start > timeout:
                 timed_out = True
                 break
-            key, numbers = self._identify(proposal, in_python=report is not None)
+            key, numbers = self._known.identify(proposal, checked=report is not None)
             known = self._seen.get(key)
             if known is not None:
                 repeats += 1
@@ -224,23 +224,13 @@ class MixedSearch:
         rating = float("nan") if best is None else float(best)
         return ProposerReport(fresh, repeats, plans, timed_out, rating, float("inf"), 0)
 
-    def _identify(
-        self, proposal: list[ShardingOption], *, in_python: bool
-    ) -> tuple[tuple[int, ...], list[int] | None]:
-        """Returns TorchRec's key of a proposal, and the numbers of its options if unchanged."""
-        if not in_python:
-            key = tuple(sorted(map(self._known.hash, proposal)))
-            return key, self._known.numbers(proposal)
-        hashes, numbers = self._known.checked(proposal)
-        return tuple(sorted(hashes)), numbers
-
     def _try(
         self, proposal: list[ShardingOption], numbers: list[int] | None, watched: bool
     ) -> _Placed:
         try:
             plan, rating = self._partition(proposal, numbers, watched)
         except PlannerError as error:
-            self._note_failure(proposal, error)
+            self._note_failure(proposal, numbers, error)
             return _Placed(False, proposal, None)
         if rating < self._best_rating:
             self._best_rating = rating
@@ -308,12 +298,17 @@ class MixedSearch:
             place(proposal, ranks)
         return bool(ranks)
 
-    def _note_failure(self, proposal: list[ShardingOption], error: PlannerError) -> None:
+    def _note_failure(
+        self, proposal: list[ShardingOption], numbers: list[int] | None, error: PlannerError
+    ) -> None:
         self._last_failed = list(proposal)
         self._last_error = None if isinstance(error, _PlacementFailed) else error
-        storage = storage_tiers.storage(0, 0)
-        for option in proposal:
-            storage += option.total_storage
+        if numbers is not None:
+            storage = storage_tiers.storage(*self._known.storage(numbers))
+        else:
+            storage = storage_tiers.storage(0, 0)
+            for option in proposal:
+                storage += option.total_storage
         if storage < self._lowest:
             self._lowest = storage
 

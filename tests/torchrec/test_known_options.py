@@ -1,0 +1,55 @@
+"""Proposals are identified as TorchRec does it, by the hashes of their options."""
+
+from typing import Any
+
+import pytest
+from torchrec.distributed.planner.types import Storage
+
+from fastplan.torchrec.differences.storage_tiers import bytes_of
+from fastplan.torchrec.read.space import PythonSpace
+from fastplan.torchrec.search.known_options import OptionIndex
+from tests.parity.families import FAMILIES
+from tests.parity.meddlers import by_table
+from tests.torchrec.test_option_estimates import drawn
+
+
+@pytest.fixture
+def proposal() -> list[Any]:
+    _, options = drawn(next(iter(FAMILIES)))
+    return [table[0] for table in by_table(options)]
+
+
+def index_of(options: list[Any]) -> OptionIndex:
+    return OptionIndex(options, PythonSpace(options).columns)
+
+
+def test_the_order_of_a_proposal_does_not_change_its_key(proposal: list[Any]) -> None:
+    known, backwards = index_of(proposal), proposal[::-1]
+    assert hash(proposal[0]) != hash(backwards[0])
+    key, numbers = known.identify(proposal, checked=True)
+    assert numbers == list(range(len(proposal)))
+    assert known.identify(backwards, checked=True) == (key, numbers[::-1])
+    assert known.identify(backwards, checked=False) == (key, numbers[::-1])
+
+
+def test_a_changed_option_changes_the_key_until_it_is_changed_back(proposal: list[Any]) -> None:
+    known = index_of(proposal)
+    before = known.identify(proposal, checked=True)
+    proposal[0].shards[0].rank = 1
+    key, numbers = known.identify(proposal, checked=True)
+    assert key != before[0] and numbers is None
+    proposal[0].shards[0].rank = None
+    assert known.identify(proposal, checked=True) == before
+
+
+def test_options_of_others_share_a_key_with_equal_ones(proposal: list[Any]) -> None:
+    _, others = drawn(next(iter(FAMILIES)))
+    plan = [table[0] for table in by_table(others)]
+    key, _ = index_of(proposal).identify(proposal, checked=True)
+    assert index_of(proposal).identify(plan, checked=True) == (key, None)
+
+
+def test_the_storage_of_a_proposal_is_that_of_its_options(proposal: list[Any]) -> None:
+    expected = sum((option.total_storage for option in proposal[1:]), Storage(0, 0))
+    known = index_of(proposal)
+    assert known.storage(range(1, len(proposal))) == bytes_of(expected)
