@@ -7,6 +7,7 @@ before, too, and did not change: their copies are used again.
 from __future__ import annotations
 
 from dataclasses import fields
+from itertools import starmap
 from typing import Any
 
 from torchrec.distributed.planner.types import Shard, ShardingOption
@@ -34,7 +35,8 @@ class PlanCopies:
             plan: the options.
             numbers: their numbers; None if one of them is changed or custom.
         """
-        if self._generation != self._known.generation:
+        are_current = self._generation == self._known.generation
+        if not are_current or not all(starmap(_is_same, self._lists.values())):
             self._clear()
         copies = is_stock(ShardingOption.__deepcopy__)
         if numbers is None or not copies or not all(map(self._is_usable, plan, numbers)):
@@ -54,12 +56,7 @@ class PlanCopies:
         self._owners: dict[int, int] = {}
 
     def _is_usable(self, option: ShardingOption, number: int) -> bool:
-        """Whether lists still have the content of their copies, and parts belong to one option."""
-        for value in vars(option).values():
-            if type(value) is list:
-                held, twin = self._lists.get(id(value), (value, value))
-                if held != twin or [*map(type, held)] != [*map(type, twin)]:
-                    return False
+        """Whether all parts of an option belong to that option only."""
         if number in self._copies:
             return True
         owners = self._owners
@@ -82,3 +79,7 @@ class PlanCopies:
         if is_plain and all(vars(shard).keys() == _SHARD_FIELDS for shard in option.shards):
             self._copies[number] = copied
         return copied
+
+
+def _is_same(held: list[Any], twin: list[Any]) -> bool:
+    return held == twin and [*map(type, held)] == [*map(type, twin)]
