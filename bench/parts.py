@@ -108,6 +108,27 @@ PARTS = (
         "bench.measure",
     ),
     Part(
+        "costs",
+        "Hardware costs",
+        "Estimates of single lookups and collectives, compared with published times:\n"
+        "[hardware-costs.md](hardware-costs.md).",
+        "bench.costs",
+    ),
+    Part(
+        "cost_steps",
+        "Predicted steps",
+        "Predicted steps of the embeddings, compared with whole steps of MLPerf:\n"
+        "[hardware-costs.md](hardware-costs.md).",
+        "bench.cost_steps",
+    ),
+    Part(
+        "step_quality",
+        "Plans by their step",
+        "Plans optimized for the predicted step, compared with TorchRec's and with those\n"
+        "optimized for the rating, on drawn instances: [hardware-costs.md](hardware-costs.md).",
+        "bench.step_quality",
+    ),
+    Part(
         "quality",
         "Better plans",
         "Ratings, and their distance from a proven bound: [optimize.md](optimize.md).",

@@ -56,8 +56,9 @@ void write(SearchSpace& space, std::size_t run, const Perf& perf) {
 
 }  // namespace
 
-Pricer::Pricer(const EstimateInput& input, CostFunction function, std::int64_t batch)
-    : input_(input), function_(function), described_(input.tables()) {
+Pricer::Pricer(const EstimateInput& input, const HardwareModel* hardware, CostFunction function,
+               std::int64_t batch)
+    : input_(input), hardware_(hardware), function_(function), described_(input.tables()) {
   blank_.batch = batch;
   blank_.world_size = input.cluster.world_size;
   blank_.local_world_size = input.cluster.local_world_size;
@@ -105,7 +106,10 @@ void Pricer::add(std::size_t table, std::size_t menu_item, const ShardRun& run, 
   record.model.fwd = coefficients.fwd;
   record.model.bwd = coefficients.bwd;
   record.model.has_bwd = coefficients.has_bwd;
-  record.stock = perf;
+  // A record shows both costs, whichever of them `perf` is.
+  constexpr Perf kNone{kUnknown, kUnknown, kUnknown, kUnknown, kUnknown, kUnknown};
+  record.stock = hardware_ ? shard_perf(input_, table, menu_item, run) : perf;
+  record.hardware = hardware_ ? perf : kNone;
   costs_.push_back(perf);
   first_shard_.push_back(option_shards_);
   option_shards_ += run.count;

@@ -49,11 +49,12 @@ struct ShardRecord {
   bool pooled, weighted;
   ShardBandwidths bandwidths;
   ShardModel model;
-  Perf stock;  // TorchRec's cost
+  Perf stock;     // TorchRec's cost
+  Perf hardware;  // the hardware cost; NaN if the request has none
 };
 
-// Prices shards one after the other: each cost is TorchRec's before the call. Returns how many
-// were priced before one raised.
+// Prices shards one after the other: each cost is TorchRec's before the call, or the hardware cost
+// if the request has one. Returns how many were priced before one raised.
 using CostFunction = std::int64_t (*)(const ShardRecord* shards, Perf* costs, std::int64_t count);
 
 // A cost function raised, or gave what is no cost.
@@ -71,7 +72,8 @@ struct CostFailed : std::exception {
 // of a table, so that a call through a pointer costs little.
 class Pricer {
  public:
-  Pricer(const EstimateInput& input, CostFunction function, std::int64_t batch);
+  Pricer(const EstimateInput& input, const HardwareModel* hardware, CostFunction function,
+         std::int64_t batch);
 
   // Takes note of a run of the table's current option.
   void add(std::size_t table, std::size_t menu_item, const ShardRun& run, const Perf& perf,
@@ -84,6 +86,7 @@ class Pricer {
   void describe_table(std::size_t table);
 
   const EstimateInput& input_;
+  const HardwareModel* hardware_;
   CostFunction function_;
   ShardRecord blank_{};  // with what all shards share
   std::size_t described_;

@@ -2,6 +2,7 @@
 
 #include "core/exact.h"
 #include "estimate/custom_cost.h"
+#include "estimate/hardware.h"
 
 namespace fastplan {
 namespace {
@@ -50,9 +51,14 @@ void check_shard(const ShardRun& shard) {
   }
 }
 
+Perf price(const EstimateInput& input, const HardwareModel* hardware, std::size_t table,
+           std::size_t item, const ShardRun& run) {
+  return hardware ? hardware->perf(table, item, run) : shard_perf(input, table, item, run);
+}
+
 }  // namespace
 
-SearchSpace estimate(const EstimateInput& input, Pricer* pricer) {
+SearchSpace estimate(const EstimateInput& input, const HardwareModel* hardware, Pricer* pricer) {
   SearchSpace space;
   for (std::size_t table = 0; table < input.tables(); ++table) {
     check_table(input, table);
@@ -65,7 +71,7 @@ SearchSpace estimate(const EstimateInput& input, Pricer* pricer) {
       for (const auto& run :
            cut(static_cast<ShardingType>(type), input.table_rows[table], input.table_dim[table],
                input.table_min_partition[table], input.table_buckets[table], input.layout)) {
-        const Perf perf = shard_perf(input, table, item, run);
+        const Perf perf = price(input, hardware, table, item, run);
         const Storage storage = shard_storage(input, table, item, run);
         append(space, run, perf, storage);
         if (pricer) pricer->add(table, item, run, perf, storage);
@@ -83,7 +89,8 @@ SearchSpace estimate(const EstimateInput& input, Pricer* pricer) {
   return space;
 }
 
-SearchSpace estimate_shards(const EstimateInput& input, const GivenShards& shards) {
+SearchSpace estimate_shards(const EstimateInput& input, const GivenShards& shards,
+                            const HardwareModel* hardware) {
   SearchSpace space;
   for (std::size_t table = 0; table < input.tables(); ++table) check_table(input, table);
   for (std::size_t option = 0; option < shards.option_table.size(); ++option) {
@@ -93,7 +100,7 @@ SearchSpace estimate_shards(const EstimateInput& input, const GivenShards& shard
     for (auto i = static_cast<std::size_t>(shards.option_begin[option]); i < end; ++i) {
       const ShardRun run{1, shards.rows[i], shards.cols[i]};
       check_shard(run);
-      append(space, run, shards.perf ? shard_perf(input, table, item, run) : Perf{},
+      append(space, run, shards.perf ? price(input, hardware, table, item, run) : Perf{},
              shards.storage ? shard_storage(input, table, item, run) : Storage{});
     }
   }

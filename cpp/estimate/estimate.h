@@ -115,11 +115,13 @@ struct EstimateInput {
   std::size_t tables() const { return table_rows.size(); }
 };
 
+class HardwareModel;
 class Pricer;
 
-// Throws OutOfRange when an exact answer would need more than the core's arithmetic. A pricer has
-// the last word on costs.
-SearchSpace estimate(const EstimateInput& input, Pricer* pricer = nullptr);
+// Throws OutOfRange when an exact answer would need more than the core's arithmetic. A hardware
+// model replaces TorchRec's costs, and a pricer has the last word on costs.
+SearchSpace estimate(const EstimateInput& input, const HardwareModel* hardware = nullptr,
+                     Pricer* pricer = nullptr);
 
 // Shards that Python code has cut, as one row per option and one per shard. An option is a table
 // with a menu item; its shards are those from `option_begin` to that of the next option.
@@ -134,7 +136,8 @@ struct GivenShards {
 
 // Estimates shards of any size. In the result every shard is a run of its own, and what was not
 // asked for is zero. Throws OutOfRange as estimate() does.
-SearchSpace estimate_shards(const EstimateInput& input, const GivenShards& shards);
+SearchSpace estimate_shards(const EstimateInput& input, const GivenShards& shards,
+                            const HardwareModel* hardware = nullptr);
 
 // The parts of estimate(), each a subject of its own. A run is `count` shards of one size: row-wise
 // shards of a table differ only at its end, so a cut is a few runs on any number of ranks.
@@ -146,6 +149,8 @@ struct ShardRun {
 std::vector<ShardRun> cut(ShardingType type, std::int64_t rows, std::int64_t dim,
                           std::int64_t min_partition, std::int64_t buckets,
                           const LayoutSettings& layout);
+// Throws OutOfRange where a cost is negative or infinite.
+void check(const Perf& perf);
 Perf shard_perf(const EstimateInput& input, std::size_t table, std::size_t menu_item,
                 const ShardRun& run);
 Storage shard_storage(const EstimateInput& input, std::size_t table, std::size_t menu_item,

@@ -212,16 +212,6 @@ double data_parallel_bwd_comms(const Shard& s, double device_bw) {
   return reduce + table * kDataParallelOptimizerFactor / device_bw;
 }
 
-// Overflow of large inputs ends here, instead of in a plan that nobody could rate.
-void check(const Perf& perf) {
-  for (double part : {perf.fwd_compute, perf.fwd_comms, perf.bwd_compute, perf.bwd_comms,
-                      perf.input_dist_comms, perf.prefetch_compute}) {
-    if (!(part >= 0) || std::isinf(part)) {
-      throw OutOfRange("a cost is negative, infinite or not a number");
-    }
-  }
-}
-
 // What differs between the sharding types.
 struct SizesAndComms {
   Sizes sizes;
@@ -272,6 +262,16 @@ Shard shard_of(const EstimateInput& input, std::size_t table, const ShardRun& ru
 }
 
 }  // namespace
+
+// Overflow of large inputs ends here, instead of in a plan that nobody could rate.
+void check(const Perf& perf) {
+  for (double part : {perf.fwd_compute, perf.fwd_comms, perf.bwd_compute, perf.bwd_comms,
+                      perf.input_dist_comms, perf.prefetch_compute}) {
+    if (!(part >= 0) || std::isinf(part)) {
+      throw OutOfRange("a cost is negative, infinite or not a number");
+    }
+  }
+}
 
 Perf shard_perf(const EstimateInput& input, std::size_t table, std::size_t menu_item,
                 const ShardRun& run) {

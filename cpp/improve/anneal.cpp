@@ -41,6 +41,26 @@ void Annealer::start_from(const Draft& draft) {
   context_.state.commit();
 }
 
+// Tables that keep their choice keep their places; the others are placed well.
+void Annealer::start_from(const Draft& draft, std::span<const std::int32_t> chosen) {
+  start_from(draft);
+  // All leave before the first is placed, so that each sees what stays.
+  for (std::size_t t = 0; t < context_.choices.tables(); ++t) {
+    if (chosen[t] != draft.choice[t]) context_.state.try_without(t);
+  }
+  for (std::size_t t = 0; t < context_.choices.tables(); ++t) {
+    if (chosen[t] == draft.choice[t]) continue;
+    const auto& choice = context_.choices[chosen[t]];
+    const auto tower = context_.choices.tower(t);
+    if (choice.spread == Spread::everywhere) context_.state.try_everywhere(choice, true);
+    context_.place_well(choice, MoveContext::kAllPlaces,
+                        tower >= 0 ? context_.state.tower_host(tower) : MoveContext::kAnyHost,
+                        context_.places);
+    context_.state.set_choice(t, chosen[t], context_.places);
+  }
+  context_.state.commit();
+}
+
 // Longest processing time first, the classic start for a least makespan, with some noise so that
 // rounds differ.
 void Annealer::start_from(std::span<const std::int32_t> chosen, double noise) {
@@ -187,7 +207,7 @@ std::int32_t Annealer::pick_rank() {
     return over[context_.random.below(over.size())];
   if (const auto* tally = context_.state.tally();
       tally && tally->channels() > 0 && context_.random.below(2) == 0) {
-    return tally->largest_rank(context_.random.below(tally->channels()));
+    return tally->pick_largest_rank(context_.random.real());
   }
   return context_.random.below(context_.problem.ranks());
 }

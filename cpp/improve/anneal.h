@@ -47,6 +47,8 @@ class Annealer {
   // of a shard's length is left to chance.
   void start_from(const Draft& draft);
   void start_from(std::span<const std::int32_t> chosen, double noise);
+  // Starts from a plan with other choices.
+  void start_from(const Draft& draft, std::span<const std::int32_t> chosen);
 
   // Whether no rank is over its memory or a cost.
   bool fits(std::int64_t cost) {

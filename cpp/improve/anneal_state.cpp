@@ -183,6 +183,10 @@ Assignment::Fit Assignment::fit(const Choice& choice, std::int32_t piece,
     const double before = limits_.energy(rank, load);
     load += choices_.shard_load(choice, piece * count + i);
     result.energy += limits_.energy(rank, load) - before;
+    if (tally_) {
+      const auto run = choices_.shard_run(choice, piece * count + i);
+      result.energy += tally_weight_ * static_cast<double>(tally_->excess(run, rank));
+    }
     result.cost = std::max(result.cost, load.cost);
   }
   if (bytes_ != nullptr) {

@@ -28,7 +28,8 @@ std::int64_t amount_of(const Problem& problem, const Goal& goal, std::size_t o) 
 
 }  // namespace
 
-// The largest option of every table, all on one rank and in one channel: no plan comes to more.
+// The largest option of every table, all on one rank and in one channel, and every charge on the
+// rank that each of its channels counts with: no plan comes to more.
 void check_goal(const Problem& problem, const Goal& goal) {
   std::int64_t sum = 0;
   for (std::size_t t = 0; t < problem.tables(); ++t) {
@@ -38,68 +39,123 @@ void check_goal(const Problem& problem, const Goal& goal) {
     }
     sum = checked_sum(sum + largest, kAmounts);
   }
+  for (const auto& part : goal.charge_parts) {
+    sum = checked_sum(sum + amount(part.amount), kAmounts);
+  }
 }
 
 Tally::Tally(const Goal& goal, std::size_t ranks)
     : goal_(goal),
       ranks_(ranks),
       largest_(goal.channels),
+      trial_largest_(goal.channels),
       sum_(goal.channels * ranks),
       trial_sum_(sum_.size()),
       stamp_(sum_.size()),
-      channel_stamp_(goal.channels) {}
+      channel_stamp_(goal.channels),
+      count_(goal.charges() * ranks),
+      trial_count_(count_.size()) {}
 
 void Tally::clear() {
-  std::fill(sum_.begin(), sum_.end(), 0);
-  std::fill(largest_.begin(), largest_.end(), Largest{});
-  value_ = options_ = 0;
   begin_trial();
+  std::fill(sum_.begin(), sum_.end(), 0);
+  std::fill(trial_sum_.begin(), trial_sum_.end(), 0);
+  std::fill(count_.begin(), count_.end(), 0);
+  std::fill(trial_count_.begin(), trial_count_.end(), 0);
+  std::fill(largest_.begin(), largest_.end(), Largest{});
+  value_ = options_ = trial_options_ = 0;
 }
 
 void Tally::begin_trial() {
+  for (const auto& cell : cells_) trial_sum_[at(cell)] = sum_[at(cell)];
+  for (const auto cell : counts_) trial_count_[cell] = count_[cell];
   cells_.clear();
+  counts_.clear();
   touched_.clear();
   trial_options_ = options_;
   ++trial_;
 }
 
+void Tally::add(const Goal::Part& part, std::int32_t rank, std::int64_t sign) {
+  const auto cell = part.channel * ranks_ + rank;
+  if (stamp_[cell] != trial_) {
+    stamp_[cell] = trial_;
+    cells_.push_back({part.channel, rank});
+  }
+  trial_sum_[cell] += sign * part.amount;
+  if (channel_stamp_[part.channel] != trial_) {
+    channel_stamp_[part.channel] = trial_;
+    touched_.push_back(part.channel);
+  }
+}
+
 void Tally::add_shard(std::int64_t run, std::int32_t rank, std::int64_t sign) {
   for (auto p = goal_.run_part_begin[run]; p < goal_.run_part_begin[run + 1]; ++p) {
-    const auto& part = goal_.parts[p];
-    const auto cell = part.channel * ranks_ + rank;
-    if (stamp_[cell] != trial_) {
-      stamp_[cell] = trial_;
-      trial_sum_[cell] = sum_[cell];
-      cells_.push_back(cell);
-    }
-    trial_sum_[cell] += sign * part.amount;
-    if (channel_stamp_[part.channel] != trial_) {
-      channel_stamp_[part.channel] = trial_;
-      touched_.push_back(part.channel);
+    add(goal_.parts[p], rank, sign);
+  }
+  for (auto i = goal_.run_charge_begin[run]; i < goal_.run_charge_begin[run + 1]; ++i) {
+    const auto charge = goal_.run_charges[i];
+    const auto cell = charge * ranks_ + rank;
+    counts_.push_back(cell);
+    auto& count = trial_count_[cell];
+    const bool was_due = count > 0;
+    count += static_cast<std::int32_t>(sign);
+    if (was_due == (count > 0)) continue;
+    for (auto p = goal_.charge_part_begin[charge]; p < goal_.charge_part_begin[charge + 1]; ++p) {
+      add(goal_.charge_parts[p], rank, sign);
     }
   }
+}
+
+// An estimate, for the choice among places: a part and a charge of one channel are compared with
+// the channel one by one, and the channel may have shrunk in the trial.
+std::int64_t Tally::excess(std::int64_t run, std::int32_t rank) const {
+  std::int64_t sum = 0;
+  const auto over = [&](const Goal::Part& part) {
+    const auto now = trial_sum_[part.channel * ranks_ + rank] + part.amount;
+    if (now > largest_[part.channel].sum) sum += now - largest_[part.channel].sum;
+  };
+  for (auto p = goal_.run_part_begin[run]; p < goal_.run_part_begin[run + 1]; ++p) {
+    over(goal_.parts[p]);
+  }
+  for (auto i = goal_.run_charge_begin[run]; i < goal_.run_charge_begin[run + 1]; ++i) {
+    const auto charge = goal_.run_charges[i];
+    if (trial_count_[charge * ranks_ + rank] > 0) continue;
+    for (auto p = goal_.charge_part_begin[charge]; p < goal_.charge_part_begin[charge + 1]; ++p) {
+      over(goal_.charge_parts[p]);
+    }
+  }
+  return sum;
 }
 
 void Tally::add_option(std::int32_t option, std::int64_t sign) {
   trial_options_ += sign * goal_.option_amount[option];
 }
 
-// A maximum that shrinks can't be kept up to date: all ranks are looked at, of channels that were
-// touched only.
-Tally::Largest Tally::trial_largest(std::int32_t channel) const {
-  const auto first = channel * ranks_;
-  Largest found{trial_sum(first), 0};
-  for (std::size_t rank = 1; rank < ranks_; ++rank) {
-    const auto sum = trial_sum(first + rank);
-    if (sum > found.sum) found = {sum, static_cast<std::int32_t>(rank)};
+// Where the rank that a channel counts with has not shrunk, only ranks that were touched can be
+// larger. Else all ranks are looked at.
+void Tally::find_trial_largest() {
+  for (const auto channel : touched_) {
+    const auto now = trial_sum_[channel * ranks_ + largest_[channel].rank];
+    trial_largest_[channel] = {now, largest_[channel].rank};
+    if (now >= largest_[channel].sum) continue;
+    const auto* sums = trial_sum_.data() + channel * ranks_;
+    const auto* found = std::max_element(sums, sums + ranks_);
+    trial_largest_[channel] = {*found, static_cast<std::int32_t>(found - sums)};
   }
-  return found;
+  for (const auto& cell : cells_) {
+    auto& largest = trial_largest_[cell.channel];
+    if (const auto sum = trial_sum_[at(cell)]; largest.below(sum, cell.rank)) {
+      largest = {sum, cell.rank};
+    }
+  }
 }
 
 std::int64_t Tally::trial_value() {
+  find_trial_largest();
   std::int64_t value = value_ + trial_options_ - options_;
   for (const auto channel : touched_) {
-    value += trial_largest(channel).sum - largest_[channel].sum;
+    value += trial_largest_[channel].sum - largest_[channel].sum;
   }
   return value;
 }
@@ -107,9 +163,32 @@ std::int64_t Tally::trial_value() {
 void Tally::commit() {
   value_ = trial_value();
   options_ = trial_options_;
-  for (const auto channel : touched_) largest_[channel] = trial_largest(channel);
-  for (const auto cell : cells_) sum_[cell] = trial_sum_[cell];
+  for (const auto channel : touched_) largest_[channel] = trial_largest_[channel];
+  for (const auto& cell : cells_) sum_[at(cell)] = trial_sum_[at(cell)];
+  for (const auto cell : counts_) count_[cell] = trial_count_[cell];
   begin_trial();
+}
+
+std::int32_t Tally::pick_largest_rank(double draw) const {
+  auto left = static_cast<std::int64_t>(draw * static_cast<double>(value_ - options_));
+  for (const auto& largest : largest_) {
+    if (left < largest.sum) return largest.rank;
+    left -= largest.sum;
+  }
+  return largest_.back().rank;
+}
+
+std::vector<std::int64_t> Tally::charge_sums() const {
+  std::vector<std::int64_t> sums(sum_.size());
+  for (std::size_t charge = 0; charge < goal_.charges(); ++charge) {
+    for (std::size_t rank = 0; rank < ranks_; ++rank) {
+      if (count_[charge * ranks_ + rank] == 0) continue;
+      for (auto p = goal_.charge_part_begin[charge]; p < goal_.charge_part_begin[charge + 1]; ++p) {
+        sums[goal_.charge_parts[p].channel * ranks_ + rank] += goal_.charge_parts[p].amount;
+      }
+    }
+  }
+  return sums;
 }
 
 }  // namespace fastplan

@@ -19,6 +19,9 @@ struct Refined {
   std::int64_t moves = 0;
 };
 
+// Counts what a plan comes to; `tally` must be empty.
+void count_plan(const Problem& problem, const Plan& plan, Tally& tally);
+
 // The plan with the smallest value of the goal that was found among plans rated at most `limit`;
 // no worse than `start`, which must be one of them. Runs on the calling thread. Without a limit in
 // seconds, the same settings give the same plan.

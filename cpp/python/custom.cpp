@@ -47,7 +47,8 @@ void bind_custom(py::module_& m) {
   PYBIND11_NUMPY_DTYPE(ShardRecord, rows, dim, table_rows, table_dim, shards, element_size, batch,
                        pooling, inputs, outputs, world_size, local_world_size, group_size, hbm, ddr,
                        ssd, cache_ratio, expected_lookups, miss_rate, fwd_a2a, bwd_a2a, fwd_sr,
-                       bwd_sr, sharding_type, kernel, pooled, weighted, bandwidths, model, stock);
+                       bwd_sr, sharding_type, kernel, pooled, weighted, bandwidths, model, stock,
+                       hardware);
   PYBIND11_NUMPY_DTYPE(RankRecord, fwd_compute, fwd_comms, bwd_compute, bwd_comms, input_dist_comms,
                        prefetch_compute, total, hbm, ddr, ssd, host);
   m.attr("SHARD_DTYPE") = py::dtype::of<ShardRecord>();

@@ -3,9 +3,13 @@
 
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <bit>
+#include <cmath>
 #include <optional>
 
 #include "estimate/custom_cost.h"
+#include "estimate/hardware.h"
 #include "python/boundary.h"
 
 using namespace fastplan;
@@ -131,6 +135,46 @@ EstimateInput read_input(const py::dict& columns) {
   return input;
 }
 
+HardwareConstants read_constants(std::span<const double> values) {
+  if (values.size() != kHardwareConstants) {
+    throw py::type_error("`hardware_constants` must have " + std::to_string(kHardwareConstants) +
+                         " values");
+  }
+  for (const double value : values) {
+    if (!(value >= 0) || std::isinf(value)) {
+      throw OutOfRange("a hardware constant is negative, infinite or not a number");
+    }
+  }
+  std::array<double, kHardwareConstants> copy;
+  std::copy(values.begin(), values.end(), copy.begin());
+  return std::bit_cast<HardwareConstants>(copy);
+}
+
+// None where the costs are TorchRec's.
+std::optional<HardwareCosts> read_hardware(const py::dict& c, const EstimateInput& input) {
+  const auto values = column<double>(c, "hardware_constants");
+  if (values.empty()) return std::nullopt;
+  HardwareCosts costs;
+  costs.constants = read_constants(values);
+  costs.domain_ranks = number(c, "hardware_domain_ranks", 1, 1 << 24);
+  costs.table_states = column<double>(c, "hardware_states", std::ssize(input.table_rows));
+  return costs;
+}
+
+// The hardware model of a request, with what it refers to.
+struct RequestModel {
+  explicit RequestModel(const py::dict& columns, const EstimateInput& input)
+      : costs(read_hardware(columns, input)) {
+    if (costs) model.emplace(input, *costs);
+  }
+  RequestModel(const RequestModel&) = delete;
+
+  const HardwareModel* get() const { return model ? &*model : nullptr; }
+
+  std::optional<HardwareCosts> costs;
+  std::optional<HardwareModel> model;
+};
+
 // The vectors become numpy arrays without a copy.
 void write_estimates(py::dict& out, SearchSpace& space) {
   out["run_fwd_compute"] = array(std::move(space.run_fwd_compute));
@@ -146,6 +190,7 @@ void write_estimates(py::dict& out, SearchSpace& space) {
 
 py::dict estimate_columns(const py::dict& columns) {
   const EstimateInput input = read_input(columns);
+  const RequestModel hardware(columns, input);
   const auto cost = function_at<CostFunction>(scalar<std::uintptr_t>(columns, "cost_function"));
   const auto batch = scalar<std::int64_t>(columns, "batch_size");
   // The columns of the space, as a Problem takes them.
@@ -153,8 +198,8 @@ py::dict estimate_columns(const py::dict& columns) {
   {
     py::gil_scoped_release unlocked;
     std::optional<Pricer> pricer;
-    if (cost) pricer.emplace(input, cost, batch);
-    space = estimate(input, pricer ? &*pricer : nullptr);
+    if (cost) pricer.emplace(input, hardware.get(), cost, batch);
+    space = estimate(input, hardware.get(), pricer ? &*pricer : nullptr);
   }
   py::dict out;
   out["table_option_begin"] = array(std::move(space.table_option_begin));
@@ -171,6 +216,7 @@ py::dict estimate_columns(const py::dict& columns) {
 
 py::dict estimate_given(const py::dict& columns, const py::dict& given) {
   const EstimateInput input = read_input(columns);
+  const RequestModel hardware(columns, input);
   GivenShards shards;
   shards.option_table = column<std::int32_t>(given, "option_table");
   const auto n = static_cast<std::ptrdiff_t>(shards.option_table.size());
@@ -193,16 +239,93 @@ py::dict estimate_given(const py::dict& columns, const py::dict& given) {
   SearchSpace space;
   {
     py::gil_scoped_release unlocked;
-    space = estimate_shards(input, shards);
+    space = estimate_shards(input, shards, hardware.get());
   }
   py::dict out;
   write_estimates(out, space);
   return out;
 }
 
+// Times of single lookups, latency included: forward (with the cache's work) and backward.
+py::tuple lookup_times(const py::array_t<double>& values, const py::dict& c) {
+  const auto constants = read_constants({values.data(), static_cast<std::size_t>(values.size())});
+  const auto family = column<std::uint8_t>(c, "family");
+  const auto n = std::ssize(family);
+  const auto ids = column<double>(c, "ids", n), unique = column<double>(c, "unique", n);
+  const auto misses = column<double>(c, "misses", n), outputs = column<double>(c, "outputs", n);
+  const auto row = column<double>(c, "row_bytes", n);
+  const auto output = column<double>(c, "output_bytes", n);
+  const auto states = column<double>(c, "states", n);
+  check_enum(family, kLastKernelFamily, "family");
+  std::vector<double> forward, backward;
+  for (std::ptrdiff_t i = 0; i < n; ++i) {
+    Lookup l;
+    l.ids = ids[i];
+    l.unique = unique[i];
+    l.misses = misses[i];
+    l.outputs = outputs[i];
+    l.row_bytes = row[i];
+    l.output_bytes = output[i];
+    l.states = states[i];
+    const auto kind = static_cast<KernelFamily>(family[i]);
+    const auto latency = latency_ms(constants, kind);
+    forward.push_back(latency.forward + latency.prefetch + forward_ms(constants, kind, l) +
+                      prefetch_ms(constants, kind, l));
+    backward.push_back(latency.backward + backward_ms(constants, kind, l));
+  }
+  return py::make_tuple(array(std::move(forward)), array(std::move(backward)));
+}
+
+// Times of single exchanges: latency, and the whole.
+py::array exchange_times(const py::array_t<double>& values, const py::dict& c) {
+  const auto constants = read_constants({values.data(), static_cast<std::size_t>(values.size())});
+  const auto kind = column<std::uint8_t>(c, "collective");
+  const auto n = std::ssize(kind);
+  const auto ranks = column<std::int64_t>(c, "ranks", n);
+  const auto domain = column<std::int64_t>(c, "domain_ranks", n);
+  const auto bytes = column<double>(c, "bytes", n);
+  check_enum(kind, kLastCollective, "collective");
+  std::vector<double> times;
+  for (std::ptrdiff_t i = 0; i < n; ++i) {
+    if (ranks[i] < 1 || domain[i] < 1) throw py::type_error("ranks must be positive");
+    const auto time =
+        exchange_time(constants, static_cast<Collective>(kind[i]), ranks[i], domain[i]);
+    times.push_back(time.latency + bytes[i] * time.byte);
+  }
+  return array(std::move(times));
+}
+
+// What shards share: the latencies of kernel families (forward, prefetch, backward), and those of
+// the exchanges of each sharding type, without and with pooling (input, forward, forward across,
+// backward, backward across).
+py::tuple hardware_latencies(const py::dict& columns) {
+  const EstimateInput input = read_input(columns);
+  const RequestModel hardware(columns, input);
+  if (!hardware.get()) throw py::type_error("the request has no hardware costs");
+  py::list families;
+  for (int family = 0; family <= static_cast<int>(kLastKernelFamily); ++family) {
+    const auto l = latency_ms(hardware.costs->constants, static_cast<KernelFamily>(family));
+    families.append(py::make_tuple(l.forward, l.prefetch, l.backward));
+  }
+  py::list types;
+  for (int type = 0; type <= static_cast<int>(kLastShardingType); ++type) {
+    py::list both;
+    for (const bool pooled : {false, true}) {
+      const auto& e = hardware.get()->exchanges(static_cast<ShardingType>(type), pooled);
+      both.append(py::make_tuple(e.input.latency, e.forward.latency, e.forward_across.latency,
+                                 e.backward.latency, e.backward_across.latency));
+    }
+    types.append(both);
+  }
+  return py::make_tuple(families, types);
+}
+
 }  // namespace
 
 void bind_estimate(py::module_& m) {
   m.def("estimate", &estimate_columns, py::arg("columns"));
+  m.def("lookup_times", &lookup_times, py::arg("constants"), py::arg("lookups"));
+  m.def("exchange_times", &exchange_times, py::arg("constants"), py::arg("exchanges"));
+  m.def("hardware_latencies", &hardware_latencies, py::arg("columns"));
   m.def("estimate_shards", &estimate_given, py::arg("columns"), py::arg("given"));
 }

@@ -104,24 +104,51 @@ py::dict bound_plans(const Problem& problem, const py::dict& settings) {
   return out;
 }
 
+// Offsets that end in the number of what they are offsets into.
+void check_offsets(std::span<const std::int64_t> begin, std::size_t count, const char* name) {
+  if (begin.empty() || begin.front() != 0 || !std::is_sorted(begin.begin(), begin.end()) ||
+      begin.back() != static_cast<std::int64_t>(count)) {
+    throw py::type_error("`" + std::string(name) + "` must rise from 0 to " +
+                         std::to_string(count));
+  }
+}
+
+std::vector<Goal::Part> read_parts(std::span<const std::int32_t> channel,
+                                   std::span<const std::int64_t> amount) {
+  std::vector<Goal::Part> parts;
+  for (std::size_t p = 0; p < channel.size(); ++p) parts.push_back({channel[p], amount[p]});
+  return parts;
+}
+
 // A goal comes by run and option of its problem; check_goal() looks at the amounts.
 Goal read_goal(const py::dict& columns, const Problem& problem) {
-  const auto runs = static_cast<std::ptrdiff_t>(problem.runs.size());
+  const auto runs = std::ssize(problem.runs);
   const auto begin = column<std::int64_t>(columns, "run_part_begin", runs + 1);
   const auto channel = column<std::int32_t>(columns, "part_channel");
-  const auto parts = static_cast<std::ptrdiff_t>(channel.size());
-  const auto amount = column<std::int64_t>(columns, "part_amount", parts);
-  const auto options = static_cast<std::ptrdiff_t>(problem.options.size());
-  const auto own = column<std::int64_t>(columns, "option_amount", options);
+  const auto amount = column<std::int64_t>(columns, "part_amount", std::ssize(channel));
+  const auto own = column<std::int64_t>(columns, "option_amount", std::ssize(problem.options));
+  const auto run_charge_begin = column<std::int64_t>(columns, "run_charge_begin", runs + 1);
+  const auto run_charges = column<std::int32_t>(columns, "run_charges");
+  const auto charge_begin = column<std::int64_t>(columns, "charge_part_begin");
+  const auto charge_channel = column<std::int32_t>(columns, "charge_part_channel");
+  const auto charge_amount =
+      column<std::int64_t>(columns, "charge_part_amount", std::ssize(charge_channel));
   Goal goal;
   goal.channels = static_cast<std::int32_t>(number(columns, "channels", 0, kMostChannels));
-  check_index(channel, static_cast<std::size_t>(goal.channels), "part_channel");
-  if (!std::is_sorted(begin.begin(), begin.end()) || begin.front() != 0 || begin.back() != parts) {
-    throw py::type_error("`run_part_begin` must rise from 0 to the number of parts");
-  }
+  const auto channels = static_cast<std::size_t>(goal.channels);
+  check_index(channel, channels, "part_channel");
+  check_index(charge_channel, channels, "charge_part_channel");
+  check_offsets(begin, channel.size(), "run_part_begin");
+  check_offsets(run_charge_begin, run_charges.size(), "run_charge_begin");
+  check_offsets(charge_begin, charge_channel.size(), "charge_part_begin");
+  check_index(run_charges, charge_begin.size() - 1, "run_charges");
   goal.run_part_begin.assign(begin.begin(), begin.end());
+  goal.parts = read_parts(channel, amount);
   goal.option_amount.assign(own.begin(), own.end());
-  for (std::ptrdiff_t p = 0; p < parts; ++p) goal.parts.push_back({channel[p], amount[p]});
+  goal.run_charge_begin.assign(run_charge_begin.begin(), run_charge_begin.end());
+  goal.run_charges.assign(run_charges.begin(), run_charges.end());
+  goal.charge_part_begin.assign(charge_begin.begin(), charge_begin.end());
+  goal.charge_parts = read_parts(charge_channel, charge_amount);
   return goal;
 }
 
@@ -151,6 +178,30 @@ py::dict refine_plan(const Problem& problem, const py::dict& settings_columns,
   return out;
 }
 
+// What a plan comes to: the value, and by channel and rank all amounts and those of charges.
+py::dict tally_plan(const Problem& problem, const py::dict& plan_columns,
+                    const py::dict& goal_columns) {
+  const auto options = column<std::int32_t>(plan_columns, "options");
+  const auto ranks = column<std::int32_t>(plan_columns, "ranks");
+  const Goal goal = read_goal(goal_columns, problem);
+  std::int64_t value = 0;
+  std::vector<std::int64_t> sums, charges;
+  {
+    py::gil_scoped_release unlocked;
+    check_goal(problem, goal);
+    Tally tally(goal, problem.ranks());
+    count_plan(problem, read_plan(problem, options, ranks), tally);
+    value = tally.value();
+    sums = tally.sums();
+    charges = tally.charge_sums();
+  }
+  py::dict out;
+  out["value"] = value;
+  out["sums"] = array(std::move(sums));
+  out["charges"] = array(std::move(charges));
+  return out;
+}
+
 double rate_plan(const Problem& problem, const py::dict& plan_columns) {
   const auto options = column<std::int32_t>(plan_columns, "options");
   const auto ranks = column<std::int32_t>(plan_columns, "ranks");
@@ -164,6 +215,7 @@ void bind_optimize(py::module_& m) {
   m.def("optimize", &optimize_plan, py::arg("problem"), py::arg("settings"), py::arg("start"));
   m.def("refine", &refine_plan, py::arg("problem"), py::arg("settings"), py::arg("start"),
         py::arg("limit"), py::arg("goal"));
+  m.def("tally", &tally_plan, py::arg("problem"), py::arg("plan"), py::arg("goal"));
   m.def("rate", &rate_plan, py::arg("problem"), py::arg("plan"));
   m.def("lower_bound", &bound_plans, py::arg("problem"), py::arg("settings"));
 }

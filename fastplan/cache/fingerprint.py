@@ -15,9 +15,11 @@ from dataclasses import fields
 from typing import Any, NoReturn, get_args, get_type_hints
 
 from fastplan.files.storage import canonical_json as canonical_json
+from fastplan.model.hardware_costs import CONSTANTS
 from fastplan.model.request import (
     Coefficients,
     CostModel,
+    HardwareCosts,
     MenuItem,
     Partitioner,
     Proposer,
@@ -47,6 +49,7 @@ _PARTS = (
     "table_count",
     "tables",
 )
+_OPTIONAL_PARTS = ("hardware",)
 
 
 def canonical_request(
@@ -76,6 +79,8 @@ def canonical_request(
         "tables": _columns(request.tables, numbers),
         "table_count": len(request.tables),
     }
+    if request.hardware is not None:
+        document["hardware"] = _fields(request.hardware)
     return canonical_json(document)
 
 
@@ -104,7 +109,30 @@ def parse_canonical(canonical: bytes) -> tuple[Request, dict[str, Any]]:
     menus, coefficients = _parse_menus(document["menus"])
     tables = _parse_tables(document["tables"], document["table_count"], len(menus))
     cost = _parse_record(CostModel, document["cost"], "cost")
-    return Request(tables=tables, menus=menus, coefficients=coefficients, cost=cost), document
+    request = Request(
+        tables=tables,
+        menus=menus,
+        coefficients=coefficients,
+        cost=cost,
+        hardware=_parse_hardware(document.get("hardware"), len(tables)),
+    )
+    return request, document
+
+
+def _parse_hardware(value: Any, tables: int) -> HardwareCosts | None:
+    """Returns the hardware costs; None if the costs are TorchRec's."""
+    if value is None:
+        return None
+    costs: HardwareCosts = _parse_record(HardwareCosts, value, "hardware")
+    for name, count in (("constants", len(CONSTANTS)), ("states", tables)):
+        numbers = getattr(costs, name)
+        if len(numbers) != count:
+            _fail(f"hardware.{name}", f"{count} numbers", len(numbers))
+        for i, number in enumerate(numbers):
+            if not 0 <= number < math.inf:
+                _fail(f"hardware.{name}[{i}]", "a number of at least 0", number)
+    _integer(costs.domain_ranks, "hardware.domain_ranks", 1, _MOST_RANKS)
+    return costs
 
 
 def parse_search(document: dict[str, Any]) -> Search:
@@ -179,7 +207,7 @@ def _document(canonical: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"a canonical request must be JSON: {str(error)[:80]}") from None
     found = _object(document, "the request")
-    _check_fields(found, _PARTS, "")
+    _check_fields(found, _PARTS, "", _OPTIONAL_PARTS)
     return found
 
 
@@ -331,14 +359,16 @@ def _list(value: Any, place: str) -> list[Any]:
     return value
 
 
-def _check_fields(found: dict[str, Any], names: Iterable[str], place: str) -> None:
-    """Raises ValueError unless the object has exactly these fields."""
+def _check_fields(
+    found: dict[str, Any], names: Iterable[str], place: str, optional: Iterable[str] = ()
+) -> None:
+    """Raises ValueError unless the object has exactly these fields, and optional ones."""
     prefix = f"{place}." if place else ""
     for name in names:
         if name not in found:
             raise ValueError(f"{prefix}{name}: is missing")
     for name in found:
-        if name not in names:
+        if name not in names and name not in optional:
             raise ValueError(f"{place or 'the request'}: has an unknown field {name[:60]!r}")
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from fastplan.cli.errors import CommandError, UsageError, naming_options
 from fastplan.cli.parser import Args, Decorator, option, options
 from fastplan.cli.values import cache_place, replica_count
+from fastplan.model.vocabulary import PIPELINES
 
 if TYPE_CHECKING:
     from fastplan.engine.optimize import Optimize
@@ -100,6 +101,12 @@ cluster_options = options(
     option("--batch-size N", "batch of one rank"),
     option("--precision {fp32,fp16,bf16}", "precision of all floating-point tables"),
     option("--torchrec VERSION", "TorchRec version to match; default: the installed one"),
+    option("--costs {torchrec,hardware}", "TorchRec's costs, or those of measured devices"),
+    option(
+        "--pipeline NAME",
+        "none, train_sparse_dist or train_prefetch_sparse_dist",
+        choices=PIPELINES,
+    ),
     section="cluster and model",
 )
 
@@ -181,7 +188,8 @@ def load_target(args: Args) -> ModelSpec:
         if args.torchrec not in VERSIONS:
             raise CommandError(f"--torchrec must be one of {', '.join(VERSIONS)}")
         spec = replace(spec, torchrec=args.torchrec)
-    return spec
+    costs = {name: getattr(args, name) for name in ("costs", "pipeline")}
+    return replace(spec, **{name: value for name, value in costs.items() if value is not None})
 
 
 def check_sizes(args: Args, *names: str) -> None:
@@ -207,8 +215,8 @@ optimize_options = options(
     option("--threads N", "of the search; default: 1"),
     option(
         "--minimize WHAT",
-        "rating, memory (of the fullest rank), shards or critical_path",
-        choices=("rating", "memory", "shards", "critical_path"),
+        "rating, step, memory (of the fullest rank), shards or critical_path",
+        choices=("rating", "step", "memory", "shards", "critical_path"),
     ),
     option("--within PART", "how far the rating may be above the best rating; default: 1%"),
     section=_BETTER,

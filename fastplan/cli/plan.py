@@ -55,6 +55,7 @@ fastplan plan model.yaml --sku h100 --world-size 56 --previous plan.json --max-m
 fastplan plan model.yaml --sku h100 --world-size 64 --optimize --time-budget 10 --threads 2
 fastplan plan mypkg.models:build --sku h100 --world-size 64 --cache /shared/plans
 fastplan plan model.yaml --sku h100 --world-size 4096 --replica-groups auto --sync-interval 4
+fastplan plan model.yaml --sku h100 --world-size 64 --costs hardware --optimize
 fastplan plan model.yaml --sku h100 --world-size 64 --cost mypkg.costs:my_cost
 """
 EXPORT_EXAMPLES = """

@@ -156,6 +156,19 @@ def price(text: str) -> tuple[str, float]:
     raise ValueError(f"{text!r} must be SKU=PRICE, such as h100=2.5")
 
 
+def device_sku(text: str) -> tuple[str, str]:
+    """Parses the name of a device and its SKU: `H100 NVL=h100`."""
+    device, _, sku = text.rpartition("=")
+    if not device or not sku:
+        raise ValueError(f"{text!r} must be GPU=SKU, such as 'H100 NVL=h100'")
+    return device, sku
+
+
+def times(text: str) -> float:
+    """Parses a ratio of at least 1."""
+    return _checked(float, text, "a number of at least 1", 1)
+
+
 def scale(text: str) -> int | None:
     """Parses the divisor of tables' rows; None for `auto`."""
     if text == "auto":
@@ -169,9 +182,11 @@ def scale(text: str) -> int | None:
 READERS: dict[str, Callable[[str], Any]] = {
     "A,B": names,
     "AGE": age,
+    "GPU=SKU": device_sku,
     "I/N": shard,
     "N": whole,
     "PART": part,
+    "R": times,
     "RATING": rating,
     "S": number,
     "SECONDS": number,

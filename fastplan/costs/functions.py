@@ -151,7 +151,9 @@ class ShardCost(CustomFunction):
         record, cost = facts["record"][0], facts["cost"][0]
         kind = f"{SHARDING_TYPES[record['sharding_type']]}, {KERNELS[record['kernel']]}"
         if facts["raised"]:
-            what = self._python_error(_to_python_record(record), _to_python_record(record["stock"]))
+            # A request without hardware costs has NaN in their place.
+            start = record["stock" if np.isnan(record["hardware"]["fwd_compute"]) else "hardware"]
+            what = self._python_error(_to_python_record(record), _to_python_record(start))
         else:
             part = next(n for n in cost.dtype.names if not 0 <= cost[n] < np.inf)
             what = f"set `{part}` to {float(cost[part])}, which is not a valid cost"
@@ -223,9 +225,10 @@ def _call(address: int, *arguments: int) -> int:
 def shard_cost(function: Callable[[Any, Any], None]) -> ShardCost:
     """Turns `function(shard, out)` into a cost, which sets the cost of one shard.
 
-    `out` has TorchRec's cost of the shard; parts that the function does not set keep it. The
-    function is compiled with numba when a plan first needs it. Planning raises CostError if the
-    function can't be compiled, raises an error or sets an invalid cost.
+    `out` has TorchRec's cost of the shard, or its hardware cost if the request has hardware costs;
+    parts that the function does not set keep it. The function is compiled with numba when a plan
+    first needs it. Planning raises CostError if the function can't be compiled, raises an error or
+    sets an invalid cost.
 
     Args:
         function: A Python function with two arguments.

@@ -5,7 +5,7 @@ A TypeError names what is missing or of the wrong kind. Functions release the GI
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias, TypedDict
+from typing import Any, TypeAlias, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -164,6 +164,11 @@ class GoalColumns(TypedDict):
     part_channel: _Ints32
     part_amount: _Ints
     option_amount: _Ints
+    run_charge_begin: _Ints
+    run_charges: _Ints32
+    charge_part_begin: _Ints
+    charge_part_channel: _Ints32
+    charge_part_amount: _Ints
 
 class RefineResult(TypedDict):
     rating: float
@@ -173,6 +178,13 @@ class RefineResult(TypedDict):
     value_before: int
     stopped_by: int
     moves: int
+
+class TallyResult(TypedDict):
+    """What a plan comes to. `sums` and `charges` go by channel, then by rank."""
+
+    value: int
+    sums: _Ints
+    charges: _Ints
 
 class HeldColumns(TypedDict):
     table_held_begin: _Ints
@@ -221,6 +233,15 @@ class Problem:
 
 # fastplan.engine.solve.request_columns() returns the columns of a request.
 def estimate(columns: Mapping[str, object]) -> SpaceColumns: ...
+def lookup_times(
+    constants: NDArray[np.float64], lookups: Mapping[str, NDArray[Any]]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]: ...
+def exchange_times(
+    constants: NDArray[np.float64], exchanges: Mapping[str, NDArray[Any]]
+) -> NDArray[np.float64]: ...
+def hardware_latencies(
+    columns: Mapping[str, Any],
+) -> tuple[list[tuple[float, float, float]], list[list[tuple[float, ...]]]]: ...
 def estimate_shards(columns: Mapping[str, object], given: Mapping[str, object]) -> ShardColumns: ...
 def solve(problem: Problem, settings: SearchSettings) -> SearchResult: ...
 def count_plans(problem: Problem, settings: SearchSettings) -> tuple[list[int], int]: ...
@@ -235,6 +256,7 @@ def optimize(problem: Problem, settings: OptimizeLimits, start: PlanColumns) -> 
 def refine(
     problem: Problem, settings: OptimizeLimits, start: PlanColumns, limit: float, goal: GoalColumns
 ) -> RefineResult: ...
+def tally(problem: Problem, plan: PlanColumns, goal: GoalColumns) -> TallyResult: ...
 def moved_bytes(problem: Problem, held: HeldColumns, plan: PlanColumns) -> int: ...
 def replan(problem: Problem, held: HeldColumns, settings: ReplanSettings) -> ReplanResult: ...
 

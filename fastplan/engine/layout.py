@@ -312,6 +312,7 @@ def narrowed(request: Request, record: PlanRecord) -> Request:
         coefficients=request.coefficients,
         cost=request.cost,
         pricing=request.pricing,
+        hardware=request.hardware and request.hardware.for_tables(record.table.tolist()),
     )
 
 

@@ -19,10 +19,12 @@ from fastplan.engine.certificate import (
     lower_bound,
     read_certificate,
 )
+from fastplan.engine.fewer_kernels import with_fewer_kernels
 from fastplan.engine.goals import goal_of
 from fastplan.engine.problem import Problem
 from fastplan.engine.rules import ConstrainedProblem
-from fastplan.engine.solve import Options, Solution, solve, verify
+from fastplan.engine.solve import Options, Solution, solve, verify, verify_plan
+from fastplan.engine.step import step_bound, step_goal
 from fastplan.model.limits import check_numbers, check_whole_numbers
 from fastplan.model.objectives import NO_OBJECTIVES, ConstraintError, Objectives
 from fastplan.model.request import Search
@@ -53,7 +55,7 @@ _RATING_SHARE = 0.5
 
 
 class UnsupportedObjective(ValueError):
-    """The search does not rate plans by their largest rank."""
+    """The search does not rate plans by their largest rank, or the step needs hardware costs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +108,9 @@ class OptimizeResult:
     certificate: Certificate  # of the bound; with `pins` or `together`, for the constrained problem
     best_rating: float  # of all plans found; the objective may allow a higher one
     objective: float | None = None  # the minimised measure of this plan, if not the rating
-    objective_before: float | None = None  # and of the plan with the best rating
+    # and of the plan with the best rating; with "step", of the start with the best step
+    objective_before: float | None = None
+    objective_bound: float | None = None  # on the measure of every plan; only with "step"
 
 
 def optimize(
@@ -116,6 +120,7 @@ def optimize(
     *,
     start: Solution | None = None,
     names: Sequence[tuple[str, str]] = (),
+    also: Sequence[Solution | OptimizeResult] = (),
 ) -> OptimizeResult:
     """Improves the better of TorchRec's default plan and its plan with shards sorted by cost.
 
@@ -123,32 +128,45 @@ def optimize(
     TorchRec's own plans and is rated as TorchRec rates it. Ctrl-C ends the search with the best
     plan so far.
 
+    With the objective "step", the start with the best step is improved: one of TorchRec's plans, of
+    `also`, or the plan with the best rating, which takes half of the budget at most. The result is
+    not worse by the step than any of them.
+
     Args:
         problem: the problem.
         search: TorchRec's search.
         settings: the search limits and objectives.
         start: TorchRec's default plan, if already known.
         names: path and name of the tables, for objectives that name tables.
+        also: other plans to start from, such as TorchRec's plan under other costs. Plans that don't
+            fit are left out; with `pins` or `together`, all of them.
 
     Raises:
         OutOfRange: exact arithmetic would need larger numbers than the core has.
         ConstraintError: no plan can satisfy `pins` and `together`.
-        UnsupportedObjective: the search does not rate plans by their largest rank.
+        UnsupportedObjective: the search does not rate plans by their largest rank, or the step is
+            to be minimised without hardware costs.
     """
     if search.objective is not None:
         raise UnsupportedObjective(
             f"optimize improves a plan's largest rank, and {search.objective.name} rates plans "
             "otherwise: leave out the objective, or plan without optimize"
         )
-    began = time.perf_counter()
-    starts = _StartPlans(problem, search, start)
     objectives = settings.objectives
+    if objectives.measure == "step" and problem.space.step is None:
+        raise UnsupportedObjective(
+            "`minimize` can be 'step' only with hardware costs: plan with hardware costs, or "
+            "minimise 'critical_path'"
+        )
+    began = time.perf_counter()
+    starts = _StartPlans(problem, search, start, also)
     if not objectives.rules:
         found = _improve(problem, starts, settings, began)
-        return _refine(problem, found, settings, began)
+        return _refine(problem, starts, found, settings, began)
     ruled = ConstrainedProblem(problem, objectives, names)
-    found = _improve(ruled.problem, _StartPlans(ruled.problem, search, None), settings, began)
-    found = _refine(ruled.problem, found, settings, began, ruled)
+    own = _StartPlans(ruled.problem, search, None, ())
+    found = _improve(ruled.problem, own, settings, began)
+    found = _refine(ruled.problem, own, found, settings, began, ruled)
     options, ranks = ruled.to_original_plan(found.options, found.ranks)
     rating = math.inf
     if found.found:
@@ -164,9 +182,15 @@ def optimize(
 
 
 class _StartPlans:
-    """TorchRec's plans: the default one, and one with shards sorted by cost."""
+    """TorchRec's plans (the default one, and one with shards sorted by cost), and given ones."""
 
-    def __init__(self, problem: Problem, search: Search, default: Solution | None) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        search: Search,
+        default: Solution | None,
+        also: Sequence[Solution | OptimizeResult],
+    ) -> None:
         by_perf = replace(search.partitioner, sort_by_perf=True, memory_balanced=False)
         plans = {
             "default": default or solve(problem, search),
@@ -177,8 +201,16 @@ class _StartPlans:
             name: plan.rating if plan.found and not verify(problem, plan) else math.inf
             for name, plan in plans.items()
         }
-        best = min(self.ratings, key=lambda name: self.ratings[name])
-        self.best = plans[best] if math.isfinite(self.ratings[best]) else None
+        rated: list[tuple[float, Solution | OptimizeResult]] = [
+            (self.ratings[name], plan) for name, plan in plans.items()
+        ]
+        for plan in also:
+            # Its rating may be one by other costs.
+            if plan.found and not verify_plan(problem, plan.options, plan.ranks, math.nan):
+                rated.append((_native.rate(problem.handle, _plan(plan)), plan))
+        self.legal = [plan for rating, plan in rated if math.isfinite(rating)]
+        best, plan = min(rated, key=lambda pair: pair[0])
+        self.best = plan if math.isfinite(best) else None
 
 
 def _improve(
@@ -186,7 +218,7 @@ def _improve(
 ) -> OptimizeResult:
     """Returns the plan with the best rating found."""
     spent = time.perf_counter() - began
-    share = 1.0 if settings.objectives.minimize == "rating" else _RATING_SHARE
+    share = 1.0 if settings.objectives.measure == "rating" else _RATING_SHARE
     result = _native.optimize(problem.handle, _limits(settings, spent, share), _plan(starts.best))
     certificate = read_certificate(result["certificate"])
     return OptimizeResult(
@@ -208,6 +240,7 @@ def _improve(
 
 def _refine(
     problem: Problem,
+    starts: _StartPlans,
     found: OptimizeResult,
     settings: Optimize,
     began: float,
@@ -215,26 +248,57 @@ def _refine(
 ) -> OptimizeResult:
     """Returns a plan that is better by the objective, within the allowed rating."""
     objectives = settings.objectives
-    if objectives.minimize == "rating" or not found.found or found.stopped_by == "interrupted":
+    by_step = objectives.measure == "step"
+    interrupted = found.stopped_by == "interrupted"
+    if objectives.measure == "rating" or not found.found or (interrupted and not by_step):
         return found
     given = ruled.given if ruled is not None else problem
-    goal = goal_of(given.space, objectives.minimize)
-    own = goal if ruled is None else ruled.goal(goal)
-    limit = found.rating * (1 + objectives.within)
+    goal = step_goal(given.space) if by_step else goal_of(given.space, objectives.measure)
+    own = (goal if ruled is None else ruled.goal(goal)).columns()
+    start: Solution | OptimizeResult = found
+    if by_step:
+        start = _best_by(problem, [found, *starts.legal], own)
+    limit = math.inf if by_step else found.rating * (1 + objectives.within)
     left = replace(settings, move_budget=_moves_left(settings, found.moves))
     limits = _limits(left, time.perf_counter() - began)
-    result = _native.refine(problem.handle, limits, _plan(found), limit, own.columns())
+    if interrupted:
+        limits["moves"] = 0
+    columns = _plan(start)
+    before = _native.tally(problem.handle, columns, own)["value"]
+    if by_step and ruled is None:
+        columns["options"] = with_fewer_kernels(problem, start.options, start.ranks, own)
+    result = _native.refine(problem.handle, limits, columns, limit, own)
+    if by_step and ruled is None:
+        _take_fewer_kernels(problem, result, own)
     return replace(
         found,
         rating=result["rating"],
         options=result["options"],
         ranks=result["ranks"],
         gap=relative_gap(found.lower_bound, result["rating"]),
-        stopped_by=STOPS[result["stopped_by"]],
+        stopped_by="interrupted" if interrupted else STOPS[result["stopped_by"]],
         moves=found.moves + result["moves"],
         objective=result["value"] / goal.scale,
-        objective_before=result["value_before"] / goal.scale,
+        objective_before=before / goal.scale,
+        objective_bound=step_bound(given) if by_step else None,
     )
+
+
+def _take_fewer_kernels(
+    problem: Problem, result: _native.RefineResult, goal: _native.GoalColumns
+) -> None:
+    """Improves a result by changes that single moves do not find."""
+    plan: _native.PlanColumns = {"options": result["options"], "ranks": result["ranks"]}
+    plan["options"] = with_fewer_kernels(problem, plan["options"], plan["ranks"], goal)
+    result["options"] = plan["options"]
+    result["value"] = _native.tally(problem.handle, plan, goal)["value"]
+    result["rating"] = _native.rate(problem.handle, plan)
+
+
+def _best_by(
+    problem: Problem, plans: list[Solution | OptimizeResult], goal: _native.GoalColumns
+) -> Solution | OptimizeResult:
+    return min(plans, key=lambda plan: _native.tally(problem.handle, _plan(plan), goal)["value"])
 
 
 def _limits(settings: Optimize, spent: float, share: float = 1.0) -> _native.OptimizeLimits:

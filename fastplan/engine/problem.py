@@ -14,6 +14,7 @@ from fastplan.model.request import Cluster
 
 if TYPE_CHECKING:
     from fastplan.engine import _native
+    from fastplan.engine.step import StepModel
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -42,6 +43,7 @@ class SearchSpace:
     run_hbm: Ints
     run_ddr: Ints
     run_ssd: Ints
+    step: StepModel | None = None  # what a step depends on; None with TorchRec's costs
 
     @property
     def tables(self) -> int:
@@ -52,7 +54,7 @@ class SearchSpace:
         return len(self.option_type)
 
 
-SPACE_COLUMNS = tuple(f.name for f in fields(SearchSpace))
+SPACE_COLUMNS = tuple(f.name for f in fields(SearchSpace) if f.name != "step")
 
 
 @dataclass(frozen=True)

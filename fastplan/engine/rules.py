@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastplan.engine.goals import Goal
+from fastplan.engine.goals import Charges, Goal
 from fastplan.engine.problem import Problem, SearchSpace
 from fastplan.engine.solve import verify_plan
 from fastplan.model.objectives import ConstraintError, Objectives
@@ -109,6 +109,7 @@ class ConstrainedProblem:
                 sizes[-1] += len(channels[-1])
         return replace(
             given,
+            charges=None if given.charges is None else self._charges(given.charges, runs),
             run_part_begin=np.cumsum([0, *sizes], dtype=np.int64),
             part_channel=np.concatenate(channels),
             part_amount=np.concatenate(amounts),
@@ -116,6 +117,19 @@ class ConstrainedProblem:
                 [sum(given.option_amount[m] for m in option.members) for option in self._options],
                 np.int64,
             ),
+        )
+
+    def _charges(self, given: Charges, runs: list[_Run]) -> Charges:
+        """Returns the charges of merged shards: each charge once, whichever table brings it."""
+        begin = given.run_begin
+        brought = [
+            {c for run, _ in r.sources for c in given.run_charges[begin[run] : begin[run + 1]]}
+            for r in runs
+        ]
+        return replace(
+            given,
+            run_begin=np.cumsum([0, *map(len, brought)], dtype=np.int64),
+            run_charges=np.array([c for own in brought for c in sorted(own)], np.int32),
         )
 
     def _groups(self, objectives: Objectives, find: _TableLookup) -> list[_Group]:
@@ -268,7 +282,7 @@ class ConstrainedProblem:
         runs = [run for option in self._options for run in option.runs]
         owner = np.repeat(np.arange(len(runs)), [len(run.sources) for run in runs])
         pairs = np.array([pair for run in runs for pair in run.sources], np.int64).reshape(-1, 2)
-        added = {}
+        added: dict[str, Any] = {}
         for name in _ADDED:
             column = getattr(given, name)
             added[name] = np.zeros(len(runs), column.dtype)

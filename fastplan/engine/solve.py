@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 
 from fastplan.engine import _native
 from fastplan.engine.problem import Problem, SearchSpace
+from fastplan.engine.step import step_model
 from fastplan.model.plan import BadRecord, PlanRecord
 from fastplan.model.request import (
     CostModel,
+    HardwareCosts,
     MenuItem,
     ObjectiveFunction,
     Partitioner,
@@ -125,10 +127,22 @@ def request_columns(request: Request) -> dict[str, Any]:
     columns |= _table_columns(request)
     columns |= menu_columns(request.menus)
     columns["coefficients"] = [tuple(row) for row in request.coefficients]
+    columns |= hardware_columns(request.hardware)
     pricing = request.pricing
     columns["cost_function"] = 0 if pricing is None else pricing.function.address()
     columns["batch_size"] = 0 if pricing is None else pricing.batch_size
     return columns
+
+
+def hardware_columns(hardware: HardwareCosts | None) -> dict[str, Any]:
+    """Returns the columns of the hardware costs, without constants if there are none."""
+    if hardware is None:
+        return {"hardware_constants": np.zeros(0)}
+    return {
+        "hardware_constants": np.array(hardware.constants, np.float64),
+        "hardware_domain_ranks": hardware.domain_ranks,
+        "hardware_states": np.array(hardware.states, np.float64),
+    }
 
 
 def estimate_columns(request: Request, columns: dict[str, Any]) -> SearchSpace:
@@ -146,6 +160,7 @@ def estimate_columns(request: Request, columns: dict[str, Any]) -> SearchSpace:
     return SearchSpace(
         table_module=_numbered([table.path for table in request.tables]),
         table_group=_numbered([table.tower or None for table in request.tables]),
+        step=None if request.hardware is None else step_model(request, columns),
         **space,
     )
 
@@ -350,6 +365,11 @@ def verify_plan(
     """Like verify(), for a plan from another source. A rating of NaN is not checked."""
     with explained(objective):
         return _native.verify(problem.handle, options, ranks, rating, _address(objective))
+
+
+def rate(problem: Problem, options: Options, ranks: Options) -> float:
+    """Returns the rating of a plan: the cost of its largest rank."""
+    return _native.rate(problem.handle, {"options": options, "ranks": ranks})
 
 
 _ROUNDING = 1e-9

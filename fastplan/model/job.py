@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from fastplan.model.hardware_costs import CostFigure
 from fastplan.model.request import Cluster, Request, Search
 
 
@@ -29,6 +30,7 @@ class Job:
         custom: the fingerprints of custom parts. Raises NoFingerprint.
         uncacheable: why a cache can't store the plan; None if it can.
         name: the model's name; empty if it has none.
+        figures: the constants of the hardware costs, with where they come from.
     """
 
     request: Request | None
@@ -38,6 +40,7 @@ class Job:
     custom: Callable[[], list[Any]] = list
     uncacheable: str | None = None
     name: str = ""
+    figures: Mapping[str, CostFigure] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 from fastplan.model.limits import check_numbers
 
-Minimize = Literal["rating", "memory", "shards", "critical_path"]
+Minimize = Literal["rating", "memory", "shards", "critical_path", "step"]
 Pins = Mapping[str, int | Sequence[int]]
 _WITHIN = 0.01
 
@@ -21,10 +21,13 @@ class Objectives:
     """A measure to minimise within a share of the best rating, and constraints on placement.
 
     Args:
-        minimize: "rating", TorchRec's own measure; "memory", the HBM that the fullest rank uses;
-            "shards", the number of shards; "critical_path", the sum of the largest compute and
-            communication over ranks, as in TorchRec's statistics.
-        within: the share by which the rating may be above the best one; may be infinite.
+        minimize: "rating", TorchRec's own measure and the default with its costs; "memory", the HBM
+            that the fullest rank uses; "shards", the number of shards; "critical_path", the sum of
+            the largest compute and communication over ranks, as in TorchRec's statistics; "step",
+            the sum over the phases of a step of the slowest rank in each, which needs hardware
+            costs and is the default with them.
+        within: the share by which the rating may be above the best one; may be infinite, and is
+            with "step", for which the rating does not count.
         pins: by table, the rank that holds all of it, or one rank for each of its shards.
         together: groups of tables that are split alike, with each shard on the same rank.
 
@@ -32,20 +35,24 @@ class Objectives:
     before it.
     """
 
-    minimize: Minimize = "rating"
+    minimize: Minimize | None = None
     within: float = _WITHIN
     pins: Pins = field(default_factory=dict)
     together: Iterable[Iterable[str]] = ()
 
     def __post_init__(self) -> None:
         check_numbers(self, "within")
-        if self.minimize not in get_args(Minimize):
+        if self.minimize is not None and self.minimize not in get_args(Minimize):
             names = ", ".join(get_args(Minimize))
             raise ValueError(f"`minimize` must be one of {names}, not {self.minimize!r}")
         if not self.within >= 0:
             raise ValueError(f"`within` must be 0 or more, not {self.within}")
-        if self.minimize == "rating" and self.within != _WITHIN:
+        if self.measure == "rating" and self.within != _WITHIN:
             raise ValueError("`within` only applies with `minimize`: set `minimize`")
+        if self.minimize == "step":
+            if self.within not in (_WITHIN, math.inf):
+                raise ValueError("`within` does not apply to the step: leave it out")
+            object.__setattr__(self, "within", math.inf)
         pins = {name: _ranks(name, place) for name, place in dict(self.pins).items()}
         if not all(pins.values()):
             table = next(name for name, ranks in pins.items() if not ranks)
@@ -57,21 +64,31 @@ class Objectives:
         object.__setattr__(self, "together", groups)
 
     @property
+    def measure(self) -> Minimize:
+        """The measure to minimise."""
+        return self.minimize or "rating"
+
+    @property
     def rules(self) -> bool:
         """Whether there are constraints."""
         return bool(self.pins or self.together)
+
+    @property
+    def follows(self) -> bool:
+        """Whether a plan with these objectives may follow another one."""
+        return not self.rules and self.measure in ("rating", "step")
 
     @property
     def slack(self) -> float:
         """The share by which a rating may be above TorchRec's; infinite with constraints."""
         if self.rules:
             return math.inf
-        return 0.0 if self.minimize == "rating" else self.within
+        return 0.0 if self.measure == "rating" else self.within
 
     def describe(self) -> dict[str, Any]:
         """Returns the objectives as JSON for cache keys."""
         return {
-            "minimize": self.minimize,
+            "minimize": self.measure,
             "within": self.within if math.isfinite(self.within) else "inf",
             "pins": {name: list(ranks) for name, ranks in dict(self.pins).items()},  # type: ignore[arg-type]
             "together": [list(group) for group in self.together],

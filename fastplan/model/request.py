@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 
@@ -141,6 +142,20 @@ class Pricing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HardwareCosts:
+    """The hardware costs of a request, which replace TorchRec's. See docs/hardware-costs.md."""
+
+    constants: tuple[float, ...]  # in ms, ms per byte and ms per id; hardware_costs.CONSTANTS
+    domain_ranks: int  # ranks of one NVLink domain
+    states: tuple[float, ...]  # by table: bytes of optimizer state per byte of weights
+    pipeline: str  # one of vocabulary.PIPELINES, which hides phases of the step
+
+    def for_tables(self, numbers: Iterable[int]) -> HardwareCosts:
+        """Returns the costs for tables in another order."""
+        return replace(self, states=tuple(self.states[number] for number in numbers))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
     """The ranks of the search: capacities after reservation, and ranks per host."""
 
@@ -206,4 +221,5 @@ class Request:
     menus: tuple[tuple[MenuItem, ...], ...]
     coefficients: tuple[Coefficients, ...]
     cost: CostModel
-    pricing: Pricing | None = None  # None: costs are TorchRec's
+    pricing: Pricing | None = None  # None: no custom cost
+    hardware: HardwareCosts | None = None  # None: costs are TorchRec's

@@ -126,6 +126,8 @@ def _functions(job: Job) -> dict[str, str]:
     assert job.request is not None
     pricing, objective = job.request.pricing, job.search.objective
     named = {} if pricing is None else {"cost": pricing.function.name}
+    if job.request.hardware is not None:
+        named["costs"] = "hardware"
     return named if objective is None else {**named, "objective": objective.name}
 
 

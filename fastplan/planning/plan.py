@@ -10,10 +10,11 @@ from fastplan.engine.optimize import Optimize, OptimizeResult, no_plan
 from fastplan.engine.optimize import optimize as improve
 from fastplan.engine.packed_certificate import pack_certificate
 from fastplan.engine.problem import Problem
-from fastplan.engine.solve import verify_plan
+from fastplan.engine.solve import Solution, estimate, solve, verify_plan
 from fastplan.model.job import Job
 from fastplan.model.objectives import ConstraintError
 from fastplan.model.plan import Plan
+from fastplan.model.request import Search
 from fastplan.planning.caching import CacheSession
 from fastplan.planning.policy import Replan, key_of
 from fastplan.planning.replan_session import ReplanSession
@@ -57,6 +58,7 @@ def plan(
     """
     run = run or Run()
     backend = backend or SearchBackend(job)
+    optimize = _for_costs(optimize, job)
     use, session = None, None
     if previous is not None or replan is not None:
         use = CacheSession(backend, cache, optimize)
@@ -81,6 +83,23 @@ def plan(
         if session is not None:
             result = session.follow(result, searched)
     return _stored(use, session, result, run)
+
+
+def _for_costs(optimize: Optimize | None, job: Job) -> Optimize | None:
+    """Returns the settings with the measure that they minimise under the job's costs.
+
+    Raises:
+        ConstraintError: the step is to be minimised, and the costs are TorchRec's.
+    """
+    if optimize is None:
+        return None
+    has_step = job.request is not None and job.request.hardware is not None
+    minimize = optimize.objectives.minimize
+    if minimize == "step" and not has_step:
+        raise ConstraintError("`minimize: step` needs hardware costs, and these are TorchRec's")
+    if minimize is not None or not has_step:
+        return optimize
+    return replace(optimize, objectives=replace(optimize.objectives, minimize="step"))
 
 
 def _known(
@@ -109,7 +128,14 @@ def _optimized(
     if rules and not backend.estimates_natively:
         raise ConstraintError("tables can't be named if Python enumerates the search space")
     names = table_names(result.job) if rules else ()
-    found = improve(problem, searched.search, settings, start=solution, names=names)
+    found = improve(
+        problem,
+        searched.search,
+        settings,
+        start=solution,
+        names=names,
+        also=_torchrec_plans(result.job, searched.search, settings),
+    )
     result = replace(result, optimized=found)
     if not found.found:
         if rules:
@@ -129,6 +155,18 @@ def _optimized(
         if backend.estimates_natively
         else bytes,
     )
+
+
+def _torchrec_plans(job: Job, search: Search, settings: Optimize) -> tuple[Solution, ...]:
+    """Returns the plan under TorchRec's costs if the step is minimised, as one more start.
+
+    Options have the same numbers under all costs.
+    """
+    request = job.request
+    if settings.objectives.measure != "step" or request is None or request.pricing is not None:
+        return ()
+    stock = solve(Problem(estimate(replace(request, hardware=None)), job.cluster), search)
+    return (stock,) if stock.found else ()
 
 
 def _why_not_improved(searched: Searched) -> str:

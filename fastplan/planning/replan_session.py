@@ -8,7 +8,6 @@ from fastplan.cache.nearest import nearest_plan
 from fastplan.cache.plan_cache import StoreError
 from fastplan.engine.optimize import Optimize
 from fastplan.engine.solve import FOLLOWING_SLACK, reachable_rating
-from fastplan.model.objectives import NO_OBJECTIVES
 from fastplan.model.plan import Plan
 from fastplan.planning.caching import CacheSession
 from fastplan.planning.policy import Replan
@@ -174,6 +173,6 @@ class ReplanSession:
             return f"a part of the search is Python: {result.reason}"
         if searched.search.objective is not None:
             return "a custom objective rates plans"
-        if self._optimize is not None and self._optimize.objectives != NO_OBJECTIVES:
+        if self._optimize is not None and not self._optimize.objectives.follows:
             return "`objectives` are set"
         return ""

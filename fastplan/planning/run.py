@@ -13,6 +13,7 @@ from fastplan.planning.moves import Moves
 from fastplan.planning.replan import ReplanReport
 
 if TYPE_CHECKING:
+    from fastplan.model.step import Step
     from fastplan.planning.search import Result
     from fastplan.planning.shadow import Shadow
 
@@ -36,6 +37,8 @@ class Run:
         self.evaluated = 0  # proposals actually placed; fewer than `proposals` when pruned
         self.seconds: dict[str, float] = {}
         self.cache = CacheReport(status="off")
+        self.costs = "torchrec"  # the cost model: torchrec or hardware
+        self._step: Step | Callable[[], Step | None] | None = None
         self._plans: int | Callable[[], int] = 0
         self._lower_bound: float | Callable[[], float | None] | None = None
         self._start = perf_counter()
@@ -57,6 +60,13 @@ class Run:
         if callable(self._lower_bound):
             self._lower_bound = self._lower_bound()
         return self._lower_bound
+
+    @property
+    def step(self) -> Step | None:
+        """The predicted step by phase; None with TorchRec's costs. Computed on first access."""
+        if callable(self._step):
+            self._step = self._step()
+        return self._step
 
     @property
     def gap(self) -> float | None:
@@ -82,6 +92,8 @@ class Run:
         """Copies the fields of a result."""
         self.cache, self.replan = result.cache, result.replan
         self.not_optimized, self.not_followed = result.not_optimized, result.not_followed
+        if result.job.request is not None and result.job.request.hardware is not None:
+            self.costs, self._step = "hardware", lambda: result.step
         searched, found = result.searched, result.optimized
         if searched is not None:
             self.proposals = searched.proposals
@@ -111,7 +123,7 @@ class Run:
         self.reason = f"{self.reason}; {reason}" if self.reason else reason
 
     def __getstate__(self) -> dict[str, object]:
-        known = {"_plans": self.plans, "_lower_bound": self.lower_bound}
+        known = {"_plans": self.plans, "_lower_bound": self.lower_bound, "_step": self.step}
         return {**self.__dict__, **known}
 
     @contextmanager

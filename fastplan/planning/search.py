@@ -10,8 +10,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from fastplan.cache.plan_cache import CacheReport
-from fastplan.engine.layout import narrowed
+from fastplan.engine.layout import chosen_space, narrowed
 from fastplan.engine.optimize import OptimizeResult, relative_gap
 from fastplan.engine.problem import Problem, SearchSpace
 from fastplan.engine.solve import (
@@ -22,9 +24,11 @@ from fastplan.engine.solve import (
     estimate,
     solve,
 )
+from fastplan.engine.step import step_of
 from fastplan.model.job import Job
-from fastplan.model.plan import Plan, PlanRecord
-from fastplan.model.request import Search
+from fastplan.model.plan import BadRecord, Plan, PlanRecord
+from fastplan.model.request import Cluster, Request, Search
+from fastplan.model.step import Step
 from fastplan.planning.policy import Key
 from fastplan.planning.replan import ReplanReport
 from fastplan.planning.run import Run
@@ -240,6 +244,15 @@ class Result:
         return None if self.placement is None else self.placement.rating
 
     @cached_property
+    def step(self) -> Step | None:
+        """The predicted step of the plan; None with TorchRec's costs, or if nothing fits."""
+        placement, request = self.placement, self.job.request
+        if placement is None or request is None or request.hardware is None:
+            return None
+        step = plan_step(request, self.job.cluster, placement)
+        return replace(step, constants=self.job.figures)
+
+    @cached_property
     def lower_bound(self) -> float | None:
         """A proven lower bound on the rating of every plan; None without a proof.
 
@@ -288,6 +301,23 @@ class Result:
     def interrupted(self) -> bool:
         """Whether Ctrl-C ended the optimizer."""
         return self.optimized is not None and self.optimized.stopped_by == "interrupted"
+
+
+def plan_step(request: Request, cluster: Cluster, placement: Placement) -> Step:
+    """Returns the predicted step of a plan.
+
+    It is computed from the plan's own options, so that it is the same to the last bit for a plan
+    that was searched for, read from a file or found in a cache.
+    """
+    try:
+        assert placement.record is not None
+        _, space = chosen_space(request, placement.record)
+    except BadRecord:  # the search has resized caches
+        return step_of(
+            Problem(placement.space.columns, cluster), placement.options, placement.ranks
+        )
+    numbers = np.arange(space.options, dtype=np.int32)
+    return step_of(Problem(space, cluster), numbers, placement.ranks)
 
 
 def table_names(job: Job) -> list[tuple[str, str]]:

@@ -10,7 +10,6 @@ from fastplan.cache.plan_cache import PlanCache, open_cache
 from fastplan.engine.optimize import Optimize
 from fastplan.engine.solve import OutOfRange
 from fastplan.model.job import CannotPlan, SpecJob
-from fastplan.model.objectives import NO_OBJECTIVES
 from fastplan.model.plan import Plan
 from fastplan.planning.plan import plan
 from fastplan.planning.policy import Replan
@@ -132,7 +131,7 @@ def plan_job(
         )
     if objective is not None and previous is not None:
         raise CannotPlan("a custom objective rates plans: re-planning does not support that")
-    if previous is not None and optimize is not None and optimize.objectives != NO_OBJECTIVES:
+    if previous is not None and optimize is not None and not optimize.objectives.follows:
         raise CannotPlan("re-planning does not support objectives, pins or groups")
     try:
         return plan(job, optimize=optimize, previous=previous, **more)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from fastplan.engine.problem import Floats, Ints
+from fastplan.engine.layout import chosen_space
+from fastplan.engine.problem import Floats, Ints, Problem
+from fastplan.engine.solve import rate
+from fastplan.engine.step import step_of
 from fastplan.model.plan import COLUMNS, RANK, ROWS, Plan, TableLayout
+from fastplan.model.step import Step
 from fastplan.report.estimates import (
     TIERS,
     Estimates,
@@ -131,6 +135,8 @@ class Analysis:
     memory: tuple[Memory, ...]  # used tiers, hbm first
     tables: tuple[TableRow, ...]  # in the plan's order
     pinning: tuple[int, ...]  # tables on the worst rank, by cost above their mean over ranks
+    step: Step | None  # predicted by the hardware costs; None with TorchRec's
+    torchrec_rating: float | None  # by TorchRec's costs, if those of the plan are others
     lower_bound: float | None  # milliseconds; no plan is better
     gap: float | None  # how far the rating is above the bound, at most, as a fraction
     assumptions: tuple[str, ...]
@@ -189,7 +195,8 @@ def analyse(plan: Plan) -> Analysis:
         rating = plan.basis.record.rating
         costs = Costs(parts=found.rank_parts, total=found.rank_total, rating=rating)
         memory = found.rank_memory
-        assumptions.append("costs and memory are TorchRec's estimates, not measurements")
+        model = "TorchRec's" if plan.basis.request.hardware is None else "the hardware costs'"
+        assumptions.append(f"costs are {model} estimates, not measurements; memory is TorchRec's")
     else:
         assumptions += [why, "memory is that of the weights only"]
         memory = _weights_by_rank(plan, tables)
@@ -198,6 +205,7 @@ def analyse(plan: Plan) -> Analysis:
     if any(table.bytes is None for table in tables):
         assumptions.append("tables of unknown shape count as empty")
     bound, gap = _gap(plan)
+    step, stock = _hardware(plan) if found is not None else (None, None)
     return Analysis(
         plan=plan,
         ranks=ranks,
@@ -206,10 +214,24 @@ def analyse(plan: Plan) -> Analysis:
         memory=_tiers(plan, memory),
         tables=tables,
         pinning=_pinning(tables, costs),
+        step=step,
+        torchrec_rating=stock,
         lower_bound=bound,
         gap=gap,
         assumptions=tuple(assumptions),
     )
+
+
+def _hardware(plan: Plan) -> tuple[Step | None, float | None]:
+    """The predicted step of a plan with hardware costs, and its rating by TorchRec's costs."""
+    basis = plan.basis
+    if basis is None or basis.request.hardware is None:
+        return None, None
+    numbers = np.arange(len(basis.record.table), dtype=np.int32)
+    _, space = chosen_space(basis.request, basis.record)
+    step = step_of(Problem(space, basis.cluster), numbers, basis.record.ranks)
+    _, stock = chosen_space(replace(basis.request, hardware=None), basis.record)
+    return step, rate(Problem(stock, basis.cluster), numbers, basis.record.ranks)
 
 
 def _rows(plan: Plan, found: Estimates | None) -> tuple[TableRow, ...]:

@@ -41,7 +41,10 @@ def compare_text(
         lines = list(_many(comparison, style))
     else:
         step = comparison.steps[0]
-        lines = [*_head(comparison, style), "", *_remarks(step, style), _counts_text(step)]
+        lines = [*_head(comparison, style), ""]
+        if comparison.yardstick:
+            lines += [style.paint(comparison.yardstick, "yellow"), ""]
+        lines += [*_remarks(step, style), _counts_text(step)]
         lines += _changes(step, style, every=tables)
         lines += ["", *_figures(comparison, step, style), *_ranks(comparison, style)]
     return "\n".join(line.rstrip() for line in lines) + "\n"
@@ -119,6 +122,10 @@ def _figures(comparison: Comparison, step: PlanStep, style: Style) -> Iterator[s
         text = f"est.  {format_milliseconds(old)} -> {format_milliseconds(new)}"
         text += f"  {format_change(old, new)}"
         yield from _lines("rating", text, style, _tone(old, new))
+    if before.step is not None and after.step is not None:
+        old, new = before.step.ms, after.step.ms
+        text = f"predicted  {format_milliseconds(old)} -> {format_milliseconds(new)}"
+        yield from _lines("step", f"{text}  {format_change(old, new)}", style, _tone(old, new))
     measured = _measured_text(*comparison.measured[:2])
     if measured is not None:
         yield from _lines("step", measured, style)
@@ -221,10 +228,12 @@ def _many(comparison: Comparison, style: Style) -> Iterator[str]:
     facts = f"{format_count(len(first.tables), 'table')}, {cluster(first)}"
     yield style.paint(style.name(f"{len(comparison.labels)} plans, {facts}", style.width), "bold")
     yield ""
+    if comparison.yardstick:
+        yield style.paint(comparison.yardstick, "yellow")
     for step in comparison.steps:
         yield from _remarks(step, style, f"{style.name(step.label, 30)}: ")
-    titles = ("rating est.", "change", "step meas.", "imbalance", "fullest rank", "to move")
-    names = ["plan", *titles, "est."]
+    titles = ("rating est.", "change", "step pred.", "step meas.", "imbalance", "fullest rank")
+    names = ["plan", *titles, "to move", "est."]
     rows = [_row(comparison, index) for index in range(len(comparison.labels))]
     kept = [i for i in range(len(names)) if i == 0 or any(row[i] for row in rows)]
     columns = [Column(names[i], right=i > 0) for i in kept]
@@ -239,6 +248,7 @@ def _row(comparison: Comparison, index: int) -> list[str]:
         comparison.labels[index],
         format_milliseconds(own) if own is not None else "",
         format_change(first, own) if index and first is not None and own is not None else "",
+        format_milliseconds(analysis.step.ms) if analysis.step is not None else "",
         format_seconds(measured.median) if measured is not None else "",
         format_percent(costs.imbalance) if costs is not None else "",
         fullest_text(memory[0]) if memory else "",
@@ -261,17 +271,19 @@ def fullest_text(tier: Memory) -> str:
 def compare_json(comparison: Comparison) -> dict[str, Any]:
     """Returns the differences as JSON types, in bytes, milliseconds (`rating`) and seconds.
 
-    Keys: `same`; `plans`, each with `label`, `rating`, `imbalance`, `worst_rank`, `fits` and
-    `measured` (null, or `median` and `spread` in seconds); `steps` from the first plan to each
-    other one, with `label`, `counts` by kind, `changes` (`table`, `kind`, `bytes`, and null or
-    `sharding_type`, `kernel`, `ranks` under `before` and `after`), `move_bytes`, `move_seconds`,
-    `received`, `sent` and `created` by rank, `assumed` (whether sizes of elements are assumed), and
-    lists of strings: `differences` (of model and cluster), `settings` (of the search) and `tuned`
-    (tables with the same placement and other settings).
+    Keys: `same`; `yardstick`, a remark if the plans were made with different costs; `plans`, each
+    with `label`, `rating`, `step` (predicted; null with TorchRec's costs), `imbalance`,
+    `worst_rank`, `fits` and `measured` (null, or `median` and `spread` in seconds); `steps` from
+    the first plan to each other one, with `label`, `counts` by kind, `changes` (`table`, `kind`,
+    `bytes`, and null or `sharding_type`, `kernel`, `ranks` under `before` and `after`),
+    `move_bytes`, `move_seconds`, `received`, `sent` and `created` by rank, `assumed` (whether sizes
+    of elements are assumed), and lists of strings: `differences` (of model and cluster), `settings`
+    (of the search) and `tuned` (tables with the same placement and other settings).
     """
     pairs = zip(comparison.labels, comparison.analyses, comparison.measured, strict=True)
     return {
         "same": comparison.same,
+        "yardstick": comparison.yardstick,
         "plans": [_plan_json(*pair) for pair in pairs],
         "steps": [_step_json(step) for step in comparison.steps],
     }
@@ -282,6 +294,7 @@ def _plan_json(label: str, analysis: Analysis, measured: Measured | None) -> dic
     return {
         "label": label,
         "rating": analysis.rating,
+        "step": None if analysis.step is None else analysis.step.describe(),
         "imbalance": costs.imbalance if costs is not None else None,
         "worst_rank": costs.worst_rank if costs is not None else None,
         "fits": analysis.fits,

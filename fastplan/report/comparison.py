@@ -27,8 +27,12 @@ from fastplan.planning.movement import (
 from fastplan.report.analysis import Analysis, analyse
 from fastplan.report.terminal import escape_name, table_name
 from fastplan.report.units import format_count, format_ranks
+from fastplan.report.yardstick import with_one_yardstick
 
 MARKS = {RESHARDED: "~", KERNEL: "~", MOVED: ">", ADDED: "+", REMOVED: "-", UNCHANGED: "="}
+
+
+_YARDSTICK = "the plans were made with different costs: all are rated by the same hardware costs"
 
 
 class NotComparable(ValueError):
@@ -100,6 +104,7 @@ class Comparison:
     analyses: tuple[Analysis, ...]
     steps: tuple[PlanStep, ...]
     measured: tuple[Measured | None, ...]
+    yardstick: str = ""  # a remark if the plans were made with different costs
 
     @property
     def same(self) -> bool:
@@ -135,9 +140,11 @@ def compare(
         _step(plans[0], plan, names[0], label, force)
         for plan, label in zip(plans[1:], names[1:], strict=True)
     ]
+    rated, changed = with_one_yardstick(plans)
     return Comparison(
         labels=tuple(names),
-        analyses=tuple(analyse(plan) for plan in plans),
+        analyses=tuple(analyse(plan) for plan in rated),
+        yardstick=_YARDSTICK if changed else "",
         steps=tuple(steps),
         measured=tuple((measured or {}).get(name) for name in names),
     )
@@ -222,14 +229,18 @@ def _subject_differences(before: Plan, after: Plan) -> tuple[list[str], list[str
     """
     if before.basis is None or after.basis is None:
         return _layout_differences(before, after), []
-    subjects, settings, options = [], [], 0
+    subjects, settings, options, costs = [], [], 0, False
     for change in differences(before.basis.canonical, after.basis.canonical):
         if change.field.startswith("tables[") and change.field.endswith("].options"):
             options += 1
+        elif change.field.startswith("hardware"):
+            costs = True
         elif _SETTINGS.fullmatch(change.field) or _is_unused_bandwidth(change):
             settings.append(escape_name(str(change)))
         else:
             subjects.append(escape_name(str(change)))
+    if costs:
+        settings.append("other costs")
     if options:
         settings.append(f"other options for {format_count(options, 'table')}")
     # Costs follow from other fields, so they come last.

@@ -10,6 +10,7 @@ import numpy as np
 from fastplan.report.analysis import Analysis, Costs, Memory, TableRow
 from fastplan.report.comparison import MARKS, Comparison, PlanStep, TablePlacement
 from fastplan.report.estimates import RATED
+from fastplan.report.plan_text import step_lines
 from fastplan.report.terminal import escape_name
 from fastplan.report.units import format_bytes, format_milliseconds, format_percent
 
@@ -163,6 +164,9 @@ def _tiles(analysis: Analysis) -> list[_Tile]:
     """Returns the headline figures that are known."""
     found = []
     costs = analysis.costs
+    if analysis.step is not None:
+        note = "; ".join(" ".join(line.split()) for line in step_lines(analysis.step))
+        found.append(_Tile("Predicted step", format_milliseconds(analysis.step.ms), note))
     if costs is not None:
         found += [_rating_tile(analysis, costs), _balance_tile(costs), _limit_tile(costs)]
     elif analysis.rating is not None:
@@ -191,6 +195,8 @@ def _rating_tile(analysis: Analysis, costs: Costs) -> _Tile:
     if analysis.gap is not None and analysis.lower_bound is not None:
         bound = format_milliseconds(analysis.lower_bound)
         note += f"; no plan is below {bound}, so at most {format_percent(analysis.gap)} is left"
+    if analysis.torchrec_rating is not None:
+        note += f"; {format_milliseconds(analysis.torchrec_rating)} by TorchRec's costs"
     return _Tile("Rating", format_milliseconds(costs.rating), note)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fastplan.model.plan import Plan
+from fastplan.model.step import PHASES, Step
 from fastplan.planning.moves import Move
 from fastplan.planning.replan import ReplanReport
 from fastplan.report.analysis import Analysis, Costs, Memory, TableRow, analyse
@@ -83,8 +84,17 @@ def cluster(analysis: Analysis) -> str:
 
 
 def _verdict(analysis: Analysis, style: Style) -> Iterator[str]:
+    if analysis.step is not None:
+        yield from _lines(
+            "step", f"{format_milliseconds(analysis.step.ms)} predicted", style, "bold"
+        )
+        for line in step_lines(analysis.step):
+            yield from _lines("", line, style)
     if analysis.costs is not None:
         yield from _lines("rating", _rating_text(analysis.costs), style, "bold")
+        if analysis.torchrec_rating is not None:
+            text = f"{format_milliseconds(analysis.torchrec_rating)} by TorchRec's costs"
+            yield from _lines("", text, style)
         yield from _lines("balance", _balance_text(analysis.costs), style)
     elif analysis.rating is not None:
         yield from _lines("rating", f"{format_milliseconds(analysis.rating)} est.", style, "bold")
@@ -98,6 +108,21 @@ def _verdict(analysis: Analysis, style: Style) -> Iterator[str]:
     for assumption in analysis.assumptions:
         if analysis.costs is None or "assumed" in assumption:
             yield from _lines("note", assumption, style, "dim")
+
+
+def step_lines(step: Step) -> Iterator[str]:
+    """Yields a line for each phase of a step, exchanges of one kind together."""
+    for name in PHASES:
+        phases = [phase for phase in step.phases if phase.name == name]
+        ms = sum(phase.ms for phase in phases)
+        if not phases or ms == 0:
+            continue
+        text = f"{format_milliseconds(ms):>10}  {name.replace('_', ' ')}"
+        if len(phases) == 1 and phases[0].mean_ms < ms:
+            text += f", on rank {phases[0].rank}; mean {format_milliseconds(phases[0].mean_ms)}"
+        elif len(phases) > 1:
+            text += f" of {format_count(len(phases), 'group')}"
+        yield text + (" (hidden by the pipeline)" if phases[0].hidden else "")
 
 
 def _lines(label: str, text: str, style: Style, *colours: str) -> list[str]:
@@ -226,7 +251,9 @@ def _all_tables(analysis: Analysis, style: Style, most: int | None = None) -> It
 def inspect_json(plan: Plan) -> dict[str, Any]:
     """Returns a plan as JSON types, in milliseconds and bytes; None is unknown.
 
-    Keys: `name`, `fingerprint`, `notes`, `ranks`, `ranks_per_host`; `rating`, `lower_bound`, `gap`,
+    Keys: `name`, `fingerprint`, `notes`, `ranks`, `ranks_per_host`; `rating`, `torchrec_rating`
+    and `step` (with hardware costs: the rating by TorchRec's costs, and the predicted step by
+    phase), `lower_bound`, `gap`,
     `imbalance`, `worst_rank`, `fits`; `costs` (lists by rank, under each part and `total`);
     `memory` (by tier: `used` and `capacity` by rank, `fullest_rank`, `headroom`,
     `headroom_share`); `tables` in the plan's order; `assumptions`.
@@ -240,6 +267,8 @@ def inspect_json(plan: Plan) -> dict[str, Any]:
         "ranks": analysis.ranks,
         "ranks_per_host": analysis.ranks_per_host,
         "rating": analysis.rating,
+        "torchrec_rating": analysis.torchrec_rating,
+        "step": None if analysis.step is None else analysis.step.describe(),
         "lower_bound": analysis.lower_bound,
         "gap": analysis.gap,
         "imbalance": costs.imbalance if costs is not None else None,

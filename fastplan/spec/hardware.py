@@ -15,6 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from fastplan.files.document import Document, SpecError, read_document
+from fastplan.model.hardware_costs import (
+    CONSTANTS_BY_NAME,
+    CostFigure,
+    LinkSpeeds,
+    core_constants,
+)
 from fastplan.spec.skus import (
     BANDWIDTHS,
     MULTIPLIERS,
@@ -61,6 +67,8 @@ class Hardware:
     price: float | None = None  # per rank and hour, in the user's currency
     about: str = ""
     sources: dict[str, str] = field(default_factory=dict, compare=False)  # by figure
+    # Constants of the hardware costs, by full name such as `hbm_forward.latency`.
+    costs: Mapping[str, CostFigure] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         if self.device not in DEVICES:
@@ -180,6 +188,46 @@ def for_job(hardware: Hardware, world_size: int, local_world_size: int | None = 
     )
 
 
+def link_speeds(hardware: Hardware, network: float | None = None) -> LinkSpeeds:
+    """Returns the bandwidths in one direction that efficiencies of the hardware costs refer to.
+
+    `intra_host_bw` counts both directions, in every SKU. `for_job` replaces `inter_host_bw` if one
+    pod holds the whole job; no exchange uses the network then.
+
+    Args:
+        hardware: The hardware.
+        network: Bytes per ms of a rank's network card; default: `inter_host_bw`.
+    """
+    on_cpu = hardware.device == "cpu"
+    return LinkSpeeds(
+        memory=hardware.ddr_mem_bw if on_cpu else hardware.hbm_mem_bw,
+        host=hardware.hbm_to_ddr_mem_bw,
+        domain=hardware.intra_host_bw / 2,
+        network=hardware.inter_host_bw if network is None else network,
+    )
+
+
+def hardware_constants(hardware: Hardware, network: float | None = None) -> tuple[float, ...]:
+    """Returns the constants of the hardware costs as the native core takes them.
+
+    Args:
+        hardware: The hardware.
+        network: Bytes per ms of a rank's network card; default: `inter_host_bw`.
+
+    Raises:
+        HardwareError: The hardware lacks constants.
+    """
+    missing = [name for name in CONSTANTS_BY_NAME if name not in hardware.costs]
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise HardwareError(
+            f"{hardware.name} has no `{missing[0]}`{more}, which hardware costs need: set "
+            "`costs_from` to a SKU that has them, such as h100, or give them in `costs`"
+        )
+    values = {name: hardware.costs[name].value for name in CONSTANTS_BY_NAME}
+    return core_constants(values, link_speeds(hardware, network))
+
+
 def topology_arguments(
     hardware: Hardware, world_size: int, local_world_size: int | None = None
 ) -> dict[str, Any]:
@@ -217,7 +265,13 @@ def _built(sku: Sku) -> Hardware:
         if isinstance(figure, Share):
             whole = name in SIZES
             figures[name] = figure.total // ranks if whole else figure.total / ranks
-    return Hardware(name=sku.name, about=sku.about, sources=dict(sku.sources), **figures)
+    return Hardware(
+        name=sku.name,
+        about=sku.about,
+        sources=dict(sku.sources),
+        costs=dict(sku.costs),
+        **figures,
+    )
 
 
 @cache

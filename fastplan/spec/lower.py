@@ -13,11 +13,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from fastplan.model.hardware_costs import kernel_without_figures
 from fastplan.model.job import CannotPlan, SpecJob
 from fastplan.model.references import CodeNotTrusted, check_trust, is_own
 from fastplan.model.request import (
     Cluster,
     Coefficients,
+    HardwareCosts,
     MenuItem,
     ObjectiveFunction,
     Pricing,
@@ -28,7 +30,7 @@ from fastplan.model.request import (
 from fastplan.model.units import format_size
 from fastplan.model.vocabulary import SHARDING_TYPES
 from fastplan.spec import stock
-from fastplan.spec.hardware import Hardware, find_hardware, for_job
+from fastplan.spec.hardware import Hardware, find_hardware, for_job, hardware_constants
 from fastplan.spec.model import CacheSpec, ModelSpec, ModuleSpec, TableSpec
 from fastplan.spec.stock_rules import (
     MenuRules,
@@ -38,6 +40,7 @@ from fastplan.spec.stock_rules import (
     input_bytes,
     kernel_bandwidth,
     optimizer_multiplier,
+    optimizer_states,
     reserve,
 )
 
@@ -72,6 +75,8 @@ def lower(spec: ModelSpec, *, trust: bool = False, like: SpecJob | None = None) 
     hardware, shape = cluster_of(spec)
     memory = _Memory.of(spec, hardware, shape.world_size)
     request = _Lowering(spec, version, hardware, shape, memory).request(pricing, like)
+    if request.hardware is not None and (problem := kernel_without_figures(request)):
+        raise CannotPlan(f"{problem}: allow others with `compute_kernels`, or use TorchRec's costs")
     inputs = input_bytes(spec.reservation, spec.tables, spec.batch_size)
     hbm, ddr = reserve(spec.reservation, hardware.device, inputs, memory.hbm, memory.ddr)
     search = Search(
@@ -98,6 +103,7 @@ def lower(spec: ModelSpec, *, trust: bool = False, like: SpecJob | None = None) 
             "group_size": shape.group_size,
             "reservation": describe_reservation(spec.reservation, hardware.device, inputs),
         },
+        figures={} if spec.costs == "torchrec" else hardware.costs,
         device=hardware.device,
         settings=like.settings if like else tuple(_settings(table) for table in spec.tables),
     )
@@ -262,6 +268,20 @@ class _Lowering:
             coefficients=like.request.coefficients if like else tuple(self._coefficients),
             cost=cost_model(self._hardware, self._shape, types, self._memory.main, self._spec.cost),
             pricing=pricing,
+            hardware=self._hardware_costs(),
+        )
+
+    def _hardware_costs(self) -> HardwareCosts | None:
+        spec = self._spec
+        if spec.costs == "torchrec":
+            return None
+        # Of the SKU itself: a pod that holds the whole job has replaced the network's bandwidth.
+        hardware = spec.topology.hardware or find_hardware(_DEFAULT_HARDWARE)
+        return HardwareCosts(
+            constants=hardware_constants(hardware),
+            domain_ranks=self._shape.group_size,
+            states=tuple(optimizer_states(table.optimizer, table.dim) for table in spec.tables),
+            pipeline=spec.pipeline,
         )
 
     def _table(self, spec: TableSpec) -> Table:

@@ -20,6 +20,8 @@ from fastplan.spec.hardware import Hardware
 
 P = TypeVar("P")
 
+# "torchrec": TorchRec's formulas and constants; "hardware": docs/hardware-costs.md.
+COST_MODELS = ("torchrec", "hardware")
 DEFAULT_MODULE = "ebc"
 DEFAULT_PARTITIONER = Partitioner()
 DEFAULT_PROPOSERS: tuple[Proposer, ...] = (
@@ -172,6 +174,8 @@ class ModelSpec:
     cost: dict[str, Any] = field(default_factory=dict)  # fields of request.CostModel
     # The name `package.module:function` of a decorated function, or the function itself.
     shard_cost: str | CostFunction | None = None
+    costs: str = "torchrec"  # one of COST_MODELS
+    pipeline: str = "none"  # what a predicted step hides; one of vocabulary.PIPELINES
     objective: str | ObjectiveFunction | None = None
     source: str = ""  # the file, for messages
 

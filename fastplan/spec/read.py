@@ -79,6 +79,8 @@ def spec_of(document: Document) -> ModelSpec:
         cost=cost,
         shard_cost=shard_cost,
         objective=_reference(document, content.objective, ("objective",)),
+        costs=content.costs,
+        pipeline=content.pipeline,
         source=document.file,
     )
 

@@ -10,7 +10,8 @@ from msgspec import UNSET, Struct, UnsetType
 
 from fastplan.files.codec import decode
 from fastplan.files.document import Document, SpecError, Step
-from fastplan.files.kinds import Text, bandwidth, choice, number, size, whole
+from fastplan.files.kinds import Text, bandwidth, choice, choice_problem, number, size, whole
+from fastplan.model.hardware_costs import CONSTANTS_BY_NAME, COST_GROUPS, CostFigure
 from fastplan.model.limits import MOST, MOST_RANKS
 from fastplan.model.units import shown
 from fastplan.spec.stock import DEVICES
@@ -32,6 +33,8 @@ _OPTIONAL = frozenset({"pod_size"})
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+ -]{0,63}")
 _MOST_LIKES = 20
+_MOST_COST = 1e6  # of a constant, in its unit
+_LEAST_EFFICIENCY = 1e-6
 
 Device = Annotated[str, choice(DEVICES)]
 Figure = Annotated[str, choice(FIGURES)]
@@ -63,6 +66,26 @@ class DeviceFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return {name: value for name, value in found.items() if value is not UNSET}
 
 
+class CostFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A constant of the hardware costs in a file. A bare number is its value."""
+
+    value: Annotated[float, number()]  # its limits depend on the constant
+    low: Annotated[float, number(0)] | None = None
+    high: Annotated[float, number(0)] | None = None
+    n: Annotated[int, whole(0)] = 0
+    source: Text | None = None
+    note: Text | None = None
+
+
+def _read_cost(value: Any) -> Any:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return {"value": value} if is_number else value
+
+
+Cost = Annotated[CostFields, msgspec.Meta(extra={"read": _read_cost})]
+CostGroup = Annotated[str, choice(COST_GROUPS)]
+
+
 class SkuFields(DeviceFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A SKU in a file."""
 
@@ -76,6 +99,8 @@ class SkuFields(DeviceFields, frozen=True, kw_only=True, forbid_unknown_fields=T
     host_ssd: Size = UNSET
     host_ddr_mem_bw: Bandwidth = UNSET
     sources: dict[Figure, Text] = msgspec.field(default_factory=dict)
+    costs: dict[CostGroup, dict[Text, Cost]] = msgspec.field(default_factory=dict)
+    costs_from: Text | None = None
 
 
 class NamedSku(SkuFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -104,6 +129,7 @@ class Sku(NamedTuple):
     about: str
     figures: dict[str, Any]  # by field of Hardware
     sources: dict[str, str]
+    costs: dict[str, CostFigure]  # by full name
 
 
 def key_of(name: str) -> str:
@@ -188,7 +214,8 @@ class _Reader:
     def _sku(self, key: str, heirs: tuple[str, ...]) -> Sku:
         if key not in self._done:
             fields = self._skus[key]
-            base = self._base(key, (*heirs, key))
+            base = self._other(key, "like", (*heirs, key))
+            lender = self._other(key, "costs_from", (*heirs, key))
             own = self._figures(key)
             figures = {**base.figures, **own} if base is not None else own
             self._check(key, figures)
@@ -205,26 +232,65 @@ class _Reader:
                     **dict.fromkeys((name for name in FIGURES if name in own), self._file),
                     **fields.sources,
                 },
+                costs={
+                    **(base.costs if base is not None else {}),
+                    **(lender.costs if lender is not None else {}),
+                    **self._costs(key),
+                },
             )
         return self._done[key]
 
-    def _base(self, key: str, heirs: tuple[str, ...]) -> Sku | None:
-        like = self._skus[key].like
-        if like is None:
+    def _other(self, key: str, field: str, heirs: tuple[str, ...]) -> Sku | None:
+        """Returns the SKU that a field names: `like` or `costs_from`."""
+        other = getattr(self._skus[key], field)
+        if other is None:
             return None
         # A SKU that is like its own name changes the SKU that it overrides.
-        wanted = key_of(like)
+        wanted = key_of(other)
         if wanted in self._skus and wanted != key:
             if wanted in heirs:
                 circle = " -> ".join(self._names[each] for each in (*heirs, wanted))
-                raise self._error(key, "like", f"is circular: {circle}")
+                raise self._error(key, field, f"is circular: {circle}")
             if len(heirs) > _MOST_LIKES:
-                raise self._error(key, "like", f"is part of a chain of more than {_MOST_LIKES}")
+                raise self._error(key, field, f"is part of a chain of more than {_MOST_LIKES}")
             return self._sku(wanted, heirs)
-        base = lookup(like, self._known)
+        base = lookup(other, self._known)
         if base is None:
-            raise self._error(key, "like", unknown_name(like, {**self._known, **self._done}))
+            raise self._error(key, field, unknown_name(other, {**self._known, **self._done}))
         return base
+
+    def _costs(self, key: str) -> dict[str, CostFigure]:
+        """Returns the SKU's own constants of the hardware costs, by full name."""
+        found = {}
+        for group, constants in self._skus[key].costs.items():
+            for name, cost in constants.items():
+                steps = (*self._steps[key], "costs", group, name)
+                full_name = f"{group}.{name}"
+                if full_name not in CONSTANTS_BY_NAME:
+                    problem = f"the name {choice_problem(name, COST_GROUPS[group])}"
+                    raise self._document.error(steps, problem)
+                self._check_cost(full_name, cost, steps)
+                found[full_name] = CostFigure(
+                    value=cost.value,
+                    low=cost.low,
+                    high=cost.high,
+                    n=cost.n,
+                    source=self._file if cost.source is None else cost.source,
+                    note=cost.note or "",
+                    sku=self._names[key],
+                )
+        return found
+
+    def _check_cost(self, full_name: str, cost: CostFields, steps: tuple[Step, ...]) -> None:
+        value = cost.value
+        is_efficiency = CONSTANTS_BY_NAME[full_name].unit == "efficiency"
+        least = _LEAST_EFFICIENCY if is_efficiency else 0
+        if not least <= value <= _MOST_COST:
+            problem = f"must be from {least:g} to {_MOST_COST:g}, not {value}"
+            raise self._document.error(steps, problem)
+        low, high = cost.low, cost.high
+        if not (value if low is None else low) <= value <= (value if high is None else high):
+            raise self._document.error(steps, "must be from `low` to `high`")
 
     def _figures(self, key: str) -> dict[str, Any]:
         """Returns the SKU's own figures, by field of Hardware."""

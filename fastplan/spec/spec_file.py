@@ -15,9 +15,17 @@ from fastplan.files.kinds import Text, any_number, bandwidth, choice, number, wh
 from fastplan.model.limits import MOST, MOST_BATCH, MOST_RANKS
 from fastplan.model.request import CostModel, Table
 from fastplan.model.units import LARGEST
-from fastplan.model.vocabulary import FIELD_CHOICES, PROPOSERS, SIZE_FIELDS
+from fastplan.model.vocabulary import FIELD_CHOICES, PIPELINES, PROPOSERS, SIZE_FIELDS
 from fastplan.spec import stock
-from fastplan.spec.model import Kernel, ModuleSpec, ReservationSpec, ShardingType, Size, TableSpec
+from fastplan.spec.model import (
+    COST_MODELS,
+    Kernel,
+    ModuleSpec,
+    ReservationSpec,
+    ShardingType,
+    Size,
+    TableSpec,
+)
 from fastplan.spec.skus import DeviceFields
 
 _FUNCTION = {"type": "string", "description": "package.module:function of a custom function"}
@@ -98,6 +106,8 @@ class SpecFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     search: SearchFields | None = None
     cost: Any = None  # the name of a function, or `cost_fields`
     objective: Text | None = None
+    costs: Annotated[str, choice(COST_MODELS)] = "torchrec"
+    pipeline: Annotated[str, choice(PIPELINES)] = "none"
 
 
 @cache

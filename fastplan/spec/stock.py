@@ -39,7 +39,17 @@ OUTPUT_BITS = {
     "int4": 4,
     "int2": 2,
 }
-OPTIMIZERS = ("sgd", "adam", "rowwise_adagrad", "other")
+OPTIMIZERS = (
+    "sgd",
+    "adam",
+    "rowwise_adagrad",
+    "adagrad",
+    "lamb",
+    "lars_sgd",
+    "partial_rowwise_adam",
+    "partial_rowwise_lamb",
+    "other",
+)
 
 DEVICES = ("cuda", "cpu", "mtia")
 GUARDED_KERNELS = frozenset(

@@ -84,6 +84,19 @@ def optimizer_multiplier(optimizer: str | None, dim: int) -> float:
     return 2.0 if optimizer == "adam" else 1.0
 
 
+def optimizer_states(optimizer: str | None, dim: int) -> float:
+    """Returns the bytes of optimizer state per byte of weights, as the optimizer has them.
+
+    TorchRec counts one for optimizers that it does not know, such as LAMB.
+    """
+    by_row = 1 / dim
+    return {
+        "lamb": 2.0,
+        "partial_rowwise_adam": 1 + by_row,
+        "partial_rowwise_lamb": 1 + by_row,
+    }.get(optimizer or "", optimizer_multiplier(optimizer, dim))
+
+
 class MenuRules:
     """The rules for one TorchRec version, device and cluster.
 

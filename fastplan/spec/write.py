@@ -56,8 +56,12 @@ def to_plain(spec: ModelSpec) -> dict[str, Any]:
     content: dict[str, Any] = {"model": spec.name, "batch_size": spec.batch_size}
     if spec.torchrec is not None:
         content["torchrec"] = spec.torchrec
+    if spec.costs != "torchrec":
+        content["costs"] = spec.costs
+    if spec.pipeline != "none":
+        content["pipeline"] = spec.pipeline
     sections = {
-        "topology": _topology(spec.topology),
+        "topology": _topology(spec.topology, by_name=spec.costs != "torchrec"),
         "reservation": _non_default_fields(spec.reservation),
         "search": _non_default_fields(spec.search),
         "cost": _cost(spec),
@@ -99,7 +103,8 @@ def _table(table: TableSpec, one_module: str | None) -> dict[str, Any]:
     return given
 
 
-def _topology(topology: TopologySpec) -> dict[str, Any]:
+def _topology(topology: TopologySpec, *, by_name: bool) -> dict[str, Any]:
+    """Returns the cluster. `by_name` keeps the SKU's name, because costs rest on its constants."""
     given = {
         name: _value(value)
         for name, value in structs.asdict(topology).items()
@@ -111,6 +116,13 @@ def _topology(topology: TopologySpec) -> dict[str, Any]:
     if _is_known(hardware):
         return {"sku": hardware.name} | given
     names = ("device", *SIZES, *BANDWIDTHS, *MULTIPLIERS)
+    sku = _known(hardware.name) if by_name else None
+    if sku is not None:
+        own = {name: getattr(hardware, name) for name in names}
+        changed = {
+            name: _value(value) for name, value in own.items() if value != getattr(sku, name)
+        }
+        return {"sku": sku.name} | changed | given
     hosts = {"local_world_size": hardware.ranks_per_host}
     if hardware.pod_size is not None:
         hosts["pod_size"] = hardware.pod_size
@@ -118,10 +130,14 @@ def _topology(topology: TopologySpec) -> dict[str, Any]:
 
 
 def _is_known(hardware: Hardware) -> bool:
+    return _known(hardware.name) == hardware
+
+
+def _known(name: str) -> Hardware | None:
     try:
-        return find_hardware(hardware.name) == hardware
+        return find_hardware(name)
     except ValueError:
-        return False
+        return None
 
 
 def _non_default_fields(part: Any, always: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -33,7 +33,8 @@ class Row:
     batch_size: int
     precision: str
     fits: bool | None = None  # None: no answer, see `error`
-    rating: float | None = None  # milliseconds, as TorchRec estimates them
+    rating: float | None = None  # milliseconds, as the costs of the spec estimate them
+    step: float | None = None  # predicted milliseconds; None with TorchRec's costs
     lower_bound: float | None = None  # of optimized plans: no plan has a lower rating
     tier: str | None = None  # the memory that `headroom` is of
     # On the rank with the least free memory, in bytes and as a share of its memory. Below 0: the

@@ -38,16 +38,20 @@ def summary(result: SweepResult, style: Style = PLAIN) -> Iterator[str]:
         Column("hosts", True),
         Column("fits"),
         Column("rating", True),
+        Column("step", True),
         Column("headroom", True),
         Column("", True),
         Column("cache"),
         Column("note"),
     ]
+    has_steps = any(row.step is not None for row in result.rows)
+    kept = [i for i, title in enumerate(titles) if has_steps or title.title != "step"]
     for (model, batch), rows in _by_batch(result.rows).items():
         yield ""
         title = f", {_batch(result, batch)}"
         yield style.paint(style.name(model, style.width - len(title)) + title, "bold")
-        yield from table_lines(titles, [_cells(row) for row in rows], style)
+        shown = [[cells[i] for i in kept] for cells in map(_cells, rows)]
+        yield from table_lines([titles[i] for i in kept], shown, style)
     yield from _savings(savings(result), style)
     yield from _failures(result.failed, style)
 
@@ -229,6 +233,7 @@ def _cells(row: Row) -> list[str]:
         str(row.hosts),
         {True: "yes", False: "no", None: "failed"}[row.fits],
         _rating(row),
+        "-" if row.step is None else format_milliseconds(row.step),
         format_bytes(row.headroom_bytes or 0) if known else "-",
         format_percent(row.headroom or 0.0) if known else "-",
         _CACHE.get(row.cache, "-") if row.fits else "-",

@@ -118,4 +118,5 @@ def _facts(result: Result) -> dict[str, Any]:
     assert isinstance(result.job, SpecJob)
     memory = memory_of(result.job, result.record)
     rating, bound = result.record.rating, result.lower_bound
-    return {**facts, "fits": True, "rating": rating, "lower_bound": bound, **memory}
+    known = {"rating": rating, "lower_bound": bound, "step": result.step and result.step.ms}
+    return {**facts, "fits": True, **known, **memory}

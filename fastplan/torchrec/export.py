@@ -74,7 +74,7 @@ def export_spec(planner: Any, module: Any, sharders: list[Any], name: str = "mod
         torchrec=_rules_version(),
         modules=module_specs(space),
         tables=tuple(
-            table_spec(table.tower, origin)
+            table_spec(table.tower, origin, by_sharder=space.request.hardware is not None)
             for table, origin in zip(space.request.tables, space.origins, strict=True)
         ),
         topology=_topology(planner),
@@ -83,6 +83,8 @@ def export_spec(planner: Any, module: Any, sharders: list[Any], name: str = "mod
         shard_cost=_name(space.request.pricing and space.request.pricing.function),
         objective=_name(job.search.objective),
     )
+    if (costs := planner._fastplan.hardware) is not None:
+        draft = replace(draft, costs="hardware", pipeline=costs.pipeline)
     spec = _with_exact_numbers(draft, space.request, planner._storage_reservation)
     _check(spec, expected, cluster)
     return spec
@@ -121,20 +123,21 @@ def _topology(planner: Any) -> TopologySpec:
         for tier, sizes in by_rank.items()
         if len(set(sizes)) > 1 or (custom is not None and custom.has_data(f"{tier}_cap"))
     }
-    return TopologySpec(
-        hardware=Hardware(
+    memory = {"hbm": first.hbm, "ddr": first.ddr, "ssd": first.ssd}
+    hosts = {"device": topology.compute_device, "ranks_per_host": topology.local_world_size}
+    costs = planner._fastplan.hardware
+    hardware = (
+        # Hardware costs rest on the figures of the SKU, whatever the topology says.
+        replace(costs.sku, pod_size=None, **memory, **hosts)
+        if costs is not None
+        else Hardware(
             name="exported",
-            device=topology.compute_device,
-            hbm=first.hbm,
-            ddr=first.ddr,
-            ssd=first.ssd,
             hbm_mem_bw=float(topology.hbm_mem_bw),
             ddr_mem_bw=float(topology.ddr_mem_bw),
             ssd_mem_bw=float(topology.ssd_mem_bw),
             hbm_to_ddr_mem_bw=float(topology.hbm_to_ddr_mem_bw),
             intra_host_bw=float(topology.intra_host_bw),
             inter_host_bw=float(topology.inter_host_bw),
-            ranks_per_host=topology.local_world_size,
             pod_size=None,
             bwd_compute_multiplier=float(topology.bwd_compute_multiplier),
             weighted_feature_bwd_compute_multiplier=float(
@@ -142,7 +145,12 @@ def _topology(planner: Any) -> TopologySpec:
             ),
             price=None,
             sources={},
-        ),
+            **memory,
+            **hosts,
+        )
+    )
+    return TopologySpec(
+        hardware=hardware,
         world_size=topology.world_size,
         local_world_size=topology.local_world_size,
         pod_size=topology._pod_size,

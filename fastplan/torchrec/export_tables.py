@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torchrec.optim
 from torchrec.distributed.types import ParameterSharding
 
 from fastplan.spec import stock
 from fastplan.spec.model import CacheSpec, ModuleSpec, TableSpec, replace
 from fastplan.spec.stock_rules import stock_kernels
 from fastplan.torchrec.read.extract import TableSource
+from fastplan.torchrec.read.hardware import optimizer_name
 from fastplan.torchrec.read.modules import TableModule
 from fastplan.torchrec.read.space import EstimatedSpace
 
@@ -52,13 +52,6 @@ _DTYPES = {
     torch.int32: "int32",
     torch.int8: "int8",
     torch.uint8: "uint8",
-}
-_OPTIMIZERS = {
-    torch.optim.SGD: "sgd",
-    torchrec.optim.SGD: "sgd",
-    torch.optim.Adam: "adam",
-    torchrec.optim.Adam: "adam",
-    torchrec.optim.RowWiseAdagrad: "rowwise_adagrad",
 }
 
 
@@ -103,13 +96,21 @@ def _module(holder: TableModule, tables: list[Any], device: str) -> ModuleSpec:
     )
 
 
-def table_spec(tower: str | None, origin: TableSource) -> TableSpec:
-    """Returns a table and its constraints. Raises ExportError for a dtype without a name."""
+def table_spec(tower: str | None, origin: TableSource, *, by_sharder: bool = False) -> TableSpec:
+    """Returns a table and its constraints.
+
+    Args:
+        tower: The table's tower.
+        origin: Where the table was found.
+        by_sharder: Whether its sharder may name its optimizer, which TorchRec does not count.
+
+    Raises:
+        ExportError: The dtype has no name in specs.
+    """
     rule, parameter = origin.constraint, origin.parameter
     rows, dim = parameter.shape
     if parameter.dtype not in _DTYPES:
         raise ExportError(f"table {origin.name} has {parameter.dtype}; a spec can't describe this")
-    classes = getattr(parameter, "_optimizer_classes", None)
     spec = TableSpec(
         name=origin.name,
         rows=int(rows),
@@ -117,7 +118,7 @@ def table_spec(tower: str | None, origin: TableSource) -> TableSpec:
         module=origin.path,
         dtype=_DTYPES[parameter.dtype],
         features=_features(origin),
-        optimizer=None if classes is None else _OPTIMIZERS.get(classes[0], "other"),
+        optimizer=optimizer_name(parameter, origin.holder.sharder if by_sharder else None),
         tower=tower,
     )
     return spec if rule is None else _constrained(spec, rule)

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
         Topology,
     )
 
+    from fastplan.spec.hardware import Hardware
+
 logger = logging.getLogger(__name__)
 
 
@@ -63,12 +65,17 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         shadow: True compares each plan with TorchRec's own, in the background; "torchrec" uses
             TorchRec's plan and compares fastplan's with it. None reads FASTPLAN_SHADOW from the
             environment. See docs/shadow.md.
+        costs: "torchrec" for TorchRec's costs; "hardware" for costs in milliseconds that agree with
+            measured devices. See docs/hardware-costs.md.
+        sku: the hardware of `costs="hardware"`: a name of `fastplan skus`, or a file.
+        pipeline: the train pipeline, which hides phases of the predicted step: "none",
+            "train_sparse_dist" or "train_prefetch_sparse_dist".
 
     After `plan()`, `last_run` has the engine and the reason, the rating, seconds by phase,
     proposals and plans, and the report of the cache. An optimized plan also has `lower_bound`,
     `gap`, `stopped_by` and `start_ratings`, or `not_optimized` with the reason. A plan that follows
     another has `replan` and `moves`, or `not_followed` with the reason. `shadow` is the comparison
-    with TorchRec's plan.
+    with TorchRec's plan. With hardware costs, `step` is the predicted step by phase.
     """
 
     last_run: Run | None = None
@@ -98,6 +105,9 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         shard_cost: ShardCost | None = None,
         objective: PlanObjective | None = None,
         shadow: bool | Literal["torchrec"] | None = None,
+        costs: Literal["torchrec", "hardware"] = "torchrec",
+        sku: str | Hardware | None = None,
+        pipeline: str = "none",
         **older: Any,
     ) -> None:
         settings = _optimize_settings(mode, optimize, older)
@@ -108,6 +118,7 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
             previous=Previous(previous, replan),
             cache=open_cache(cache, **_taken(older, "cache_timeout", "capacity_tolerance")),
             shadow=_shadow_mode(shadow),
+            hardware=_hardware(costs, sku, pipeline),
         )
         if older:
             raise TypeError(
@@ -207,7 +218,10 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
 def _plan(planner: Any, run: Run, module: Any, sharders: list[Any]) -> ShardingPlan:
     """Plans natively, or lets TorchRec's own code plan and reports why."""
     try:
-        return _plan_or_fall_back(planner, run, module, sharders)
+        plan = _plan_or_fall_back(planner, run, module, sharders)
+        if state_of(planner).hardware is not None and run.costs != "hardware":
+            run.add_reason(run.engine, "costs are TorchRec's: hardware costs need a native search")
+        return plan
     finally:
         run.finish()
 
@@ -246,6 +260,15 @@ def _shadow_mode(shadow: bool | str | None) -> str | None:
         # A comparison must not end a job.
         logger.warning("FASTPLAN_SHADOW must be 1, torchrec or 0, not %r: no comparison", value)
     return _SHADOWS.get(value)
+
+
+def _hardware(costs: str, sku: str | Hardware | None, pipeline: str) -> Any:
+    """Returns the hardware costs; None for TorchRec's."""
+    if costs == "torchrec" and sku is None and pipeline == "none":
+        return None
+    from fastplan.torchrec.read.hardware import planner_hardware
+
+    return planner_hardware(costs, sku, pipeline)
 
 
 _OLDER = {

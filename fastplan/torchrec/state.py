@@ -73,6 +73,7 @@ class State:
         best_plan: its options, or a function that creates them.
         plans: the number of feasible proposals, or a function that counts them.
         shadow: the planner whose plan is used if each is compared with the other's.
+        hardware: the hardware costs (PlannerHardware); None for TorchRec's.
         plans_for_group: whether the next plan is one for all ranks of a group.
     """
 
@@ -86,6 +87,7 @@ class State:
     plans: Any = 0
     shadow: str | None = None
     plans_for_group: bool = False
+    hardware: Any = None
 
     def settled(self) -> State:
         """Returns a picklable copy: results are computed, and functions are dropped."""

@@ -1,6 +1,6 @@
 """The native functions name the column that is wrong, and never crash on bad ones."""
 
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ import pytest
 from fastplan.engine import _native
 from fastplan.engine.certificate import lower_bound
 from fastplan.engine.goals import goal_of
-from fastplan.engine.problem import Problem, SearchSpace
+from fastplan.engine.problem import SPACE_COLUMNS, Problem, SearchSpace
 from fastplan.engine.replan import NOT_HELD
 from fastplan.engine.solve import OutOfRange, _proposer, estimate, request_columns
 from fastplan.model.request import Partitioner, Proposer
@@ -339,7 +339,7 @@ def test_what_takes_memory_has_closer_limits(name, value):
 def test_no_tables_are_a_value_error():
     whole = small_problem()
     space = whole.space
-    none = {f.name: getattr(space, f.name)[:0] for f in fields(space)}
+    none = {name: getattr(space, name)[:0] for name in SPACE_COLUMNS}
     offsets = np.zeros(1, np.int64)
     none |= {"table_option_begin": offsets, "option_run_begin": offsets}
     problem = Problem(SearchSpace(**none), whole.cluster)

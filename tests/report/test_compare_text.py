@@ -160,7 +160,7 @@ def test_colour_is_only_there_when_wanted():
 def test_json_has_the_documented_keys_and_is_json():
     found = compare_json(three(measured={"best.json": Measured({}, 1.5, 0.5)}))
     assert json.loads(json.dumps(found, allow_nan=False)) == found
-    assert list(found) == ["same", "plans", "steps"]
+    assert list(found) == ["same", "yardstick", "plans", "steps"]
     assert found["same"] is False
     for part in (found, found["plans"][0], found["steps"][0], found["steps"][0]["changes"][0]):
         assert all(f"`{key}`" in compare_json.__doc__ for key in part)

@@ -212,6 +212,7 @@ def read_job(planner: Any, space: Space, cluster: Cluster, parts: Parts) -> Job:
         },
         custom=partial(_fingerprints, space, parts),
         uncacheable=uncacheable,
+        figures={} if planner._fastplan.hardware is None else planner._fastplan.hardware.sku.costs,
     )
 
 

@@ -6,6 +6,7 @@ planner passes the function to the core.
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -141,6 +142,7 @@ class _OptionReader:
                 record[tier] = getattr(shard.storage, tier)
             for part in _native.COST_DTYPE.names or ():
                 record["stock"][part] = getattr(shard.perf, part)
+                record["hardware"][part] = math.nan  # costs in Python start from TorchRec's
         return records
 
     def _fill(self, record: Any, option: ShardingOption, context: Any) -> None:

@@ -22,6 +22,7 @@ from fastplan.torchrec.read.extract import Extraction, overridden
 from fastplan.torchrec.read.modules import CachedSharder
 from fastplan.torchrec.read.native_parts import native_parts
 from fastplan.torchrec.read.space import EstimatedSpace, PythonSpace, Space
+from fastplan.torchrec.state import state_of
 from fastplan.torchrec.write import hooks
 from fastplan.torchrec.write.options import copy_options
 from fastplan.torchrec.write.plan import LazyList
@@ -152,8 +153,13 @@ class Enumeration:
 
     def _extracted(self, enumerator: Any) -> EstimatedSpace | None:
         with self._run.phase("request"):
-            deterministic = self._planner._fastplan.deterministic
-            extraction = Extraction(enumerator, self._asked, deterministic=deterministic)
+            state = state_of(self._planner)
+            extraction = Extraction(
+                enumerator,
+                self._asked,
+                deterministic=state.deterministic,
+                hardware=state.hardware,
+            )
             extraction.walk(self._module)
             if not extraction.tables:
                 return None

@@ -17,8 +17,10 @@ from torchrec.distributed.planner.utils import (
     sharder_name,
 )
 
-from fastplan.model.request import MenuItem, Request, Table
+from fastplan.model.hardware_costs import kernel_without_figures
+from fastplan.model.request import CostModel, HardwareCosts, MenuItem, Request, Table
 from fastplan.model.vocabulary import KERNEL_INDEX, SHARDING_TYPE_INDEX
+from fastplan.spec.stock_rules import optimizer_states
 from fastplan.torchrec import compat
 from fastplan.torchrec.compat import NotNative
 from fastplan.torchrec.differences.estimates import (
@@ -27,6 +29,7 @@ from fastplan.torchrec.differences.estimates import (
 )
 from fastplan.torchrec.read import custom
 from fastplan.torchrec.read.costs import Estimators
+from fastplan.torchrec.read.hardware import PlannerHardware, optimizer_name
 from fastplan.torchrec.read.modules import (
     Cache,
     CachedSharder,
@@ -77,9 +80,15 @@ class Extraction:
     """Walks a module once and collects its tables, as TorchRec's enumerator does."""
 
     def __init__(
-        self, enumerator: Any, sharders: list[CachedSharder], *, deterministic: bool
+        self,
+        enumerator: Any,
+        sharders: list[CachedSharder],
+        *,
+        deterministic: bool,
+        hardware: PlannerHardware | None = None,
     ) -> None:
         self._enumerator = enumerator
+        self._hardware = hardware
         self._deterministic = deterministic
         self._has_own_filters = bool(overridden(enumerator, *_FILTERS))
         self.estimators = Estimators(enumerator)
@@ -128,13 +137,28 @@ class Extraction:
         if len({(table.path, table.name) for table in tables}) != len(tables):
             raise NotNative("two tables have the same name and path")
         types = {item.sharding_type for menu in self._menu_items for item in menu}
-        return Request(
+        request = Request(
             tables=tuple(tables),
             menus=tuple(self._menu_items),
             coefficients=self.estimators.coefficients,
             cost=self.estimators.cost_model(types),
             pricing=self.estimators.pricing,
+            hardware=self._hardware_costs(tables, self.estimators.cost_model(types)),
         )
+        if request.hardware is not None and (problem := kernel_without_figures(request)):
+            raise NotNative(problem)
+        return request
+
+    def _hardware_costs(self, tables: list[Table], cost: CostModel) -> HardwareCosts | None:
+        """Returns the hardware costs of these tables; None if costs are TorchRec's."""
+        if self._hardware is None:
+            return None
+        names = {
+            (origin.path, origin.name): optimizer_name(origin.parameter, origin.holder.sharder)
+            for origin in self.origins
+        }
+        states = (optimizer_states(names[table.path, table.name], table.dim) for table in tables)
+        return self._hardware.costs(domain_ranks=cost.perf_group_size, states=tuple(states))
 
     def variant(self, index: int, sharding_type: str, kernel: str, cache: Any) -> Table:
         """Returns a request for table `index` with one option, and optional cache parameters."""
