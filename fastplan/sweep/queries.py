@@ -134,6 +134,7 @@ def cheapest(
 ) -> list[Cheapest]:
     """Finds the cheapest SKU and size with a rating of at most `rating` milliseconds.
 
+    Plans with hardware costs are compared by their predicted step instead of the rating.
     There is one answer for each model, batch and precision. Of equal costs, the faster one wins.
     `prices`, per rank and hour, take precedence over those of the SKUs.
 
@@ -145,8 +146,8 @@ def cheapest(
     answers = []
     chosen = _chosen(result.rows, model=model, batch=batch, precision=precision)
     for key, rows in _groups(chosen, "model", "batch", "precision").items():
-        fitting = [row for row in rows if row.fits and row.rating is not None]
-        enough = [row for row in fitting if (row.rating or 0.0) <= rating]
+        fitting = [row for row in rows if row.fits and row.time is not None]
+        enough = [row for row in fitting if (row.time or 0.0) <= rating]
         missing = sorted({row.sku for row in enough} - known.keys())
         if missing:
             raise no_price(missing)
@@ -158,7 +159,7 @@ def cheapest(
                 row=row,
                 price=None if row is None else known[row.sku],
                 cost=None if row is None else by_cost(row)[0],
-                best=min(fitting, key=attrgetter("rating"), default=None),
+                best=min(fitting, key=attrgetter("time"), default=None),
             )
         )
     return answers
@@ -193,7 +194,7 @@ def savings(result: SweepResult) -> list[Saving]:
 
 
 def _by_cost(prices: Mapping[str, float]) -> Callable[[Row], tuple[float, float]]:
-    return lambda row: (prices[row.sku] * row.world_size, row.rating or 0.0)
+    return lambda row: (prices[row.sku] * row.world_size, row.time or 0.0)
 
 
 def _chosen(rows: Iterable[Row], **wanted: Any) -> list[Row]:

@@ -51,6 +51,11 @@ class Row:
     error: str | None = None
     warning: str | None = None  # why the cache failed
 
+    @property
+    def time(self) -> float | None:
+        """The milliseconds to compare clusters by: the predicted step, or else the rating."""
+        return self.rating if self.step is None else self.step
+
     def answer(self) -> dict[str, Any]:
         """Returns the fields that are not part of the cell."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _OF_CELL}

@@ -82,8 +82,10 @@ def smallest_lines(answers: list[Smallest], style: Style = PLAIN) -> Iterator[st
 
 def cheapest_lines(answers: list[Cheapest], rating: float, style: Style = PLAIN) -> Iterator[str]:
     """Yields the answers of `cheapest` as a table."""
+    rows_found = [answer.row or answer.best for answer in answers]
+    measure = "step" if any(row is not None and row.step for row in rows_found) else "rating"
     yield style.paint(
-        f"Cheapest cluster with a rating of at most {format_milliseconds(rating)}", "bold"
+        f"Cheapest cluster with a {measure} of at most {format_milliseconds(rating)}", "bold"
     )
     titles = [
         Column("model"),
@@ -91,7 +93,7 @@ def cheapest_lines(answers: list[Cheapest], rating: float, style: Style = PLAIN)
         Column("precision"),
         Column("SKU"),
         Column("ranks", True),
-        Column("rating", True),
+        Column(measure, True),
         Column("per hour", True),
         Column("note"),
     ]
@@ -101,11 +103,11 @@ def cheapest_lines(answers: list[Cheapest], rating: float, style: Style = PLAIN)
         note = ""
         if answer.row is not None:
             row = answer.row
-            found = [row.sku, str(row.world_size), _rating(row), f"{answer.cost:,.2f}"]
+            found = [row.sku, str(row.world_size), _time(row), f"{answer.cost:,.2f}"]
             note = f"{answer.price:,.4g} per rank"
         elif answer.best is not None:
             best = answer.best
-            note = f"best is {_rating(best)} on {best.world_size} x {best.sku}"
+            note = f"best is {_time(best)} on {best.world_size} x {best.sku}"
         else:
             note = "nothing fits"
         rows.append([answer.model, str(answer.batch), answer.precision, *found, note])
@@ -239,6 +241,10 @@ def _cells(row: Row) -> list[str]:
         _CACHE.get(row.cache, "-") if row.fits else "-",
         _note(row),
     ]
+
+
+def _time(row: Row) -> str:
+    return "-" if row.time is None else format_milliseconds(row.time)
 
 
 def _rating(row: Row) -> str:

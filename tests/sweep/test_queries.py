@@ -141,3 +141,10 @@ def test_one_precision_saves_nothing_and_others_are_compared_with_the_first() ->
     assert savings(result(row(), row(sku="a100", precision="fp16"))) == []
     found = savings(result(row(precision="bf16"), row(precision="fp16", rating=5.0)))
     assert [(s.against, s.rating) for s in found] == [("bf16", 1.0), ("bf16", 0.5)]
+
+
+def test_plans_with_hardware_costs_are_compared_by_their_step() -> None:
+    rows = (row(sku="h100", rating=1.0, step=9.0), row(sku="a100", rating=9.0, step=1.0))
+    answer = cheapest(result(*rows, h100=1.0, a100=50.0), rating=2.0)[0]
+    assert answer.row is not None
+    assert answer.row.sku == "a100"

@@ -166,3 +166,10 @@ def test_cells_are_listed_without_planning() -> None:
 
 def test_an_empty_sweep_is_shown() -> None:
     assert text(result()) == "0 cells: 0 fit, 0 do not; 1.5 s"
+
+
+def test_steps_have_a_column_if_there_are_any() -> None:
+    assert "step" not in list(summary(result(row())))[3].split()
+    titles, line = list(summary(result(row(step=3.0))))[3:5]
+    assert titles.split()[5:7] == ["rating", "step"]
+    assert line.split()[5:9] == ["10.00", "ms", "3.000", "ms"]
