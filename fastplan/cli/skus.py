@@ -113,7 +113,7 @@ def _costs(hardware: Hardware) -> list[str]:
     return [
         *table(titles, rows, "<><>><"),
         "",
-        "n: published times that depend on the constant; docs/hardware-costs.md has the formulas.",
+        "n: measured times that depend on the constant; docs/hardware-costs.md has the formulas.",
     ]
 
 

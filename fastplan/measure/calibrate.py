@@ -1,17 +1,23 @@
-"""Runs the micro-benchmarks on all ranks, fits TorchRec's constants, and writes them as a SKU."""
+"""Runs the micro-benchmarks on all ranks, fits the constants of both cost models, and writes a SKU.
+
+TorchRec's constants are bandwidths and factors. The hardware costs' are latencies and efficiencies,
+which are shares of those bandwidths.
+"""
 
 from __future__ import annotations
 
 import json
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fastplan.measure.cases import Case, Sizes, cases
 from fastplan.measure.constants import Calibration, Constant, Point, calibration, slowest_median
+from fastplan.measure.cost_constants import MEASURED, CostCalibration, cost_lender, fit_costs
 from fastplan.measure.launch import run_group
 from fastplan.measure.settings import (
     LOGS,
@@ -21,6 +27,7 @@ from fastplan.measure.settings import (
     MeasureError,
     WorkerConfig,
 )
+from fastplan.model.hardware_costs import COST_GROUPS, CostFigure
 from fastplan.spec.hardware import Hardware, find_hardware, topology_arguments
 
 
@@ -96,7 +103,7 @@ def _last_log_line(folder: Path) -> str:
     return f" ({lines[-1].strip()})" if lines else ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class CalibratedSku:
     """What was measured, on top of a known SKU for all the rest."""
 
@@ -128,12 +135,28 @@ class CalibratedSku:
     @property
     def hardware(self) -> Hardware:
         """The SKU as a plan sees it."""
+        return replace(self._without_costs, costs=self.costs.figures)
+
+    @cached_property
+    def costs(self) -> CostCalibration:
+        """The constants of the hardware costs, with four digits, as the file has them."""
+        lender = cost_lender(self.base, self.calibrated.devices)
+        own = self._without_costs
+        found = fit_costs(self.calibrated.points, own, self.group.ranks, lender)
+        return replace(
+            found,
+            figures={name: _rounded(figure, self.name) for name, figure in found.figures.items()},
+        )
+
+    @property
+    def _without_costs(self) -> Hardware:
         own: dict[str, Any] = {**self.sizes, **self.figures}
         return replace(
             self.base,
             name=self.name,
             device=self.group.device,
             ranks_per_host=self.group.ranks_per_host,
+            costs={},
             **own,
         )
 
@@ -141,6 +164,15 @@ class CalibratedSku:
     def topology(self) -> dict[str, Any]:
         """Keyword arguments for TorchRec's Topology."""
         return topology_arguments(self.hardware, self.group.ranks, self.group.ranks_per_host)
+
+
+def _rounded(figure: CostFigure, sku: str) -> CostFigure:
+    value, low, high = (
+        None if number is None else float(f"{number:.4g}")
+        for number in (figure.value, figure.low, figure.high)
+    )
+    assert value is not None
+    return replace(figure, value=value, low=low, high=high, sku=sku)
 
 
 def sku_yaml(sku: CalibratedSku) -> str:
@@ -168,7 +200,27 @@ def sku_yaml(sku: CalibratedSku) -> str:
     lines += [
         f"  {name}: {_quoted(f'measured {date}: {source}')}" for name, source in sources.items()
     ]
+    lines += _cost_lines(sku, date)
     return "\n".join(lines) + "\n"
+
+
+def _cost_lines(sku: CalibratedSku, date: str) -> Iterator[str]:
+    yield "# Constants of the hardware costs. Efficiencies are shares of the bandwidths above."
+    yield "costs:"
+    for group, names in COST_GROUPS.items():
+        yield f"  {group}:"
+        for name in names:
+            yield f"    {name}: {_cost(sku.costs.figures[f'{group}.{name}'], date)}"
+
+
+def _cost(figure: CostFigure, date: str) -> str:
+    """A constant as a mapping on one line; JSON is YAML."""
+    source = figure.source
+    if source.startswith(MEASURED):
+        source = source.replace(MEASURED, f"{MEASURED} {date}", 1)
+    fields = {"value": figure.value, "low": figure.low, "high": figure.high, "n": figure.n}
+    texts = {"source": source, "note": figure.note or None}
+    return json.dumps({k: v for k, v in {**fields, **texts}.items() if v is not None})
 
 
 def figure_text(name: str, value: float) -> str:

@@ -23,6 +23,7 @@ LOOKUP = "lookup"
 COPY = "copy"  # within device memory
 HOST_COPY = "host_copy"  # from host to device
 COLLECTIVES = ("all_to_all", "reduce_scatter", "all_gather", "all_reduce")
+ROWWISE_ADAGRAD, ADAM = "rowwise_adagrad", "adam"
 HOST, WORLD = "host", "world"  # the ranks that take part
 
 KERNELS = {"cpu": ("fused",), "cuda": ("fused", "fused_uvm", "fused_uvm_caching")}
@@ -32,6 +33,9 @@ _TABLES = ((1, False), (4, False), (1, True))  # the number in one lookup, and w
 _LARGEST_BUFFER = 1 << 28
 _BUFFERS = 8
 _SPAN = 16  # the least factor between the sizes of buffers
+# Sizes that are mostly latency, which the hardware costs have and TorchRec's formulas don't.
+_SMALL_BUFFERS = (1 << 10, 1 << 12, 1 << 14, 1 << 16)
+_SMALL_BATCHES = (1, 16)  # of one rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +53,8 @@ class Case:
     pooling: int = 0
     samples: int = 0  # of all ranks' batches
     weighted: bool = False
+    optimizer: str = ROWWISE_ADAGRAD
+    extra: bool = False  # for the hardware costs: TorchRec's constants are fitted without it
 
     def json(self) -> dict[str, Any]:
         """Returns the case as JSON."""
@@ -136,15 +142,16 @@ def cases(device: str, ranks: int, ranks_per_host: int, sizes: Sizes) -> list[Ca
     if ranks < 2:
         raise MeasureError("collectives need at least two ranks: use --nproc 2 or more")
     buffers = _geometric_sizes(*sizes.buffers)
+    small = [size for size in _SMALL_BUFFERS if size < sizes.buffers[0]]
     found = [Case(kind=COPY, bytes=size, counted=2.0 * size) for size in buffers]
     if device == "cuda":
         found += [Case(kind=HOST_COPY, bytes=size, counted=float(size)) for size in buffers]
     sharing = {HOST: ranks_per_host > 1, WORLD: ranks > ranks_per_host}
     found += [
-        Case(kind=kind, scope=scope, bytes=size, counted=float(size))
+        Case(kind=kind, scope=scope, bytes=size, counted=float(size), extra=size in small)
         for scope, exchanges in sharing.items()
         for kind in COLLECTIVES
-        for size in buffers
+        for size in (*small, *buffers)
         if exchanges
     ]
     return found + _lookups(device, ranks, sizes)
@@ -157,24 +164,40 @@ def _geometric_sizes(smallest: int, largest: int) -> list[int]:
 
 
 def _lookups(device: str, ranks: int, sizes: Sizes) -> list[Case]:
-    found = []
-    for kernel, batch, dim, pooling, (tables, weighted) in product(
-        KERNELS[device], sizes.batch_sizes, sizes.dims, sizes.poolings, _TABLES
-    ):
-        counted = _counted(dim, pooling, batch, ranks, weighted)
-        found.append(
-            Case(
-                kind=LOOKUP,
-                counted=tables * counted,
-                kernel=kernel,
-                tables=tables,
-                rows=sizes.rows,
-                dim=dim,
-                pooling=pooling,
-                samples=batch * ranks,
-                weighted=weighted,
-            )
+    def case(kernel: str, batch: int, dim: int, pooling: int, tables: int = 1, **more: Any) -> Case:
+        counted = _counted(dim, pooling, batch, ranks, more.get("weighted", False))
+        return Case(
+            kind=LOOKUP,
+            counted=tables * counted,
+            kernel=kernel,
+            tables=tables,
+            rows=sizes.rows,
+            dim=dim,
+            pooling=pooling,
+            samples=batch * ranks,
+            **more,
         )
+
+    found = []
+    for kernel in KERNELS[device]:
+        found += [
+            case(kernel, batch, dim, pooling, tables, weighted=weighted)
+            for batch, dim, pooling, (tables, weighted) in product(
+                sizes.batch_sizes, sizes.dims, sizes.poolings, _TABLES
+            )
+        ]
+        found += [
+            case(kernel, batch, sizes.dims[0], 1, extra=True)
+            for batch in _SMALL_BATCHES
+            if batch < sizes.batch_sizes[0]
+        ]
+        if kernel == "fused_uvm_caching":
+            # Row-wise Adagrad's state is 4 bytes a row, so its time is like that of an id.
+            most = sizes.batch_sizes[-1], sizes.poolings[-1]
+            found += [
+                case(kernel, most[0], dim, most[1], optimizer=ADAM, extra=True)
+                for dim in sizes.dims
+            ]
     return found
 
 

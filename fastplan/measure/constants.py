@@ -59,7 +59,7 @@ def calibration(points: Sequence[Point], device: str, ranks: int, hosts: int) ->
 
 class _Fitting:
     def __init__(self, points: Sequence[Point], device: str, ranks: int, hosts: int) -> None:
-        self._points = points
+        self._points = [point for point in points if not point.case.extra]
         self._device = device
         self._ranks = ranks
         self._hosts = hosts
@@ -228,12 +228,20 @@ class _Fitting:
         constants = self._found.constants
         if isinstance(cached, Fit) and {memory, "hbm_to_ddr_mem_bw"} <= constants.keys():
             near, far = constants[memory].value, constants["hbm_to_ddr_mem_bw"].value
-            share = CACHE_LOAD_FACTOR
-            assumed = (share * near + (1 - share) * far) / _UVM_SHARE * 1000
+            assumed = uvm_bandwidths(near, far)["fused_uvm_caching"] * 1000
             self._found.remarks.append(
                 f"fused_uvm_caching reads {cached.bandwidth / 1e9:.3g} GB/s; TorchRec "
                 f"computes {assumed / 1e9:.3g} from the other constants"
             )
+
+
+def uvm_bandwidths(memory: float, link: float) -> dict[str, float]:
+    """Returns TorchRec's bandwidths of lookups in unified memory, by kernel."""
+    share = CACHE_LOAD_FACTOR
+    return {
+        "fused_uvm": link / _UVM_SHARE,
+        "fused_uvm_caching": (share * memory + (1 - share) * link) / _UVM_SHARE,
+    }
 
 
 def _lookup(kernel: str, weighted: bool = False) -> Callable[[Case], bool]:

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -21,7 +21,7 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
 )
 
 from fastplan import load_plan
-from fastplan.measure.cases import COPY, HOST_COPY, LOOKUP, WORLD, Case
+from fastplan.measure.cases import ADAM, COPY, HOST_COPY, LOOKUP, ROWWISE_ADAGRAD, WORLD, Case
 from fastplan.measure.devices import RankGroup
 from fastplan.measure.inputs import generate_batch, module_inputs
 from fastplan.measure.processes import Heartbeats
@@ -40,6 +40,7 @@ from fastplan.measure.step import Inputs, Trainer, build, to_device
 from fastplan.model.references import find
 from fastplan.spec.model import ModelSpec
 from fastplan.spec.read import read_spec
+from fastplan.spec.stock import CACHE_LOAD_FACTOR
 
 
 def measure_plans(folder: Path, config: WorkerConfig, beats: Heartbeats) -> None:
@@ -168,9 +169,24 @@ _LOCATIONS = {
     "fused_uvm": EmbeddingLocation.MANAGED,
     "fused_uvm_caching": EmbeddingLocation.MANAGED_CACHING,
 }
+_OPTIMIZERS = {
+    ROWWISE_ADAGRAD: EmbOptimType.EXACT_ROWWISE_ADAGRAD,
+    ADAM: EmbOptimType.ADAM,
+}
 _WARM_UP = 2
+_FILL_POOLING = 64  # ids per bag while the cache is filled, so that outputs are small
 
-Works = dict[str, Callable[[], Any]]  # by name; run in order, each timed
+
+class _Benchmark(NamedTuple):
+    """What a case runs.
+
+    Attributes:
+        works: By name; run in order, each timed.
+        prepare: Called before each repetition, not timed.
+    """
+
+    works: dict[str, Callable[[], Any]]
+    prepare: Callable[[], Any] = lambda: None
 
 
 def run_benchmarks(folder: Path, config: WorkerConfig, beats: Heartbeats) -> None:
@@ -202,9 +218,10 @@ class _Benchmarks:
 
     def run(self, case: Case, repetitions: int) -> dict[str, list[float]]:
         """Returns the seconds of each repetition, by work."""
-        works = self._works(case)
+        works, prepare = self._benchmark(case)
         found: dict[str, list[float]] = {name: [] for name in works}
         for number in range(_WARM_UP + repetitions):
+            prepare()
             for name, work in works.items():
                 self._device.wait()
                 self._ranks.barrier()
@@ -216,58 +233,82 @@ class _Benchmarks:
                     found[name].append(self._device.seconds(begin, end))
         return found
 
-    def _works(self, case: Case) -> Works:
+    def _benchmark(self, case: Case) -> _Benchmark:
         if case.kind == LOOKUP:
             return self._lookup(case)
         if case.kind in (COPY, HOST_COPY):
             return self._copy(case)
         return self._collective(case)
 
-    def _copy(self, case: Case) -> Works:
+    def _copy(self, case: Case) -> _Benchmark:
         there = torch.ones(case.bytes // 4, device=self._device.torch)
         here = torch.ones_like(there)
         if case.kind == HOST_COPY:
             here = torch.ones(case.bytes // 4).pin_memory()
-        return {"copy": lambda: there.copy_(here, non_blocking=True)}
+        return _Benchmark({"copy": lambda: there.copy_(here, non_blocking=True)})
 
-    def _collective(self, case: Case) -> Works:
+    def _collective(self, case: Case) -> _Benchmark:
         group = dist.group.WORLD if case.scope == WORLD else self._local
         count = dist.get_world_size(group)
         # The same number of elements for each rank.
         whole = torch.ones(max(1, case.bytes // 4 // count) * count, device=self._device.torch)
         part = whole[: len(whole) // count].clone()
         other = torch.empty_like(whole)
-        works: Works = {
+        works: dict[str, Callable[[], Any]] = {
             "all_to_all": lambda: dist.all_to_all_single(other, whole, group=group),
             "reduce_scatter": lambda: dist.reduce_scatter_tensor(part, whole, group=group),
             "all_gather": lambda: dist.all_gather_into_tensor(other, part, group=group),
             "all_reduce": lambda: dist.all_reduce(whole, group=group),
         }
-        return {case.kind: works[case.kind]}
+        return _Benchmark({case.kind: works[case.kind]})
 
-    def _lookup(self, case: Case) -> Works:
+    def _lookup(self, case: Case) -> _Benchmark:
         on_cpu = self._device.torch.type == "cpu"
         place = EmbeddingLocation.HOST if on_cpu else _LOCATIONS[case.kernel]
         kind = ComputeDevice.CPU if on_cpu else ComputeDevice.CUDA
         kernel = SplitTableBatchedEmbeddingBagsCodegen(
             embedding_specs=[(case.rows, case.dim, place, kind)] * case.tables,
-            optimizer=EmbOptimType.EXACT_ROWWISE_ADAGRAD,
+            cache_load_factor=CACHE_LOAD_FACTOR,
+            optimizer=_OPTIMIZERS[case.optimizer],
             learning_rate=0.01,
             pooling_mode=PoolingMode.SUM,
             device=self._device.torch,
         )
-        bags = case.tables * case.samples
+        count = case.tables * case.samples * case.pooling
         random = torch.Generator().manual_seed(1 + self._ranks.rank)
-        ids = torch.randint(case.rows, (bags * case.pooling,), generator=random)
-        indices = ids.to(self._device.torch)
-        offsets = torch.arange(0, len(ids) + 1, case.pooling, device=self._device.torch)
-        weights = torch.ones(len(ids), device=self._device.torch) if case.weighted else None
+        offsets = torch.arange(0, count + 1, case.pooling, device=self._device.torch)
+        weights = torch.ones(count, device=self._device.torch) if case.weighted else None
         gradient = torch.full(
             (case.samples, case.tables * case.dim), 1e-3, device=self._device.torch
         )
+        indices: list[Any] = [None]
         output: list[Any] = [None]
 
-        def forward() -> None:
-            output[0] = kernel(indices, offsets, weights)
+        def draw() -> None:
+            ids = torch.randint(case.rows, (count,), generator=random)
+            indices[0] = ids.to(self._device.torch)
 
-        return {"forward": forward, "backward": lambda: output[0].backward(gradient)}
+        def forward() -> None:
+            output[0] = kernel(indices[0], offsets, weights)
+
+        draw()
+        works: dict[str, Callable[[], Any]] = {
+            "forward": forward,
+            "backward": lambda: output[0].backward(gradient),
+        }
+        if place != EmbeddingLocation.MANAGED_CACHING:
+            return _Benchmark(works)
+        # The same ids again would all be in the cache. With new ones, a full cache holds its share.
+        self._fill_cache(kernel, case)
+        return _Benchmark(works, draw)
+
+    def _fill_cache(self, kernel: Any, case: Case) -> None:
+        """Reads as many rows as the cache holds."""
+        bags = max(1, round(CACHE_LOAD_FACTOR * case.rows) // _FILL_POOLING)
+        rows = torch.arange(bags * _FILL_POOLING, device=self._device.torch) % case.rows
+        ends = torch.arange(
+            0, case.tables * len(rows) + 1, _FILL_POOLING, device=self._device.torch
+        )
+        weights = torch.ones(case.tables * len(rows), device=self._device.torch)
+        with torch.no_grad():
+            kernel(rows.repeat(case.tables), ends, weights if case.weighted else None)

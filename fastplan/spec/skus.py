@@ -34,7 +34,7 @@ _OPTIONAL = frozenset({"pod_size"})
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+ -]{0,63}")
 _MOST_LIKES = 20
 _MOST_COST = 1e6  # of a constant, in its unit
-_LEAST_EFFICIENCY = 1e-6
+_LEAST_EFFICIENCY = 1e-9
 
 Device = Annotated[str, choice(DEVICES)]
 Figure = Annotated[str, choice(FIGURES)]

@@ -1,12 +1,18 @@
 """Micro-benchmarks on real gloo processes."""
 
+import json
+
 import pytest
 
+from fastplan.cli.main import main
 from fastplan.measure import calibrate as calibrate_module
-from fastplan.measure.calibrate import calibrate
+from fastplan.measure.calibrate import CalibratedSku, calibrate, sku_yaml
 from fastplan.measure.cases import COLLECTIVES, COPY, LOOKUP, Sizes, cases
 from fastplan.measure.failures import Failure
 from fastplan.measure.settings import LaunchSettings, MeasureError
+from fastplan.model.hardware_costs import CONSTANTS_BY_NAME
+from fastplan.spec.hardware import find_hardware
+from tests.measure.samples import model
 
 SIZES = Sizes((16,), (16, 32), (1, 3), 100, (1 << 12, 1 << 13))
 GROUP = LaunchSettings(device="cpu", ranks_per_host=2, timeout=120)
@@ -33,6 +39,39 @@ def test_every_work_has_a_time(calibrated):
 
 def test_so_few_sizes_determine_no_exchange(calibrated):
     assert "span a factor of 2" in calibrated.found.left_out["intra_host_bw"]
+
+
+@pytest.fixture(scope="module")
+def sku_file(calibrated, tmp_path_factory):
+    sku = CalibratedSku(
+        name="lab",
+        like="torchrec-cpu",
+        group=GROUP,
+        calibrated=calibrated,
+        host_memory=64 << 30,
+        device_memory=None,
+    )
+    path = tmp_path_factory.mktemp("sku") / "lab.yaml"
+    path.write_text(sku_yaml(sku))
+    return path
+
+
+def test_real_ranks_give_every_constant_of_the_hardware_costs_a_source(sku_file):
+    found = find_hardware(str(sku_file)).costs
+    assert set(found) == set(CONSTANTS_BY_NAME)
+    assert all(figure.source and figure.sku == "lab" for figure in found.values())
+    assert any(figure.n > 0 for figure in found.values())
+
+
+def test_a_real_calibration_plans_with_hardware_costs(sku_file, tmp_path, capsys):
+    (tmp_path / "model.json").write_text(json.dumps(model()))
+    words = ("--sku", str(sku_file), "--costs", "hardware", "--json")
+    code = main(("plan", str(tmp_path / "model.json"), *words))
+    out, errors = capsys.readouterr()
+    assert code == 0, errors
+    told = json.loads(out)
+    assert (told["notes"]["costs"], told["notes"]["sku"]) == ("hardware", "lab")
+    assert told["step"]["ms"] > 0
 
 
 def test_a_rank_that_fails_is_an_error_that_names_it(monkeypatch):

@@ -77,7 +77,7 @@ def test_costs_from_may_name_another_sku_of_the_file():
         ({"hbm": {}}, "known are hbm_forward"),
         ({"hbm_forward": {"latncy": 1}}, "did you mean `latency`?"),
         ({"hbm_forward": {"latency": -1}}, "must be from 0 to 1e+06"),
-        ({"hbm_forward": {"efficiency": 0}}, "must be from 1e-06 to 1e+06"),
+        ({"hbm_forward": {"efficiency": 0}}, "must be from 1e-09 to 1e+06"),
         ({"hbm_forward": {"latency": {"value": 1, "low": 2}}}, "from `low` to `high`"),
         ({"hbm_forward": {"latency": {"value": 1, "hgh": 2}}}, "did you mean `high`?"),
         ({"hbm_forward": {"latency": {}}}, "is missing"),
