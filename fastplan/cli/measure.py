@@ -192,9 +192,11 @@ def _print_runs(args: Args, folder: Path, *, has_results: bool) -> None:
 @_rank_options
 def calibrate(args: Args) -> int:
     """Runs FBGEMM's lookups, copies and collectives on this machine's devices, fits the bandwidths
-    and factors of TorchRec's cost model, and writes them as a SKU file for --sku. Constants that
-    the data do not determine are omitted, with the reason. TorchRec's model has no latencies, so
-    constants depend on sizes: give the model that they are for.
+    and factors of TorchRec's cost model and the constants of the hardware costs, and writes them as
+    a SKU file for --sku. TorchRec's constants that the data do not determine are omitted, with the
+    reason. TorchRec's model has no latencies, so its constants depend on sizes: give the model that
+    they are for. Constants of the hardware costs that the data do not identify are carried over
+    from --like, or assumed; the file says which.
     """
     from fastplan.files.document import document_of
     from fastplan.files.storage import replace_file
