@@ -1,6 +1,8 @@
 """What holds with every TorchRec that imports; uses only what all versions have."""
 
+import logging
 import random
+import re
 
 import pytest
 import torch
@@ -9,6 +11,7 @@ from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.partitioners import GreedyPerfPartitioner
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner as TorchRecPlanner
 from torchrec.distributed.planner.proposers import GreedyProposer, UniformProposer
+from torchrec.distributed.planner.stats import EmbeddingStats
 from torchrec.distributed.planner.types import ParameterConstraints, Topology
 from torchrec.modules.embedding_configs import EmbeddingBagConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
@@ -67,6 +70,19 @@ def assert_same(make_more, **size):
 @pytest.mark.parametrize("seed", range(3))
 def test_plans_of_stock_parts_are_torchrecs(seed):
     planner = assert_same(lambda given: {}, tables=8, seed=seed)
+    assert planner.last_run.engine == ENGINE, planner.last_run.reason
+
+
+@pytest.mark.parametrize("level", [logging.WARNING, logging.INFO])
+def test_statistics_are_torchrecs(level, caplog):
+    tables = []
+    with caplog.at_level(level, "torchrec.distributed.planner.stats"):
+        for kind in (TorchRecPlanner, EmbeddingShardingPlanner):
+            planner = kind(**{**arguments(6, 4, 0), "stats": [EmbeddingStats()]})
+            planner.plan(model(6, 0), [EmbeddingBagCollectionSharder()])
+            lines = [" ".join(line.split()) for line in planner._stats[0]._stats_table]
+            tables.append([re.sub(r"ran for [\d.]+s", "ran", line) for line in lines])
+    assert tables[0] == tables[1]
     assert planner.last_run.engine == ENGINE, planner.last_run.reason
 
 

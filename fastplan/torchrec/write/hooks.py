@@ -27,6 +27,7 @@ from torchrec.distributed.types import ShardingPlan
 from fastplan.planning.run import Run
 from fastplan.planning.search import Result, Searched
 from fastplan.torchrec import compat
+from fastplan.torchrec.differences.stats_events import log_event
 from fastplan.torchrec.read.cluster import copied
 from fastplan.torchrec.support import support
 from fastplan.torchrec.support.watch import STATISTICS
@@ -50,6 +51,12 @@ def is_empty_function(function: Callable[..., Any]) -> bool:
     if code not in _checked:
         _checked[code] = {step.opname for step in dis.get_instructions(code)} <= _NOTHING
     return _checked[code]
+
+
+def logs_events() -> bool:
+    """Whether something reads the events of TorchRec's statistics."""
+    function = log_event()
+    return function is not None and not is_empty_function(function)
 
 
 def _technique(planner: Any) -> Any:
@@ -246,9 +253,7 @@ def log(
         with compat.resumed():
             stats.log(**arguments(known, lambda: run.plans))
         return
-    if torchrec_stats.logger.isEnabledFor(logging.INFO) or not is_empty_function(
-        torchrec_stats.EventLoggingHandler.log_event
-    ):
+    if torchrec_stats.logger.isEnabledFor(logging.INFO) or logs_events():
         if stats_table.can_write(stats, best_plan, known):
             stats_table.write(stats, best_plan, {**known, "num_plans": run.plans})
         else:

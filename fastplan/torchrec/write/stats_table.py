@@ -81,7 +81,7 @@ class _Writer(EmbeddingStats):
         logger = torchrec_stats.logger
         if _is_standard_logger(logger):
             known["logger"] = _RowLogger(logger)
-        if hooks.is_empty_function(torchrec_stats.EventLoggingHandler.log_event):
+        if not hooks.logs_events():
             known["_observability_log_storage_and_perf"] = _no_log
         code, names = function.__code__, {**function.__globals__, **known}
         made = FunctionType(code, names, None, function.__defaults__, function.__closure__)
