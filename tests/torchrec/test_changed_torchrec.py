@@ -6,7 +6,9 @@ Copies of the installed TorchRec are changed by hand. Whatever was changed, the 
 from __future__ import annotations
 
 import ast
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -23,6 +25,7 @@ pytestmark = pytest.mark.skipif(
 NEEDED = {"EmbeddingShardingPlanner", "ShardingPlan", "storage_reservations"}
 NEEDED |= {"EmbeddingBagCollection", "EmbeddingBagCollectionSharder", "EmbeddingBagConfig"}
 NEEDED |= {"ParameterConstraints", "Topology"}
+NEEDED |= {"Shard"}  # torch has a class of this name, too, which other files of TorchRec import
 
 HARMLESS = {
     "a comment": replaced("planners.py", "import copy\n", "# Tomorrow's planner.\nimport copy\n"),
@@ -98,18 +101,22 @@ def test_harmful_change_falls_back_with_the_difference(
 
 
 def relied_on() -> list[str]:
-    """Returns the names that the package takes from TorchRec, except its planner class."""
+    """Returns the names that the package takes from TorchRec, except those that all need."""
     names: set[str] = set()
     for file in Path(fastplan.__path__[0], "torchrec").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("torchrec."):
-                names.update(each.name for each in node.names if not each.name.islower())
-                names.update(
-                    each.name
-                    for each in node.names
-                    if each.name.islower() and "_" in each.name and each.name != "shard_estimators"
-                )
+                module = import_module(node.module or "")
+                names.update(each.name for each in node.names if is_defined_in(module, each.name))
     return sorted(names - NEEDED)
+
+
+def is_defined_in(module: ModuleType, name: str) -> bool:
+    """Whether TorchRec defines the name: a copy of it can't rename names of torch and FBGEMM."""
+    value = getattr(module, name, None)
+    if value is None or isinstance(value, ModuleType):
+        return False
+    return str(getattr(value, "__module__", "torchrec")).startswith("torchrec")
 
 
 def check_renamed(names: list[str], folder: Path) -> None:
