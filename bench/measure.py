@@ -20,6 +20,7 @@ from bench.text import duration, table
 from fastplan.files.document import document_of
 from fastplan.measure.agreement import Agreement, agreement
 from fastplan.measure.calibrate import CalibratedSku, calibrate
+from fastplan.measure.calibration_text import calibration_json, calibration_text
 from fastplan.measure.cases import sizes_of
 from fastplan.measure.prepare import Subject
 from fastplan.measure.rerate import reestimate
@@ -30,8 +31,6 @@ from fastplan.measure.settings import NAMES, LaunchSettings, Settings
 from fastplan.measure.statistics import Interval
 from fastplan.measure.text import (
     agreement_json,
-    calibration_json,
-    calibration_text,
     format_factor,
     format_interval,
     runs_json,

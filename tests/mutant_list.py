@@ -32,7 +32,7 @@ SPEC = (
     ),
     Mutant(
         name="lower-pods-are-hosts",
-        file="fastplan/spec/lower.py",
+        file="fastplan/spec/cluster.py",
         old="local if pod is None else pod * local",
         new="local",
         tests=("tests/spec/test_lower.py",),
@@ -166,7 +166,7 @@ CACHE = (
     ),
     Mutant(
         name="reachable-allows-more",
-        file="fastplan/engine/solve.py",
+        file="fastplan/engine/reachable.py",
         old="reached * (1 + slack + _ROUNDING)",
         new="reached * (1 + 2 * slack + 1e-3)",
         tests=("tests/engine/test_reachable.py",),

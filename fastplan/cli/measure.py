@@ -239,7 +239,7 @@ def calibrate(args: Args) -> int:
 
 
 def _print_sku(args: Args, sku: CalibratedSku) -> None:
-    from fastplan.measure.text import calibration_json, calibration_text
+    from fastplan.measure.calibration_text import calibration_json, calibration_text
 
     if args.json:
         print_json(calibration_json(sku))

@@ -290,7 +290,7 @@ def export(args: Args) -> int:
         raise CommandError(f"{args.model} is not package.module:function")
     check_outputs(args.output, inputs=[args.sku])
     from fastplan.report.units import format_count
-    from fastplan.spec.lower import check_cluster
+    from fastplan.spec.cluster import check_cluster
     from fastplan.spec.write import spec_text, write_spec
 
     spec = load_target(args)

@@ -8,35 +8,24 @@ has them; without one, they are derived from measured constants, and say how.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from fastplan.costs.fit import Fit, Floats, Times, estimate_times, first_prior, fit
-from fastplan.measure.cases import COLLECTIVES, HOST, LOOKUP, WORLD, Case
-from fastplan.measure.constants import Point, uvm_bandwidths
+from fastplan.measure.cases import LOOKUP
+from fastplan.measure.constants import Point
+from fastplan.measure.cost_points import GroupTimes, times_by_group
 from fastplan.measure.record_estimates import match_device
-from fastplan.measure.record_work import (
-    ExchangeWork,
-    LookupWork,
-    Unknown,
-    exchange_times,
-    exchange_work,
-    lookup_times,
-    lookup_work,
-)
-from fastplan.measure.records import CollectiveRecord, LookupRecord
 from fastplan.model.hardware_costs import (
     CONSTANTS_BY_NAME,
     COST_GROUPS,
-    FAMILY_OF_KERNEL,
     Constant,
     CostFigure,
     LinkSpeeds,
 )
 from fastplan.spec.hardware import Hardware, find_hardware, link_speeds
-from fastplan.spec.stock import CACHE_LOAD_FACTOR
 
 MEASURED = "measured"  # the first word of a fitted constant's source
 # The most important first: if times can't tell two constants apart, the later one is not fitted.
@@ -160,45 +149,21 @@ def fit_costs(
     return _CostFitting(points, hardware, ranks, lender).run()
 
 
-@dataclass(slots=True)
-class _Timed:
-    """The benchmarks of a group of constants."""
-
-    points: list[Point] = field(default_factory=list)
-    works: list[LookupWork | ExchangeWork] = field(default_factory=list)
-    ms: list[float] = field(default_factory=list)
-    torchrec_ms: list[float | None] = field(default_factory=list)
-
-    def times(self, hardware: Hardware) -> list[Times]:
-        names = [_shape(point.case) for point in self.points]
-        lookups = [work for work in self.works if isinstance(work, LookupWork)]
-        if lookups:
-            return [lookup_times(lookups, self.ms, names, link_speeds(hardware))]
-        exchanges = [work for work in self.works if isinstance(work, ExchangeWork)]
-        return list(exchange_times(exchanges, self.ms, names, hardware))
-
-    @property
-    def rank_counts(self) -> set[int]:
-        return {work.ranks for work in self.works if isinstance(work, ExchangeWork)}
-
-
 class _CostFitting:
     def __init__(
         self, points: Sequence[Point], hardware: Hardware, ranks: int, lender: Hardware | None
     ) -> None:
-        self._points = points
         self._hardware = hardware
         self._links = link_speeds(hardware)
         self._ranks = ranks
         self._hosts = max(1, ranks // hardware.ranks_per_host)
         self._lender = lender
-        self._timed: dict[str, _Timed] = {}
-        self._weighted: dict[str, _Timed] = {}
+        self._timed = times_by_group(points, hardware, ranks, weighted=False)
+        self._weighted = times_by_group(points, hardware, ranks, weighted=True)
         self._figures: dict[str, CostFigure] = {}
         self._measured: set[str] = set()
 
     def run(self) -> CostCalibration:
-        self._sort_points()
         values = first_prior()
         # Later groups depend on earlier ones: caching on HBM, the network on the domain.
         for group in COST_GROUPS:
@@ -214,87 +179,6 @@ class _CostFitting:
             errors=self._errors(values),
             remarks=tuple(self._remarks(values)),
         )
-
-    def _sort_points(self) -> None:
-        """Sorts the benchmarks by the group of constants that they depend on."""
-        for point in self._points:
-            for work, seconds in point.seconds.items():
-                group = self._group_of(point.case, work)
-                done = self._work(point.case, work)
-                if group is None or done is None or not seconds > 0:
-                    continue
-                timed = self._weighted if point.case.weighted else self._timed
-                own = timed.setdefault(group, _Timed())
-                own.points.append(point)
-                own.works.append(done)
-                own.ms.append(1000 * seconds)
-                own.torchrec_ms.append(self._torchrec_ms(point.case, work))
-
-    def _group_of(self, case: Case, work: str) -> str | None:
-        if case.kind == LOOKUP:
-            return f"{FAMILY_OF_KERNEL[case.kernel]}_{work}"
-        if case.kind not in COLLECTIVES:
-            return None
-        done = self._work(case, work)
-        if not isinstance(done, ExchangeWork) or done.ranks < 2:
-            return None
-        return f"{'domain' if done.ranks <= done.domain_ranks else 'network'}_{case.kind}"
-
-    def _work(self, case: Case, work: str) -> LookupWork | ExchangeWork | None:
-        """Returns what a benchmark does; None if it says nothing about the hardware costs."""
-        done: LookupWork | ExchangeWork | Unknown
-        if case.kind == LOOKUP:
-            done = lookup_work(
-                LookupRecord(
-                    id=case.kind,
-                    kind=f"lookup_{work}",
-                    value=1.0,
-                    kernel=case.kernel,
-                    tables=case.tables,
-                    rows_per_table=case.rows,
-                    dim=case.dim,
-                    pooling=case.pooling,
-                    pooled=True,
-                    bags_per_table=case.samples,
-                    id_distribution="uniform",
-                    optimizer=case.optimizer,
-                    cache_load_factor=CACHE_LOAD_FACTOR,
-                )
-            )
-        elif case.kind in COLLECTIVES:
-            local = self._hardware.ranks_per_host
-            done = exchange_work(
-                CollectiveRecord(
-                    id=case.kind,
-                    kind="collective",
-                    value=1.0,
-                    collective=case.kind,
-                    ranks=self._ranks if case.scope == WORLD else local,
-                    hosts=self._hosts if case.scope == WORLD else 1,
-                    gpus_per_host=local,
-                    message_bytes=case.bytes,
-                ),
-                self._hardware,
-            )
-        else:
-            return None
-        return None if isinstance(done, Unknown) else done
-
-    def _torchrec_ms(self, case: Case, work: str) -> float | None:
-        """Returns TorchRec's estimate; None if it has none for this work."""
-        hardware, local = self._hardware, self._hardware.ranks_per_host
-        if case.kind == LOOKUP:
-            near, far = self._links.memory, hardware.hbm_to_ddr_mem_bw
-            speed = {"fused": near, **uvm_bandwidths(near, far)}[case.kernel]
-            factor = hardware.bwd_compute_multiplier if work == "backward" else 1.0
-            return factor * case.counted / speed
-        if case.kind != "all_reduce":
-            wire = hardware.intra_host_bw if case.scope == HOST else hardware.inter_host_bw
-            return case.counted / wire
-        if case.scope == HOST and self._hosts > 1:
-            return None  # its all-reduce is always over all ranks
-        passes = (2 * self._hosts - 1) / self._hosts
-        return case.counted * passes / (hardware.inter_host_bw * local)
 
     def _fit(self, group: str, values: Mapping[str, float]) -> dict[str, float]:
         """Fits the constants of a group, and returns their values."""
@@ -356,7 +240,7 @@ class _CostFitting:
                 found[name] = CostFigure(value=value, source=source)
         return found
 
-    def _fitted(self, name: str, found: Fit, timed: _Timed) -> CostFigure:
+    def _fitted(self, name: str, found: Fit, timed: GroupTimes) -> CostFigure:
         value, low, high, n = found.constants[name]
         is_lookup = timed.points[0].case.kind == LOOKUP
         what = "FBGEMM lookups" if is_lookup else timed.points[0].case.kind
@@ -452,12 +336,6 @@ class _CostFitting:
             "the hardware costs have no term for weights of ids; weighted lookups take, as a "
             f"multiple of the estimate: {', '.join(factors)}"
         ]
-
-
-def _shape(case: Case) -> str:
-    if case.kind == LOOKUP:
-        return f"{case.tables} {case.dim} {case.pooling} {case.samples} {case.optimizer}"
-    return f"{case.scope} {case.bytes}"
 
 
 def _rescale(constant: Constant, theirs: LinkSpeeds, own: LinkSpeeds) -> float:

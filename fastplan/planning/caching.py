@@ -15,7 +15,8 @@ from fastplan.cache.stores.base import Deadline
 from fastplan.engine.optimize import Optimize
 from fastplan.engine.packed_certificate import proven_bound
 from fastplan.engine.problem import Problem
-from fastplan.engine.solve import FOLLOWING_SLACK, OutOfRange, check_reachable, verify_plan
+from fastplan.engine.reachable import FOLLOWING_SLACK, check_reachable
+from fastplan.engine.solve import OutOfRange, verify_plan
 from fastplan.model.job import Job
 from fastplan.model.plan import BadRecord
 from fastplan.planning.policy import Key, Replan, key_of

@@ -7,7 +7,7 @@ from dataclasses import replace
 from fastplan.cache.nearest import nearest_plan
 from fastplan.cache.plan_cache import StoreError
 from fastplan.engine.optimize import Optimize
-from fastplan.engine.solve import FOLLOWING_SLACK, reachable_rating
+from fastplan.engine.reachable import FOLLOWING_SLACK, reachable_rating
 from fastplan.model.plan import Plan
 from fastplan.planning.caching import CacheSession
 from fastplan.planning.policy import Replan

@@ -173,7 +173,8 @@ def plan_replicas(
         CannotPlan: as `lower` and `plan_job`.
     """
     from fastplan.planning.specs import plan_job
-    from fastplan.spec.lower import cluster_of, lower
+    from fastplan.spec.cluster import cluster_of
+    from fastplan.spec.lower import lower
     from fastplan.spec.replicas import group_spec, replica_groups
 
     hardware, shape = cluster_of(spec)

@@ -10,7 +10,6 @@ import os
 import re
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from fastplan.model.hardware_costs import kernel_without_figures
@@ -27,10 +26,10 @@ from fastplan.model.request import (
     Search,
     Table,
 )
-from fastplan.model.units import format_size
 from fastplan.model.vocabulary import SHARDING_TYPES
 from fastplan.spec import stock
-from fastplan.spec.hardware import Hardware, find_hardware, for_job, hardware_constants
+from fastplan.spec.cluster import DEFAULT_HARDWARE, Memory, cluster_of
+from fastplan.spec.hardware import Hardware, find_hardware, hardware_constants
 from fastplan.spec.model import CacheSpec, ModelSpec, ModuleSpec, TableSpec
 from fastplan.spec.stock_rules import (
     MenuRules,
@@ -44,8 +43,6 @@ from fastplan.spec.stock_rules import (
     reserve,
 )
 
-_DEFAULT_HARDWARE = "torchrec"
-_MOST_MEMORY = 2**61  # per kind, on all ranks together; cpp/core/problem.cpp has the same limit
 _TORCHREC = re.compile(r"torchrec(-.+)?\.(dist|egg)-info")  # its metadata folder
 _STOCK_COEFFICIENTS = Coefficients((1.0, 1.0, 1.0, 0.0), None)
 
@@ -73,7 +70,7 @@ def lower(spec: ModelSpec, *, trust: bool = False, like: SpecJob | None = None) 
     pricing, objective = _pricing(spec), _objective(spec)
     version = torchrec_version(spec)
     hardware, shape = cluster_of(spec)
-    memory = _Memory.of(spec, hardware, shape.world_size)
+    memory = Memory.of(spec, hardware, shape.world_size)
     request = _Lowering(spec, version, hardware, shape, memory).request(pricing, like)
     if request.hardware is not None and (problem := kernel_without_figures(request)):
         raise CannotPlan(f"{problem}: allow others with `compute_kernels`, or use TorchRec's costs")
@@ -165,78 +162,11 @@ def _installed_torchrec() -> str:
         return ""
 
 
-def check_cluster(spec: ModelSpec) -> None:
-    """Checks the spec's cluster, if it has one.
-
-    Raises:
-        CannotPlan: The number of ranks is missing or invalid.
-        HardwareError: The ranks don't fill the hardware's hosts.
-    """
-    if spec.topology.world_size is not None:
-        cluster_of(spec)
-
-
-def cluster_of(spec: ModelSpec) -> tuple[Hardware, Shape]:
-    """Returns the hardware and the number of ranks. Raises as `check_cluster`."""
-    topology = spec.topology
-    world = topology.world_size
-    if world is None:
-        raise CannotPlan(
-            "the number of ranks is missing: give `--world-size` on a command line, "
-            "`topology: {world_size: ...}` in the spec, or `on_cluster(spec, world_size=...)` in "
-            "Python"
-        )
-    hardware = for_job(
-        topology.hardware or find_hardware(_DEFAULT_HARDWARE), world, topology.local_world_size
-    )
-    local = hardware.ranks_per_host
-    pod = topology.pod_size or hardware.pod_size
-    if pod is not None and pod > world:
-        raise CannotPlan(f"`pod_size` {pod} is more than the {world} ranks")
-    return hardware, Shape(world, local, local if pod is None else pod * local)
-
-
-@dataclass(frozen=True, slots=True)
-class _Memory:
-    """Bytes by rank, before the reservation."""
-
-    hbm: tuple[int, ...]
-    ddr: tuple[int, ...]
-    ssd: tuple[int, ...]
-    main: tuple[int, ...]  # if given by rank: TorchRec then splits rows by memory
-
-    @staticmethod
-    def of(spec: ModelSpec, hardware: Hardware, ranks: int) -> _Memory:
-        topology = spec.topology
-        for name in ("rank_hbm", "rank_ddr", "rank_ssd"):
-            given = getattr(topology, name)
-            if given is not None and len(given) != ranks:
-                raise CannotPlan(f"`topology.{name}` has {len(given)} entries for {ranks} ranks")
-        on_host = hardware.device == "cpu"
-        main = topology.rank_ddr if on_host else topology.rank_hbm
-        hbm = 0 if on_host else hardware.hbm
-        memory = _Memory(
-            hbm=topology.rank_hbm or (hbm,) * ranks,
-            ddr=topology.rank_ddr or (hardware.ddr,) * ranks,
-            ssd=topology.rank_ssd or (hardware.ssd,) * ranks,
-            main=main or (),
-        )
-        for tier in ("hbm", "ddr", "ssd"):
-            sizes = getattr(memory, tier)
-            if sum(sizes) >= _MOST_MEMORY:
-                name = tier if getattr(topology, f"rank_{tier}") is None else f"rank_{tier}"
-                raise CannotPlan(
-                    f"`topology.{name}`: {format_size(max(sizes))} per rank are too much for "
-                    f"{ranks} ranks: give less than {format_size(_MOST_MEMORY // ranks)}"
-                )
-        return memory
-
-
 class _Lowering:
     """Turns the tables of a spec into those of a request, and collects their menus."""
 
     def __init__(
-        self, spec: ModelSpec, version: str, hardware: Hardware, shape: Shape, memory: _Memory
+        self, spec: ModelSpec, version: str, hardware: Hardware, shape: Shape, memory: Memory
     ) -> None:
         self._spec = spec
         self._hardware = hardware
@@ -276,7 +206,7 @@ class _Lowering:
         if spec.costs == "torchrec":
             return None
         # Of the SKU itself: a pod that holds the whole job has replaced the network's bandwidth.
-        hardware = spec.topology.hardware or find_hardware(_DEFAULT_HARDWARE)
+        hardware = spec.topology.hardware or find_hardware(DEFAULT_HARDWARE)
         return HardwareCosts(
             constants=hardware_constants(hardware),
             domain_ranks=self._shape.group_size,

@@ -12,7 +12,8 @@ import pytest
 from fastplan.engine import _native
 from fastplan.engine.certificate import lower_bound
 from fastplan.engine.optimize import Optimize, optimize
-from fastplan.engine.solve import OutOfRange, count_plans, reachable_rating, solve, verify
+from fastplan.engine.reachable import reachable_rating
+from fastplan.engine.solve import OutOfRange, count_plans, solve, verify
 from fastplan.model.request import Partitioner
 from tests.problems import DEFAULT_SEARCH, random_problem, small_problem
 

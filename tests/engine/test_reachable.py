@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from fastplan.engine.solve import check_reachable, reachable_rating, solve
+from fastplan.engine.reachable import check_reachable, reachable_rating
+from fastplan.engine.solve import solve
 from fastplan.model.plan import BadRecord, PlanRecord
 from tests.problems import DEFAULT_SEARCH, random_problem, small_problem
 

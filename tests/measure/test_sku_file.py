@@ -8,9 +8,9 @@ import pytest
 
 from fastplan.cli.main import main
 from fastplan.measure.calibrate import Calibrated, CalibratedSku, sku_yaml
+from fastplan.measure.calibration_text import calibration_json, calibration_text
 from fastplan.measure.constants import calibration
 from fastplan.measure.settings import LaunchSettings
-from fastplan.measure.text import calibration_json, calibration_text
 from fastplan.model.hardware_costs import CONSTANTS_BY_NAME
 from fastplan.spec.hardware import find_hardware, hardware_constants, topology_arguments
 from tests.measure.points import points
