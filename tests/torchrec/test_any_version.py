@@ -150,3 +150,19 @@ def test_a_full_self_check_finds_nothing_but_what_is_known():
     reasons, plans = prove(draws=3, known=known)
     assert reasons == dict(known)
     assert plans >= 40
+
+
+def test_decisions_are_logged_as_torchrec_logs_them():
+    from torchrec.distributed.planner import planners
+
+    if not hasattr(planners, "log_emo_decision"):
+        pytest.skip("this TorchRec logs no decisions")
+    from torchrec.utils.emo_logger import get_logger
+
+    logged = []
+    for planner_class in (TorchRecPlanner, EmbeddingShardingPlanner):
+        get_logger().reset()
+        outcome(planner_class, lambda given: {})
+        logged.append(get_logger().get_summary().decisions)
+    assert len(logged[0]) == 1
+    assert logged[0] == logged[1]

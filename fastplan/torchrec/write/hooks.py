@@ -27,6 +27,7 @@ from torchrec.distributed.types import ShardingPlan
 from fastplan.planning.run import Run
 from fastplan.planning.search import Result, Searched
 from fastplan.torchrec import compat
+from fastplan.torchrec.differences.decisions import log_reservation
 from fastplan.torchrec.differences.stats_events import log_event
 from fastplan.torchrec.read.cluster import copied
 from fastplan.torchrec.support import support
@@ -67,6 +68,7 @@ def _technique(planner: Any) -> Any:
 
 def before_enumeration(planner: Any, reserved: Any) -> Any:
     """Reports reservation and configuration; returns the technique in use."""
+    log_reservation(planner)
     constraints, technique = planner._constraints, _technique(planner)
     reservation, kind = planner._storage_reservation, type(planner).__name__
     if hook := _hook("log_storage_reservation"):
