@@ -153,8 +153,8 @@ CACHE = (
     Mutant(
         name="hit-skips-reachable",
         file="fastplan/planning/caching.py",
-        old="check_reachable(candidate.record, problem, search, slack=slack)",
-        new="check_reachable(candidate.record, problem, search, slack=slack + 9)",
+        old="check_reachable(value, problem, search, by=by, slack=slack)",
+        new="check_reachable(value, problem, search, by=by, slack=slack + 9)",
         tests=("tests/planning/test_plan.py",),
     ),
     Mutant(

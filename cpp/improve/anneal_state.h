@@ -8,8 +8,8 @@
 
 #include "improve/anneal_energy.h"
 #include "improve/choices.h"
-#include "improve/goal.h"
 #include "improve/moved_bytes.h"
+#include "improve/tally.h"
 
 namespace fastplan {
 

@@ -5,9 +5,9 @@
 
 #include "core/problem.h"
 #include "improve/budget.h"
-#include "improve/goal.h"
 #include "improve/optimize.h"
 #include "improve/plan.h"
+#include "improve/tally.h"
 
 namespace fastplan {
 

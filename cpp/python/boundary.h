@@ -6,6 +6,7 @@
 #include "core/problem.h"
 #include "improve/plan.h"
 #include "python/columns.h"
+#include "search/goal.h"
 
 // Whether a Python signal handler has raised. Takes the GIL for a moment.
 bool signal_is_pending();
@@ -14,6 +15,9 @@ void settle_signal();
 // A plan of the problem, rated; nothing in it points outside. TypeError otherwise.
 fastplan::Plan read_plan(const fastplan::Problem& problem, std::span<const std::int32_t> options,
                          std::span<const std::int32_t> ranks);
+// A goal comes by run and option of its problem. TypeError for columns that don't fit together;
+// check_goal() looks at the amounts.
+fastplan::Goal read_goal(const py::dict& columns, const fastplan::Problem& problem);
 
 // Each adds its part to the module.
 void bind_problem(py::module_& m);

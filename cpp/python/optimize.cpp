@@ -8,8 +8,8 @@
 #include <span>
 
 #include "bound/bound_search.h"
-#include "improve/goal.h"
 #include "improve/refine.h"
+#include "improve/tally.h"
 #include "python/boundary.h"
 
 using namespace fastplan;
@@ -17,8 +17,6 @@ using namespace fastplan;
 namespace {
 
 constexpr std::int64_t kMostThreads = 256;
-constexpr std::int64_t kMostChannels = std::int64_t{1} << 24;
-
 // Slabs by column: one list for each multiplier.
 py::dict write_certificate(Certificate&& certificate) {
   std::vector<double> low, high, uniform;
@@ -102,54 +100,6 @@ py::dict bound_plans(const Problem& problem, const py::dict& settings) {
   py::dict out = write_certificate(std::move(certificate));
   out["most"] = most;
   return out;
-}
-
-// Offsets that end in the number of what they are offsets into.
-void check_offsets(std::span<const std::int64_t> begin, std::size_t count, const char* name) {
-  if (begin.empty() || begin.front() != 0 || !std::is_sorted(begin.begin(), begin.end()) ||
-      begin.back() != static_cast<std::int64_t>(count)) {
-    throw py::type_error("`" + std::string(name) + "` must rise from 0 to " +
-                         std::to_string(count));
-  }
-}
-
-std::vector<Goal::Part> read_parts(std::span<const std::int32_t> channel,
-                                   std::span<const std::int64_t> amount) {
-  std::vector<Goal::Part> parts;
-  for (std::size_t p = 0; p < channel.size(); ++p) parts.push_back({channel[p], amount[p]});
-  return parts;
-}
-
-// A goal comes by run and option of its problem; check_goal() looks at the amounts.
-Goal read_goal(const py::dict& columns, const Problem& problem) {
-  const auto runs = std::ssize(problem.runs);
-  const auto begin = column<std::int64_t>(columns, "run_part_begin", runs + 1);
-  const auto channel = column<std::int32_t>(columns, "part_channel");
-  const auto amount = column<std::int64_t>(columns, "part_amount", std::ssize(channel));
-  const auto own = column<std::int64_t>(columns, "option_amount", std::ssize(problem.options));
-  const auto run_charge_begin = column<std::int64_t>(columns, "run_charge_begin", runs + 1);
-  const auto run_charges = column<std::int32_t>(columns, "run_charges");
-  const auto charge_begin = column<std::int64_t>(columns, "charge_part_begin");
-  const auto charge_channel = column<std::int32_t>(columns, "charge_part_channel");
-  const auto charge_amount =
-      column<std::int64_t>(columns, "charge_part_amount", std::ssize(charge_channel));
-  Goal goal;
-  goal.channels = static_cast<std::int32_t>(number(columns, "channels", 0, kMostChannels));
-  const auto channels = static_cast<std::size_t>(goal.channels);
-  check_index(channel, channels, "part_channel");
-  check_index(charge_channel, channels, "charge_part_channel");
-  check_offsets(begin, channel.size(), "run_part_begin");
-  check_offsets(run_charge_begin, run_charges.size(), "run_charge_begin");
-  check_offsets(charge_begin, charge_channel.size(), "charge_part_begin");
-  check_index(run_charges, charge_begin.size() - 1, "run_charges");
-  goal.run_part_begin.assign(begin.begin(), begin.end());
-  goal.parts = read_parts(channel, amount);
-  goal.option_amount.assign(own.begin(), own.end());
-  goal.run_charge_begin.assign(run_charge_begin.begin(), run_charge_begin.end());
-  goal.run_charges.assign(run_charges.begin(), run_charges.end());
-  goal.charge_part_begin.assign(charge_begin.begin(), charge_begin.end());
-  goal.charge_parts = read_parts(charge_channel, charge_amount);
-  return goal;
 }
 
 py::dict refine_plan(const Problem& problem, const py::dict& settings_columns,

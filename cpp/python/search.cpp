@@ -94,6 +94,12 @@ SearchSettings read_settings(const py::dict& c, const Problem& problem) {
   settings.exhaustive = scalar<bool>(c, "exhaustive");
   settings.timeout_seconds = scalar<double>(c, "timeout_seconds");
   settings.objective = function_at<ObjectiveFunction>(scalar<std::uintptr_t>(c, "objective"));
+  if (const auto goal = scalar<py::object>(c, "goal"); !goal.is_none()) {
+    auto read = std::make_shared<Goal>(read_goal(py::cast<py::dict>(goal), problem));
+    check_goal(problem, *read);
+    settings.goal = std::move(read);
+  }
+  settings.goal_per_rating = scalar<double>(c, "goal_per_rating");
   settings.interrupted = signal_is_pending;
   return settings;
 }

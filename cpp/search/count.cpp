@@ -188,7 +188,7 @@ PlanCount count_plans(const Problem& problem, const SearchSettings& settings) {
   PlanCount count;
   Partitioner partitioner(problem, settings.partitioner);
   Remainder rest(problem);
-  Tracker<Feasibility> tracker(problem);
+  Tracker tracker(problem, Feasibility(problem));
   std::unordered_set<ProposalKey, ProposalKeyHash> seen;
   Poll poll(settings.interrupted);
   const bool ordered = PlacementOrder::exists(problem, settings.partitioner);

@@ -6,6 +6,8 @@
 #include <optional>
 #include <vector>
 
+#include "search/measure.h"
+
 namespace fastplan {
 namespace {
 
@@ -18,20 +20,20 @@ constexpr ProposerKind kKinds[] = {ProposerKind::greedy, ProposerKind::uniform, 
 class Probe {
  public:
   Probe(const Problem& problem, const SearchSettings& settings)
-      : partitioner_(problem, settings.partitioner), options_(problem.tables()) {
-    if (settings.objective) objective_.emplace(problem, settings.objective);
-  }
+      : partitioner_(problem, settings.partitioner),
+        measure_(problem, settings),
+        options_(problem.tables()) {}
 
-  // The rating of a proposal, if it fits.
+  // The rating of a proposal, or what the search compares instead, if it fits.
   std::optional<double> rate(const Sequence& sequence, std::int64_t index) {
     sequence.at(index, options_);
     if (partitioner_.place(options_, Partitioner::kNoLimit) != Outcome::placed) return std::nullopt;
-    return objective_ ? objective_->rate(options_, partitioner_.ranks()) : partitioner_.rating();
+    return measure_.of(options_, partitioner_);
   }
 
  private:
   Partitioner partitioner_;
-  std::optional<Objective> objective_;
+  Measure measure_;
   std::vector<std::int32_t> options_;
 };
 

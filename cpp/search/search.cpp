@@ -7,6 +7,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "search/goal_bound.h"
+#include "search/measure.h"
 #include "search/proposal_bound.h"
 #include "search/tracker.h"
 
@@ -76,12 +78,13 @@ struct Candidate {
 // All distinct proposals that total storage and bound leave in the race, best bound first. Without
 // feedback a failure is only known by storage, and TorchRec's message is about proposals that
 // failed: all are noted, in order.
+template <typename Bound>
 std::vector<Candidate> list_candidates(const Problem& problem, const Sequences& sequences,
-                                       const Interrupt& interrupted, Failures& failures,
-                                       SearchResult& result) {
+                                       Bound bound, const Interrupt& interrupted,
+                                       Failures& failures, SearchResult& result) {
   std::vector<Candidate> candidates;
   std::unordered_set<ProposalKey, ProposalKeyHash> seen;
-  Tracker<ProposalBound> tracker(problem);
+  Tracker tracker(problem, std::move(bound));
   Poll poll(interrupted);
   for (std::size_t s = 0; s < sequences.size(); ++s) {
     auto& report = result.reports[s];
@@ -96,7 +99,7 @@ std::vector<Candidate> list_candidates(const Problem& problem, const Sequences& 
       const Reference reference{static_cast<std::int32_t>(s), index};
       failures.note(tracker.state().storage(), reference);
       if (tracker.state().storage().fits_in(problem.capacity_sum)) {
-        candidates.push_back({tracker.state().value(), reference});
+        candidates.push_back({static_cast<double>(tracker.state().value()), reference});
       }
       return true;
     });
@@ -112,17 +115,22 @@ bool earlier(const Reference& a, const Reference& b) {
 }
 
 // Best bound first, until no proposal left can be as good as the best plan: every one that is left
-// out has a rating above the best, so the minimum is the same. Among equal ratings the proposal
-// that TorchRec sees first wins.
+// out has a rating (or comes by the goal to a value) above the best, so the minimum is the same.
+// Among equals the proposal that TorchRec sees first wins.
 SearchResult pruned(const Problem& problem, const SearchSettings& settings) {
   SearchResult result;
   const Sequences sequences = make_sequences(problem, settings);
   result.reports.resize(sequences.size());
   Failures failures;
+  const auto listed = [&](auto bound) {
+    return list_candidates(problem, sequences, std::move(bound), settings.interrupted, failures,
+                           result);
+  };
   const auto candidates =
-      list_candidates(problem, sequences, settings.interrupted, failures, result);
+      settings.goal ? listed(GoalBound(problem, *settings.goal)) : listed(ProposalBound(problem));
 
   Partitioner partitioner(problem, settings.partitioner);
+  Measure measure(problem, settings);
   std::vector<std::int32_t> options(problem.tables());
   double best = kWorstRating;
   Reference best_at;
@@ -140,18 +148,18 @@ SearchResult pruned(const Problem& problem, const SearchSettings& settings) {
       sequence.at(candidate.reference.index, options);
     }
     at = candidate.reference;
-    if (partitioner.place(options, limit) != Outcome::placed) continue;
-    const double rating = partitioner.rating();
-    const bool tied = result.found && rating == best;
-    if (rating < best || (tied && earlier(candidate.reference, best_at))) {
-      best = rating;
+    if (partitioner.place(options, measure.rating_limit(limit)) != Outcome::placed) continue;
+    const double value = measure.of(options, partitioner);
+    const bool tied = result.found && value == best;
+    if (value < best || (tied && earlier(candidate.reference, best_at))) {
+      best = value;
       best_at = candidate.reference;
+      result.rating = partitioner.rating();
       result.ranks.assign(partitioner.ranks().begin(), partitioner.ranks().end());
       result.found = true;
     }
   }
   if (result.found) {
-    result.rating = best;
     result.best = choose(problem, sequences, best_at);
   } else {
     report_failures(problem, sequences, failures, result);
@@ -168,9 +176,9 @@ class Exhaustive {
         settings_(settings),
         sequences_(make_sequences(problem, settings)),
         partitioner_(problem, settings.partitioner),
-        tracker_(problem) {
+        measure_(problem, settings),
+        tracker_(problem, ProposalBound(problem)) {
     result_.reports.resize(sequences_.size());
-    if (settings.objective) objective_.emplace(problem, settings.objective);
   }
 
   SearchResult run() {
@@ -185,7 +193,6 @@ class Exhaustive {
     }
     if (best_ < kWorstRating) {
       result_.found = true;
-      result_.rating = best_;
       result_.best = choose(problem_, sequences_, best_at_);
     } else {
       report_failures(problem_, sequences_, failures_, result_);
@@ -228,12 +235,12 @@ class Exhaustive {
       return kFailed;
     }
     ++report.plans;
-    const double rating =
-        objective_ ? objective_->rate(options, partitioner_.ranks()) : partitioner_.rating();
+    const double rating = measure_.of(options, partitioner_);
     if (!(report.best_rating <= rating)) report.best_rating = rating;
     if (rating < best_) {
       best_ = rating;
       best_at_ = reference;
+      result_.rating = settings_.goal ? partitioner_.rating() : rating;
       result_.ranks.assign(partitioner_.ranks().begin(), partitioner_.ranks().end());
     }
     return rating;
@@ -263,7 +270,7 @@ class Exhaustive {
   const SearchSettings& settings_;
   Sequences sequences_;
   Partitioner partitioner_;
-  std::optional<Objective> objective_;
+  Measure measure_;
   Tracker<ProposalBound> tracker_;
   Clock::time_point start_ = Clock::now();
   std::unordered_map<ProposalKey, double, ProposalKeyHash> ratings_;

@@ -1,11 +1,13 @@
-// Finding the plan TorchRec's planner would return.
+// Finding the plan TorchRec's planner would return, or its best proposal by another measure.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "core/problem.h"
 #include "search/custom_objective.h"
+#include "search/goal.h"
 #include "search/partition.h"
 #include "search/proposals.h"
 
@@ -21,6 +23,9 @@ struct SearchSettings {
   // exhaustive one, which ends with the best plan so far when the time-out has passed once more.
   double timeout_seconds = 0;
   ObjectiveFunction objective = nullptr;  // in place of the largest rank; needs `exhaustive`
+  std::shared_ptr<const Goal> goal;       // in place of the largest rank; may be none
+  // No plan comes to less by the goal than this times its rating; 0 if that is not known.
+  double goal_per_rating = 0;
   Interrupt interrupted = [] { return false; };
 };
 

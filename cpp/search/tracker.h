@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/problem.h"
@@ -45,8 +46,8 @@ struct ProposalKeyHash {
 template <typename State>
 class Tracker {
  public:
-  explicit Tracker(const Problem& problem)
-      : problem_(problem), state_(problem), now_(problem.tables(), -1) {}
+  Tracker(const Problem& problem, State state)
+      : problem_(problem), state_(std::move(state)), now_(problem.tables(), -1) {}
 
   // A walk's step: plan positions that changed, and the options now.
   void follow(const Sequence& sequence, std::span<const std::int32_t> changed,

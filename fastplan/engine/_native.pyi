@@ -92,6 +92,8 @@ class SearchSettings(TypedDict):
     exhaustive: bool
     timeout_seconds: float
     objective: int  # the address of a compiled function; 0 is none
+    goal: GoalColumns | None  # what plans are compared by in place of the rating
+    goal_per_rating: float  # no plan's goal is less than this times its rating; 0 is unknown
 
 class ProposerReport(TypedDict):
     proposals: int

@@ -41,7 +41,7 @@ def _no_charges(runs: int) -> Charges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """A measure: amounts by channel of every run and every option. See cpp/improve/goal.h."""
+    """A measure: amounts by channel of every run and every option. See cpp/search/goal.h."""
 
     channels: int
     run_part_begin: Ints

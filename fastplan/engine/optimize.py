@@ -23,7 +23,7 @@ from fastplan.engine.fewer_kernels import with_fewer_kernels
 from fastplan.engine.goals import goal_of
 from fastplan.engine.problem import Problem
 from fastplan.engine.rules import ConstrainedProblem
-from fastplan.engine.solve import Options, Solution, solve, verify, verify_plan
+from fastplan.engine.solve import Options, Solution, measure_of, solve, verify, verify_plan
 from fastplan.engine.step import step_bound, step_goal
 from fastplan.model.limits import check_numbers, check_whole_numbers
 from fastplan.model.objectives import NO_OBJECTIVES, ConstraintError, Objectives
@@ -136,7 +136,7 @@ def optimize(
         problem: the problem.
         search: TorchRec's search.
         settings: the search limits and objectives.
-        start: TorchRec's default plan, if already known.
+        start: the plan that `solve` finds, if already known.
         names: path and name of the tables, for objectives that name tables.
         also: other plans to start from, such as TorchRec's plan under other costs. Plans that don't
             fit are left out; with `pins` or `together`, all of them.
@@ -159,12 +159,13 @@ def optimize(
             "minimise 'critical_path'"
         )
     began = time.perf_counter()
-    starts = _StartPlans(problem, search, start, also)
+    by_step = objectives.measure == "step"
+    starts = _StartPlans(problem, search, start, also, by_step)
     if not objectives.rules:
         found = _improve(problem, starts, settings, began)
         return _refine(problem, starts, found, settings, began)
     ruled = ConstrainedProblem(problem, objectives, names)
-    own = _StartPlans(ruled.problem, search, None, ())
+    own = _StartPlans(ruled.problem, search, None, (), by_step=False)
     found = _improve(ruled.problem, own, settings, began)
     found = _refine(ruled.problem, own, found, settings, began, ruled)
     options, ranks = ruled.to_original_plan(found.options, found.ranks)
@@ -190,12 +191,17 @@ class _StartPlans:
         search: Search,
         default: Solution | None,
         also: Sequence[Solution | OptimizeResult],
+        by_step: bool,
     ) -> None:
-        by_perf = replace(search.partitioner, sort_by_perf=True, memory_balanced=False)
+        partitioner = replace(search.partitioner, sort_by_perf=True, memory_balanced=False)
+        by_perf = replace(search, partitioner=partitioner)
+        own = default if measure_of(problem, search) == "rating" else None
         plans = {
-            "default": default or solve(problem, search),
-            "perf_sorted": solve(problem, replace(search, partitioner=by_perf)),
+            "default": own or solve(problem, search, by="rating"),
+            "perf_sorted": solve(problem, by_perf, by="rating"),
         }
+        if by_step:
+            also = [default or solve(problem, search), solve(problem, by_perf), *also]
         # TorchRec's memory-balanced partitioner may overfill ranks that are smaller than others.
         self.ratings = {
             name: plan.rating if plan.found and not verify(problem, plan) else math.inf

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastplan.engine import _native
 from fastplan.engine.problem import Problem, SearchSpace
-from fastplan.engine.step import step_model
+from fastplan.engine.step import step_goal, step_model
 from fastplan.model.request import (
     CostModel,
     HardwareCosts,
@@ -33,6 +33,7 @@ from fastplan.model.vocabulary import (
 )
 
 Options = NDArray[np.int32]
+Measure = Literal["rating", "step"]
 
 
 class ProposerReport(NamedTuple):
@@ -242,8 +243,18 @@ def _numbered(names: list[str | None]) -> Any:
     return np.array([numbers.setdefault(name, len(numbers) - 1) for name in names], np.int32)
 
 
-def solve(problem: Problem, search: Search, *, exhaustive: bool = False) -> Solution:
+def measure_of(problem: Problem, search: Search) -> Measure:
+    """Returns what a search compares plans by: the step if there is one, or else the rating."""
+    return "rating" if problem.space.step is None or search.objective is not None else "step"
+
+
+def solve(
+    problem: Problem, search: Search, *, exhaustive: bool = False, by: Measure | None = None
+) -> Solution:
     """Returns the plan that TorchRec's planner would choose.
+
+    With hardware costs, this is the proposal with the shortest step; `by="rating"` selects the one
+    with the best rating. Proposers and partitioner are TorchRec's in both cases.
 
     An exhaustive search places every proposal, so that the number of plans is known. Otherwise,
     proposals that can't win are skipped. Both give the same plan.
@@ -254,7 +265,10 @@ def solve(problem: Problem, search: Search, *, exhaustive: bool = False) -> Solu
     """
     exhaustive = exhaustive or search.must_be_exhaustive
     with explained(search.objective):
-        result = _native.solve(problem.handle, search_settings(search, exhaustive))
+        settings = search_settings(search, exhaustive)
+        if (by or measure_of(problem, search)) == "step":
+            settings |= goal_settings(problem)
+        result = _native.solve(problem.handle, settings)
     return Solution(
         found=result["found"],
         rating=result["rating"],
@@ -287,7 +301,20 @@ def search_settings(search: Search, exhaustive: bool = False) -> _native.SearchS
         "exhaustive": exhaustive,
         "timeout_seconds": search.timeout_seconds,
         "objective": _address(search.objective),
+        "goal": None,
+        "goal_per_rating": 0.0,
     }
+
+
+def goal_settings(problem: Problem) -> _native.SearchSettings:
+    """Returns the settings that make a search compare plans by the step."""
+    goal = step_goal(problem.space)
+    # A rating is a sum over the phases of one rank; a step takes the slowest rank of each.
+    hides_rated = "prefetch" in problem.space.step.hidden  # type: ignore[union-attr]
+    return cast(
+        "_native.SearchSettings",
+        {"goal": goal.columns(), "goal_per_rating": 0.0 if hides_rated else goal.scale},
+    )
 
 
 def _address(objective: ObjectiveFunction | None) -> int:

@@ -16,9 +16,11 @@ from fastplan.engine.optimize import Optimize
 from fastplan.engine.packed_certificate import proven_bound
 from fastplan.engine.problem import Problem
 from fastplan.engine.reachable import FOLLOWING_SLACK, check_reachable
-from fastplan.engine.solve import OutOfRange, verify_plan
+from fastplan.engine.solve import Measure, OutOfRange, measure_of, verify_plan
+from fastplan.engine.step import step_of
 from fastplan.model.job import Job
 from fastplan.model.plan import BadRecord
+from fastplan.model.request import Search
 from fastplan.planning.policy import Key, Replan, key_of
 from fastplan.planning.search import Placement, Result, SearchBackend, table_names
 
@@ -131,7 +133,7 @@ class CacheSession:
         if complaint := verify_plan(problem, numbers, record.ranks, expected, objective):
             raise BadRecord(complaint)
         if native:
-            self._check_reachable(candidate)
+            self._check_reachable(candidate, problem)
         elif self._backend.python_rating(placement) != record.rating:
             raise BadRecord("its rating has changed")
         return Result(
@@ -143,17 +145,34 @@ class CacheSession:
             proof=partial(bytes, candidate.certificate),
         )
 
-    def _check_reachable(self, candidate: Candidate) -> None:
-        """Raises BadRecord for a legal plan that is worse than a proposal of the search."""
-        slack = 0.0 if self._optimize is None else self._optimize.objectives.slack
-        if self._policy is not None:
-            slack = max(slack, FOLLOWING_SLACK)
+    def _check_reachable(self, candidate: Candidate, chosen: Problem) -> None:
+        """Raises BadRecord for a legal plan that is worse than a proposal of the search.
+
+        Args:
+            candidate: the stored plan.
+            chosen: the plan's own options.
+        """
         search = self._backend.comparable
-        if candidate.trusted or math.isinf(slack) or search is None:
+        if candidate.trusted or search is None:
             return
-        space = self._backend.problem.space
+        by, slack = self._compared(chosen, search)
+        if math.isinf(slack):
+            return
+        record, space = candidate.record, self._backend.problem.space
         problem = Problem(space, smaller(self.job.cluster, candidate.capacities))
-        check_reachable(candidate.record, problem, search, slack=slack)
+        value = record.rating
+        if by == "step":
+            value = step_of(chosen, np.arange(len(record.table), dtype=np.int32), record.ranks).ms
+        check_reachable(value, problem, search, by=by, slack=slack)
+
+    def _compared(self, chosen: Problem, search: Search) -> tuple[Measure, float]:
+        """Returns what plans under this key are compared by, and how much worse one may be."""
+        by, slack = measure_of(chosen, search), 0.0
+        if self._optimize is not None:
+            objectives = self._optimize.objectives
+            if objectives.measure != "step" or objectives.rules:
+                by, slack = "rating", objectives.slack
+        return by, slack if self._policy is None else max(slack, FOLLOWING_SLACK)
 
     def _bound(self, candidate: Candidate) -> Any:
         """Returns a function that proves a bound on all plans; None without a proof.

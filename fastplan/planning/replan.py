@@ -20,6 +20,7 @@ from fastplan.engine.replan import (
     moved_bytes,
 )
 from fastplan.engine.solve import Options, request_columns, verify_plan
+from fastplan.engine.step import step_of
 from fastplan.model.plan import Basis, Plan, PlanRecord
 from fastplan.model.request import Cluster, Request
 from fastplan.planning.difference import Difference, difference, table_name
@@ -147,6 +148,8 @@ class ReplanAttempt:
         OutOfRange and CostError like estimate().
         """
         policy, found = self.policy, self.difference
+        if self.request.hardware is not None:
+            return None  # balanced ranks say nothing about the step
         if policy.reference != "auto" or policy.objective != "bytes" or policy.frontier:
             return None
         few = len(found.changed) <= _MAX_CHANGED_FOR_QUICK * len(self.request.tables)
@@ -205,7 +208,7 @@ class ReplanAttempt:
             point = self._choose(problem, found, limit)
             if point.found and verify_plan(problem, point.options, point.ranks, point.rating):
                 point = replace(point, found=False)
-            if point.found and point.rating <= limit:
+            if point.found and self._is_within(problem, point, scratch):
                 break
         if scratch is None:
             if not point.found:
@@ -215,9 +218,29 @@ class ReplanAttempt:
         within = moved <= found.least + int(self.policy.max_moved * found.held)
         if within and (not point.found or (moved <= point.moved and scratch.rating < point.rating)):
             point = Point(**scratch._asdict(), moved=moved, found=True)
-        if point.found and point.rating <= limit:
+        if point.found and self._is_within(problem, point, scratch):
             return point, self._report(problem, point, found, scratch, None)
-        return self._from_scratch(problem, scratch, found, self._why_not(problem, found, scratch))
+        if point.found and point.rating <= limit:
+            reason = self._why_step(problem, point, scratch)
+        else:
+            reason = self._why_not(problem, found, scratch)
+        return self._from_scratch(problem, scratch, found, reason)
+
+    def _is_within(self, problem: Problem, point: Point, scratch: Scratch | None) -> bool:
+        """Whether a plan is as good as the policy asks, by the rating and by the step if any."""
+        if point.rating > self._limit(scratch):
+            return False
+        if scratch is None or problem.space.step is None:
+            return True
+        step, limit = (step_of(problem, plan.options, plan.ranks).ms for plan in (point, scratch))
+        return step <= limit * (1 + self.policy.slack)
+
+    def _why_step(self, problem: Problem, point: Point, scratch: Scratch) -> str:
+        step, limit = (step_of(problem, plan.options, plan.ranks).ms for plan in (point, scratch))
+        return (
+            f"the step of the plan that moves few bytes is {step:.6g} ms, over the {limit:.6g} ms "
+            f"from scratch by more than `slack` {self.policy.slack:.1%}"
+        )
 
     def _search(self, problem: Problem, scratch: Scratch | None, effort: int) -> ReplanResult:
         policy = self.policy

@@ -7,7 +7,7 @@ from dataclasses import replace
 from fastplan.cache.nearest import nearest_plan
 from fastplan.cache.plan_cache import StoreError
 from fastplan.engine.optimize import Optimize
-from fastplan.engine.reachable import FOLLOWING_SLACK, reachable_rating
+from fastplan.engine.reachable import FOLLOWING_SLACK, reachable
 from fastplan.model.plan import Plan
 from fastplan.planning.caching import CacheSession
 from fastplan.planning.policy import Replan
@@ -162,7 +162,7 @@ class ReplanSession:
         search = self._backend.comparable
         if search is None:
             return False
-        reached = reachable_rating(self._backend.problem, search)
+        reached = reachable(self._backend.problem, search)
         return rating <= reached * (1 + FOLLOWING_SLACK)
 
     def _why_unsupported(self, result: Result, searched: Searched) -> str:

@@ -78,7 +78,7 @@ def missing_memory(job: SpecJob) -> dict[str, Any] | None:
 
     def fits(more: int) -> bool:
         cluster = _with_capacity(job.cluster, tier, tuple(size + more for size in capacity))
-        return solve(Problem(space, cluster), search).found
+        return solve(Problem(space, cluster), search, by="rating").found
 
     largest = max(1, *capacity)
     too_little, enough = 0, largest // 8 + 1

@@ -22,6 +22,8 @@ SETTINGS = {
     "exhaustive": False,
     "objective": 0,
     "timeout_seconds": 0.0,
+    "goal": None,
+    "goal_per_rating": 0.0,
 }
 
 

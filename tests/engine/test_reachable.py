@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from fastplan.engine.reachable import check_reachable, reachable_rating
+from fastplan.engine.reachable import check_reachable, reachable
 from fastplan.engine.solve import solve
-from fastplan.model.plan import BadRecord, PlanRecord
+from fastplan.model.plan import BadRecord
 from tests.problems import DEFAULT_SEARCH, random_problem, small_problem
 
 
@@ -15,7 +15,7 @@ from tests.problems import DEFAULT_SEARCH, random_problem, small_problem
 def test_the_best_plan_is_never_rated_above_it(seed):
     problem, search = random_problem(seed)
     found = solve(problem, search)
-    reached = reachable_rating(problem, search)
+    reached = reachable(problem, search)
     assert found.rating <= reached if found.found else math.isinf(reached)
 
 
@@ -25,33 +25,28 @@ def test_it_is_reached_where_memory_is_short():
         problem, search = random_problem(seed)
         if search.timeout_seconds or not solve(problem, search).found:
             continue
-        reached += math.isfinite(reachable_rating(problem, search))
+        reached += math.isfinite(reachable(problem, search))
     assert reached >= 100
 
 
 def test_a_plan_that_is_worse_is_refused_with_both_ratings():
     problem = small_problem()
     found = solve(problem, DEFAULT_SEARCH)
-    record = PlanRecord.of(problem.space, found.options, found.ranks, found.rating)
-    check_reachable(record, problem, DEFAULT_SEARCH)
-    worse = replace(record, rating=10 * found.rating)
+    check_reachable(found.rating, problem, DEFAULT_SEARCH)
     with pytest.raises(BadRecord, match=r"TorchRec's own proposals reach"):
-        check_reachable(worse, problem, DEFAULT_SEARCH)
-    check_reachable(worse, problem, DEFAULT_SEARCH, slack=10.0)
+        check_reachable(10 * found.rating, problem, DEFAULT_SEARCH)
+    check_reachable(10 * found.rating, problem, DEFAULT_SEARCH, slack=10.0)
 
 
 def test_a_search_with_a_time_out_promises_nothing():
     problem = small_problem()
-    assert math.isinf(reachable_rating(problem, replace(DEFAULT_SEARCH, timeout_seconds=1.0)))
+    assert math.isinf(reachable(problem, replace(DEFAULT_SEARCH, timeout_seconds=1.0)))
 
 
 @pytest.mark.parametrize("slack", [0.0, 0.25, 1.0])
 def test_the_slack_is_the_part_that_a_rating_may_be_above_and_no_more(slack):
     problem = small_problem()
-    found = solve(problem, DEFAULT_SEARCH)
-    record = PlanRecord.of(problem.space, found.options, found.ranks, found.rating)
-    limit = reachable_rating(problem, DEFAULT_SEARCH) * (1 + slack)
-    check_reachable(replace(record, rating=limit), problem, DEFAULT_SEARCH, slack=slack)
-    above = replace(record, rating=limit * (1 + 1e-6))
+    limit = reachable(problem, DEFAULT_SEARCH) * (1 + slack)
+    check_reachable(limit, problem, DEFAULT_SEARCH, slack=slack)
     with pytest.raises(BadRecord, match="own proposals reach"):
-        check_reachable(above, problem, DEFAULT_SEARCH, slack=slack)
+        check_reachable(limit * (1 + 1e-6), problem, DEFAULT_SEARCH, slack=slack)

@@ -4,7 +4,8 @@ import pytest
 
 from .compare import assert_same, outcome
 from .instances import FAMILIES, Instance, make_instance
-from .subject import SELF_CHECK, TORCHREC_VERSION, FastPlanner, TorchRecPlanner
+from .small import assert_engine
+from .subject import TORCHREC_VERSION, FastPlanner, TorchRecPlanner
 
 ROUNDS = 13 if TORCHREC_VERSION < (1, 9) else 4
 # TorchRec takes 2 to 10 s for each of these, together as long as for all others.
@@ -26,5 +27,5 @@ def test_everything_visible_equals_torchrec_and_stock_parts_plan_natively(
     assert_same(expected, actual)
     # Where TorchRec's enumerator refuses the input, it has to say so itself.
     refused = expected["error"] is not None and expected["error"]["kind"] is None
-    if built.stock and not refused and not SELF_CHECK:
-        assert (planner.last_run.engine, planner.last_run.reason) == ("native", None)
+    if built.stock and not refused:
+        assert_engine(planner, "native")

@@ -132,7 +132,7 @@ def test_a_quick_plan_after_the_caches_is_at_most_twice_what_torchrec_reaches(
     alone = planner(previous=planner_of(model(rows)), replan=policy)
     alone.plan(grown, SHARDERS)
     reached = alone.last_run.rating / times
-    monkeypatch.setattr("fastplan.planning.replan_session.reachable_rating", lambda *_: reached)
+    monkeypatch.setattr("fastplan.planning.replan_session.reachable", lambda *_: reached)
     used = planner(cache=tmp_path, replan=policy)
     used.plan(grown, SHARDERS)
     assert used.last_run.replan.followed

@@ -79,7 +79,8 @@ class NativeSearch:
         """Searches, and returns the plan that TorchRec's loop finds first."""
         search, listening = self._parts.search, self._parts.scaleup
         deadline = time.time() + (search.timeout_seconds or math.inf)
-        solution = solve(self._problem, search)
+        # Proposals of other proposers compete with those by their rating.
+        solution = solve(self._problem, search, by="rating" if listening else None)
         twins = {place: scaleup.twin(self._proposers[place]) for place in listening}
         runs = {}
         for place, twin in twins.items():

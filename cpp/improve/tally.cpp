@@ -1,48 +1,8 @@
-#include "improve/goal.h"
+#include "improve/tally.h"
 
 #include <algorithm>
 
-#include "core/exact.h"
-
 namespace fastplan {
-namespace {
-
-constexpr const char* kAmounts = "the amounts of a goal";
-
-__int128 amount(std::int64_t value) {
-  if (value < 0) throw OutOfRange(std::string(kAmounts) + " must not be negative");
-  return value;
-}
-
-std::int64_t amount_of(const Problem& problem, const Goal& goal, std::size_t o) {
-  const auto& option = problem.options[o];
-  auto sum = checked_sum(amount(goal.option_amount[o]), kAmounts);
-  for (auto r = option.run_begin; r < option.run_end; ++r) {
-    for (auto p = goal.run_part_begin[r]; p < goal.run_part_begin[r + 1]; ++p) {
-      const auto shards = problem.runs[r].count * amount(goal.parts[p].amount);
-      sum = checked_sum(sum + shards, kAmounts);
-    }
-  }
-  return sum;
-}
-
-}  // namespace
-
-// The largest option of every table, all on one rank and in one channel, and every charge on the
-// rank that each of its channels counts with: no plan comes to more.
-void check_goal(const Problem& problem, const Goal& goal) {
-  std::int64_t sum = 0;
-  for (std::size_t t = 0; t < problem.tables(); ++t) {
-    __int128 largest = 0;
-    for (auto o = problem.table_option_begin[t]; o < problem.table_option_begin[t + 1]; ++o) {
-      largest = std::max<__int128>(largest, amount_of(problem, goal, o));
-    }
-    sum = checked_sum(sum + largest, kAmounts);
-  }
-  for (const auto& part : goal.charge_parts) {
-    sum = checked_sum(sum + amount(part.amount), kAmounts);
-  }
-}
 
 Tally::Tally(const Goal& goal, std::size_t ranks)
     : goal_(goal),

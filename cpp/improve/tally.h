@@ -1,42 +1,14 @@
-// Something else than the rating to keep small.
+// What a placement comes to by a goal, and what a change to it would.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "core/problem.h"
+#include "search/goal.h"
 
 namespace fastplan {
 
-// What plans come to: for each channel the largest sum of amounts over ranks, all channels added
-// up, and the amounts of the options wherever they lie,
-//     value = sum_channel max_r [ sum { amount : part of a shard on r, of the channel }
-//                                 + sum { amount : part of a charge due on r, of the channel } ]
-//             + sum_t amount(o(t))
-// A charge is due on a rank once, however many shards on it bring the charge: tables that one
-// kernel looks up share its latency. Amounts are in fixed point.
-struct Goal {
-  struct Part {
-    std::int32_t channel = 0;
-    std::int64_t amount = 0;
-  };
-  std::int32_t channels = 0;
-  std::vector<std::int64_t> run_part_begin;  // parts of run r: [begin[r], begin[r + 1])
-  std::vector<Part> parts;
-  std::vector<std::int64_t> option_amount;
-  std::vector<std::int64_t> run_charge_begin;  // charges that a shard of run r brings
-  std::vector<std::int32_t> run_charges;
-  std::vector<std::int64_t> charge_part_begin;  // parts of charge c
-  std::vector<Part> charge_parts;
-
-  std::size_t charges() const { return charge_part_begin.size() - 1; }
-};
-
-// Throws OutOfRange where an amount is negative, or amounts of a plan could leave 64 bits.
-void check_goal(const Problem& problem, const Goal& goal);
-
-// What a placement comes to, and what a change to it would. Like Assignment: integers, and trials
-// on copies of what they touch.
+// Like Assignment: integers, and trials on copies of what they touch.
 class Tally {
  public:
   Tally(const Goal& goal, std::size_t ranks);
