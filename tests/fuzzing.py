@@ -25,6 +25,7 @@ TARGETS = {
     "records": "tests.model.fuzz_record",
     "bundles": "tests.bundle.fuzz_bundle",
     "specs": "tests.spec.fuzz_spec",
+    "statistics": "tests.spec.fuzz_ids",
     "plans": "tests.plans.fuzz_plan",
 }
 # What formats made of JSON stumble over.
