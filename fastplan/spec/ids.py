@@ -108,7 +108,7 @@ def check_ids(document: Document, steps: tuple[Step, ...], fields: IdFields) -> 
         raise document.error(steps, str(error)) from error
 
 
-def read_statistics(path: str | os.PathLike[str]) -> dict[str, IdStatistics]:
+def read_statistics(path: "str | os.PathLike[str]") -> "dict[str, IdStatistics]":
     """Reads a statistics file.
 
     Args:
@@ -146,7 +146,9 @@ def statistics_in(document: Document) -> dict[str, IdStatistics]:
     return found
 
 
-def write_statistics(statistics: Mapping[str, IdStatistics], path: str | os.PathLike[str]) -> None:
+def write_statistics(
+    statistics: "Mapping[str, IdStatistics]", path: "str | os.PathLike[str]"
+) -> "None":
     """Writes a statistics file.
 
     Args:
