@@ -135,7 +135,8 @@ def _of_tensor(name: str, tensor: Any) -> dict[str, Bags]:
     except (AttributeError, TypeError) as error:
         problem = f"the dataset {name} yields {type(tensor).__name__}"
         raise ProfileError(f"{problem}, not KeyedJaggedTensors") from error
-    if len(keys) == 0 or len(lengths) % len(keys):
+    varies = getattr(tensor, "variable_stride_per_key", lambda: False)()
+    if len(keys) == 0 or varies or len(lengths) % len(keys):
         raise ProfileError(f"the dataset {name} yields features with batches of different sizes")
     per_key = lengths.reshape(len(keys), -1)
     ends = np.cumsum(per_key.sum(axis=1))[:-1]

@@ -137,6 +137,14 @@ def test_functions_that_can_not_be_used_are_told(name, told):
     assert told in refusal(lambda: [*function_batches(name, FEATURES)])
 
 
+def test_batches_of_different_sizes_by_feature_are_told(monkeypatch):
+    tensor = Jagged({"user": (np.arange(2), np.array([2, 0, 0])), "clicks": ([], np.array([0]))})
+    tensor.variable_stride_per_key = lambda: True
+    monkeypatch.setattr("tests.profile.samples.batches", lambda *_: [tensor])
+    told = refusal(lambda: [*function_batches("tests.profile.samples:batches", FEATURES)])
+    assert "features with batches of different sizes" in told
+
+
 def test_features_of_one_table_must_have_batches_of_one_size(monkeypatch):
     batch = {
         "a": Jagged({"clicks": (np.arange(2), np.array([2]))}),
