@@ -122,6 +122,13 @@ PARTS = (
         "bench.cost_steps",
     ),
     Part(
+        "profile",
+        "Profiles of ids",
+        "`fastplan profile` on 100 million ids, and its estimates compared with exact LRU caches\n"
+        "and counted windows: [profile.md](profile.md).",
+        "bench.profile",
+    ),
+    Part(
         "step_quality",
         "Plans by their step",
         "Plans optimized for the predicted step, compared with TorchRec's and with those\n"

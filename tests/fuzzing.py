@@ -25,7 +25,9 @@ TARGETS = {
     "records": "tests.model.fuzz_record",
     "bundles": "tests.bundle.fuzz_bundle",
     "specs": "tests.spec.fuzz_spec",
+    "statistics": "tests.spec.fuzz_ids",
     "plans": "tests.plans.fuzz_plan",
+    "profiles": "tests.profile.fuzz_state",
 }
 # What formats made of JSON stumble over.
 TOKENS = [b"{", b"}", b"[", b"]", b'"', b",", b":", b"NaN", b"1e999", b"1.5", b"-0", b"-1"]

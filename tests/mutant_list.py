@@ -293,4 +293,35 @@ BOUNDS = (
     ),
 )
 
-MUTANTS = (*SPEC, *REPLAN, *CACHE, *BOUNDS, *TORCHREC)
+PROFILE = (
+    Mutant(
+        name="profile-forgets-the-cut-windows",
+        file="fastplan/profile/summary.py",
+        old=" - _cut_windows(columns, ids)",
+        new="",
+        tests=("tests/profile/test_table.py",),
+    ),
+    Mutant(
+        name="profile-merge-keeps-every-sample",
+        file="fastplan/profile/summary.py",
+        old="keep = is_head | (id_hashes(ids) <= np.uint64(threshold))",
+        new="keep = is_head | True",
+        tests=("tests/profile/test_table.py",),
+    ),
+    Mutant(
+        name="profile-resumes-a-unit-from-its-start",
+        file="fastplan/profile/run.py",
+        old="islice(batches, profile.batches, None)",
+        new="batches",
+        tests=("tests/profile/test_run.py",),
+    ),
+    Mutant(
+        name="profile-follows-no-hot-ids",
+        file="cpp/profile/id_stream.cpp",
+        old="constexpr std::uint32_t kHot = 32;",
+        new="constexpr std::uint32_t kHot = 1u << 30;",
+        tests=("tests/profile/test_table.py",),
+    ),
+)
+
+MUTANTS = (*SPEC, *REPLAN, *CACHE, *BOUNDS, *PROFILE, *TORCHREC)

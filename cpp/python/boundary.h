@@ -26,4 +26,5 @@ void bind_search(py::module_& m);
 void bind_optimize(py::module_& m);
 void bind_replan(py::module_& m);
 void bind_custom(py::module_& m);
+void bind_profile(py::module_& m);
 void bind_watch(py::module_& m);

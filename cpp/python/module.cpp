@@ -21,5 +21,6 @@ PYBIND11_MODULE(_native, m) {
   bind_optimize(m);
   bind_replan(m);
   bind_custom(m);
+  bind_profile(m);
   bind_watch(m);
 }

@@ -39,6 +39,7 @@ GROUPS = {
     "Measure": {
         "measure": "run plans on this machine's devices and time their steps",
         "calibrate": "measure the constants that estimates should use",
+        "profile": "show what the ids of a model look like, for costs and caches",
         "costs": "compare estimates with times that someone has measured",
         "ett": "show where a job's time went, and what faster planning would gain",
     },
@@ -73,6 +74,7 @@ fastplan convert plan.json -o plan --to torcheasyrec
 fastplan skus
 fastplan measure model.yaml plan.json --nproc 8 -o runs/
 fastplan calibrate --nproc 8 --model model.yaml -o my-cluster.yaml
+fastplan profile model.yaml data/*.parquet -o ids.json
 fastplan costs check times.jsonl
 fastplan ett report runs/
 fastplan cache ls

@@ -100,6 +100,7 @@ cluster_options = options(
     option("--local-world-size N", "ranks of one host"),
     option("--batch-size N", "batch of one rank"),
     option("--precision {fp32,fp16,bf16}", "precision of all floating-point tables"),
+    option("--statistics FILE", "what the ids of tables look like, from `fastplan profile`"),
     option("--torchrec VERSION", "TorchRec version to match; default: the installed one"),
     option("--costs {torchrec,hardware}", "TorchRec's costs, or those of measured devices"),
     option(
@@ -180,6 +181,8 @@ def load_target(args: Args) -> ModelSpec:
         world_size=args.world_size,
         local_world_size=args.local_world_size,
     )
+    if args.statistics is not None:
+        spec = _with_statistics(spec, args.statistics)
     if args.precision is not None:
         spec = with_precision(spec, args.precision)
     if args.torchrec is not None:
@@ -190,6 +193,19 @@ def load_target(args: Args) -> ModelSpec:
         spec = replace(spec, torchrec=args.torchrec)
     costs = {name: getattr(args, name) for name in ("costs", "pipeline")}
     return replace(spec, **{name: value for name, value in costs.items() if value is not None})
+
+
+def _with_statistics(spec: ModelSpec, file: str) -> ModelSpec:
+    from fastplan.files.document import SpecError
+    from fastplan.spec.ids import read_statistics
+    from fastplan.spec.read import with_statistics
+
+    try:
+        return with_statistics(spec, read_statistics(file))
+    except SpecError:
+        raise
+    except ValueError as error:
+        raise CommandError(f"{file}: {error}") from error
 
 
 def check_sizes(args: Args, *names: str) -> None:

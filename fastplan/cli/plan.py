@@ -97,7 +97,9 @@ def plan(args: Args) -> int:
     plan and a proven lower bound; Ctrl-C returns the best plan so far, with exit code 130.
     --replica-groups plans for DMPCollection: the plan is then that of one group.
     """
-    check_outputs(args.output, args.html, inputs=[args.model, args.sku, args.previous])
+    check_outputs(
+        args.output, args.html, inputs=[args.model, args.sku, args.previous, args.statistics]
+    )
     settings, policy, replicas = optimization(args), _policy(args), replication(args)
     spec = _with_functions(load_target(args), args)
     from fastplan.model.job import DoesNotFit
@@ -288,7 +290,7 @@ def export(args: Args) -> int:
     """
     if not is_function(args.model):
         raise CommandError(f"{args.model} is not package.module:function")
-    check_outputs(args.output, inputs=[args.sku])
+    check_outputs(args.output, inputs=[args.sku, args.statistics])
     from fastplan.report.units import format_count
     from fastplan.spec.cluster import check_cluster
     from fastplan.spec.write import spec_text, write_spec

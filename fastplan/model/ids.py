@@ -7,6 +7,9 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+MOST_ZIPF = 100.0  # an exponent or error beyond any that a fit returns
+_LIMITS = (("zipf", 0.0, MOST_ZIPF), ("zipf_error", 0.0, MOST_ZIPF), ("followed", 0.0, 1.0))
+
 
 @dataclass(frozen=True, slots=True)
 class Curve:
@@ -57,20 +60,41 @@ class IdStatistics:
         misses: the share of ids that an LRU cache of r rows misses, by r. Ids of one batch that
             repeat are hits, so that misses per batch = n x misses(r) do not depend on the batch
             size as long as a batch fits into the cache.
+        hottest: the share of ids that belong to the r most frequent rows, by r.
+        pooling_quantiles: the ids of a sample, by quantile: at 0.5 the median, at 1 the most. Ids
+            of all features of the table count.
+        zipf: the exponent s of the frequency ~ rank^-s that fits best.
+        zipf_error: the root mean square of ln(frequency / fitted frequency). Frequencies follow
+            the law to about this share; above 0.5 they follow another one.
+        followed: the share of distinct ids whose reuse was recorded. Below 1, the curves are
+            estimates from a sample.
     """
 
     ids: int
     samples: int
     unique: Curve
     misses: Curve
+    hottest: Curve | None = None
+    pooling_quantiles: Curve | None = None
+    zipf: float | None = None
+    zipf_error: float | None = None
+    followed: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("ids", "samples"):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be at least 1, not {getattr(self, name)}")
-        for name in ("unique", "misses"):
-            if any(not 0 <= y <= 1 for y in getattr(self, name).y):
+        for name in ("unique", "misses", "hottest"):
+            curve = getattr(self, name)
+            if curve is not None and any(not 0 <= y <= 1 for y in curve.y):
                 raise ValueError(f"`{name}` must be shares between 0 and 1")
+        quantiles = self.pooling_quantiles
+        if quantiles is not None and (quantiles.x[-1] > 1 or min(quantiles.y) < 0):
+            raise ValueError("`pooling_quantiles` must be numbers of ids by shares up to 1")
+        for name, least, most in _LIMITS:
+            value = getattr(self, name)
+            if value is not None and not least <= value <= most:
+                raise ValueError(f"`{name}` must be from {least:g} to {most:g}, not {value}")
 
     @property
     def pooling(self) -> float:

@@ -17,6 +17,7 @@ from fastplan.model.request import CostFunction, ObjectiveFunction, Partitioner,
 from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES
 from fastplan.spec import stock
 from fastplan.spec.hardware import Hardware
+from fastplan.spec.ids import IdFields
 
 P = TypeVar("P")
 
@@ -76,6 +77,7 @@ class TableSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     output_dtype: OutputType | None = None
     optimizer: Optimizer | None = None
     cache: CacheSpec | None = None
+    ids: IdFields | None = None
     key_value_cache: Size = 0
     virtual: bool = False
     buckets: Count = 0

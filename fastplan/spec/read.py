@@ -6,6 +6,7 @@ Errors of a file are SpecErrors with line, field and the nearest valid name.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import UNSET, Struct
@@ -14,6 +15,7 @@ from msgspec.structs import asdict
 from fastplan.files.codec import decode
 from fastplan.files.document import Document, SpecError, Step, read_document
 from fastplan.files.kinds import choice_problem, too_long
+from fastplan.model.ids import IdStatistics
 from fastplan.model.job import CannotPlan
 from fastplan.model.limits import MOST_TEXT
 from fastplan.model.references import is_reference
@@ -21,6 +23,8 @@ from fastplan.model.request import Partitioner, Proposer
 from fastplan.model.units import shown
 from fastplan.spec import stock
 from fastplan.spec.hardware import Hardware, find_hardware, hardware_of_file
+from fastplan.spec.ids import FORMAT as STATISTICS
+from fastplan.spec.ids import check_ids, fields_of, read_statistics
 from fastplan.spec.model import (
     DEFAULT_PARTITIONER,
     DEFAULT_PROPOSERS,
@@ -62,11 +66,14 @@ def spec_of(document: Document) -> ModelSpec:
         SpecError: The document is not a valid spec.
     """
     if isinstance(document.root, dict) and "format" in document.root:
+        is_statistics = document.root["format"] == STATISTICS
         problem = "is a plan file, not a spec; `fastplan inspect` shows plans"
+        if is_statistics:
+            problem = "is a statistics file, not a spec; a spec names it as `statistics`"
         raise SpecError(document.file, None, "", problem)
     content = decode(document, SpecFile)
     cost, shard_cost = _cost(document, content)
-    return ModelSpec(
+    spec = ModelSpec(
         name=content.model,
         batch_size=content.batch_size,
         torchrec=content.torchrec,
@@ -83,6 +90,24 @@ def spec_of(document: Document) -> ModelSpec:
         pipeline=content.pipeline,
         source=document.file,
     )
+    return _with_file(document, spec, content.statistics)
+
+
+def _with_file(document: Document, spec: ModelSpec, statistics: str | None) -> ModelSpec:
+    """Returns the spec with the ids of a statistics file. Tables that have `ids` keep them."""
+    if statistics is None:
+        return spec
+    file = os.path.join(os.path.dirname(document.file), statistics)
+    try:
+        found = with_statistics(spec, read_statistics(file))
+    except SpecError:
+        if os.path.exists(file):
+            raise
+        raise document.error(("statistics",), f"there is no file {file}") from None
+    except ValueError as error:
+        raise document.error(("statistics",), f"{error} ({file})") from error
+    pairs = zip(spec.tables, found.tables, strict=True)
+    return replace(spec, tables=tuple(new if own.ids is None else own for own, new in pairs))
 
 
 def _menus(document: Document, content: SpecFile) -> dict[str, tuple[MenuEntry, ...]]:
@@ -142,6 +167,8 @@ def _check_table(
         if name != "features" or count > 1:
             problem = f"has {len(entries)} entries, and `pooling` has {count}"
             raise document.error((*steps, name), problem)
+    if table.ids is not None:
+        check_ids(document, (*steps, "ids"), table.ids)
     cache = table.cache
     if cache is not None and (cache.expected_lookups is None) != (cache.miss_rate is None):
         problem = "needs both `expected_lookups` and `miss_rate`, or none"
@@ -287,3 +314,28 @@ def with_precision(spec: ModelSpec, dtype: str) -> ModelSpec:
         replace(table, dtype=dtype) if table.dtype in _FLOATS else table for table in spec.tables
     )
     return replace(spec, tables=tables)
+
+
+def with_statistics(spec: ModelSpec, statistics: Mapping[str, IdStatistics]) -> ModelSpec:
+    """Returns the spec with id statistics of tables, by name. Other tables stay as they are.
+
+    Args:
+        spec: The spec.
+        statistics: The statistics, such as those of `read_statistics`.
+
+    Raises:
+        ValueError: No table of the spec has statistics.
+    """
+    if not any(table.name in statistics for table in spec.tables):
+        names = ", ".join([*map(shown, [*statistics][:5]), *["..."] * (len(statistics) > 5)])
+        problem = f"no table of {shown(spec.name)} has statistics"
+        raise ValueError(f"{problem}; there are some of {names}" if names else problem)
+    return replace(
+        spec,
+        tables=tuple(
+            replace(table, ids=fields_of(statistics[table.name]))
+            if table.name in statistics
+            else table
+            for table in spec.tables
+        ),
+    )

@@ -98,6 +98,7 @@ class SpecFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     model: Text
     tables: tuple[TableSpec, ...]
     batch_size: Annotated[int, whole(1, MOST_BATCH)] = 512
+    statistics: Text | None = None  # a file with the `ids` of tables, relative to this one
     torchrec: Version | None = None
     modules: dict[Text, ModuleSpec] = msgspec.field(default_factory=dict)
     menus: dict[Text, tuple[MenuFields, ...]] = msgspec.field(default_factory=dict)
@@ -186,4 +187,6 @@ def _as_written(part: Any) -> Any:
     if "examples" in part and "type" in part:
         part["type"] = [part["type"], "string"]
     item = part.get("items") if part.get("type") == "array" else None
-    return part if not item or "$ref" in item else {"anyOf": [item, part]}
+    if not item or "$ref" in item or item.get("type") == "array":
+        return part
+    return {"anyOf": [item, part]}

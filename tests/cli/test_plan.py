@@ -389,3 +389,16 @@ def test_the_plan_of_another_model_is_refused_as_previous(spec, tmp_path, capsys
     other.write_text(SPEC.replace("t0", "x0").replace("t1", "x1"))
     assert plan(str(other), "--world-size", "8", "--previous", file) != 0
     assert "x0" in told(capsys)
+
+
+def test_statistics_are_added_to_the_spec(spec, tmp_path, capsys):
+    file = tmp_path / "ids.json"
+    ids = {"ids": 9, "samples": 3, "unique": [[1, 1]], "misses": [[1, 1]]}
+    content = {"format": "fastplan id statistics", "version": 1}
+    file.write_text(json.dumps({**content, "tables": [{"name": "t0", **ids}]}))
+    words = ("--world-size", "8", "--quiet", "--statistics", str(file))
+    assert plan(spec, *words) == 0
+    file.write_text(json.dumps({**content, "tables": [{"name": "other", **ids}]}))
+    capsys.readouterr()
+    assert plan(spec, *words) == 1
+    assert f"{file}: no table of 'dlrm' has statistics; there are some of" in told(capsys)

@@ -58,6 +58,12 @@ def test_no_more_ids_are_missed_than_are_distinct():
         {"samples": 0},
         {"unique": Curve.of([(1.0, 1.5)])},
         {"misses": Curve.of([(1.0, -0.1)])},
+        {"hottest": Curve.of([(1.0, 1.1)])},
+        {"pooling_quantiles": Curve.of([(2.0, 1.0)])},
+        {"pooling_quantiles": Curve.of([(1.0, -1.0)])},
+        {"zipf": math.nan},
+        {"zipf_error": -0.1},
+        {"followed": 1.5},
     ],
 )
 def test_statistics_that_can_not_be_are_refused(changes):

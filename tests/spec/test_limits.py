@@ -8,6 +8,7 @@ import pytest
 from fastplan.cli.main import main
 from fastplan.files.document import SpecError, document_of
 from fastplan.model.limits import MOST_TEXT
+from fastplan.spec.ids import CURVES
 from fastplan.spec.read import read_spec, spec_of
 from fastplan.spec.spec_file import schema
 
@@ -17,6 +18,8 @@ SPEC: dict[str, Any] = {
     "tables": [TABLE],
     "topology": {"sku": "a100-80", "world_size": 2},
 }
+
+IDS = {"ids": 1, "samples": 1, "unique": [[1, 1]], "misses": [[1, 1]]}
 
 
 def problem(spec: dict[str, Any]) -> str:
@@ -38,7 +41,9 @@ def with_field(place: str, value: Any) -> dict[str, Any]:
                 "own", [{"sharding_type": "table_wise", "kernel": "fused", "bandwidth": 1.0}]
             )[0]
         else:
-            holder = holder.setdefault(step, {})
+            holder = holder.setdefault(step, dict(IDS) if step == "ids" else {})
+    if last in CURVES:
+        value = [[value, value]]
     many = last in ("wire", "fwd", "bwd", "prefetch_coefficients")
     holder[last] = [value] * (3 if last == "prefetch_coefficients" else 4) if many else value
     if place.startswith("tables.cache.") and last in ("expected_lookups", "miss_rate"):

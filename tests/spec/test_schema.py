@@ -10,6 +10,7 @@ from msgspec.structs import fields
 from fastplan import spec
 from fastplan.files.document import SpecError, document_of
 from fastplan.model.request import Table
+from fastplan.spec.ids import IdFields
 from fastplan.spec.model import CacheSpec, ModuleSpec, ReservationSpec, TableSpec
 from fastplan.spec.read import spec_of
 from fastplan.spec.spec_file import (
@@ -48,7 +49,7 @@ def test_shipped_file_is_current() -> None:
 
 def test_every_part_has_the_fields_of_its_struct() -> None:
     found = schema()
-    structs = (TableSpec, CacheSpec, ModuleSpec, ReservationSpec, *PARTS)
+    structs = (TableSpec, CacheSpec, IdFields, ModuleSpec, ReservationSpec, *PARTS)
     for struct in structs:
         part = found["$defs"][struct.__name__]
         assert [*part["properties"]] == [each.encode_name for each in fields(struct)]
@@ -86,7 +87,9 @@ WRITTEN = """
  "tables": [{"name": "t", "rows": "40M", "dim": 128, "pooling": [3, 1.5], "features": ["a", "b"],
              "sharding_types": ["table_wise"], "compute_kernels": "fused", "optimizer": "adam",
              "cache": {"load_factor": 0.2}, "key_value_cache": "16MiB", "batch_sizes": [1, "2k"],
-             "exact": {"rows": 3, "perf_inputs": 2.5, "usage": "base"}, "settings": {"a": [null]}}],
+             "exact": {"rows": 3, "perf_inputs": 2.5, "usage": "base"}, "settings": {"a": [null]},
+             "ids": {"ids": "4B", "samples": 9, "unique": [[1, 1], [1e6, 0.2]],
+                     "misses": [[1000, 0.3]], "zipf": 1.1}}],
  "menus": {"x": [{"sharding_type": "row_wise", "kernel": "fused", "bandwidth": "900GB/s",
                   "fwd": [1, 1, 1, 0], "bwd": null}]},
  "topology": {"sku": "h100", "hbm": "79GiB", "inter_host_bw": "45GB/s", "rank_hbm": ["1GiB", 2]},
@@ -115,6 +118,8 @@ def test_what_can_be_written_is_valid_and_can_be_read() -> None:
         {"pooling": -1},
         {"cache": {"load_factor": 2}},
         {"exact": {"rowz": 1}},
+        {"ids": {"ids": 1, "samples": 1, "unique": [1, 1], "misses": [[1, 1]]}},
+        {"ids": {"ids": 1, "samples": 1, "misses": [[1, 1]]}},
         {"settings": 3},
         {"polling": 1},
         {"name": 3},

@@ -7,6 +7,7 @@ import pytest
 from fastplan.files.document import parse_document
 from fastplan.model.request import Partitioner, Proposer
 from fastplan.spec.hardware import find_hardware
+from fastplan.spec.ids import IdFields
 from fastplan.spec.model import (
     CacheSpec,
     MenuEntry,
@@ -49,6 +50,14 @@ FULL = ModelSpec(
             batch_sizes=(3, 4),
             weighted=True,
             sharding_types=("row_wise",),
+            ids=IdFields(
+                ids=10**12,
+                samples=3,
+                unique=((1.0, 1.0), (1e12, 1e-05)),
+                misses=((0.5, 0.1),),
+                pooling_quantiles=((1e-05, 0.0), (1.0, 7.0)),
+                zipf_error=0.25,
+            ),
             cache=CacheSpec(load_factor=0.1, expected_lookups=3.5, miss_rate=0.25),
             optimizer="adam",
             menu="menu0",

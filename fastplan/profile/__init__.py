@@ -1,0 +1,1 @@
+"""What the ids of a model look like: distinct ids, cache misses and frequencies from batches."""

@@ -1,0 +1,291 @@
+"""Profiles the ids of a model: reads data, stores what it has, goes on, and merges workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from multiprocessing import get_context
+from pathlib import Path
+from types import FrameType
+
+from fastplan.model.ids import IdStatistics
+from fastplan.model.units import shown
+from fastplan.profile.curves import statistics_of
+from fastplan.profile.sources import (
+    Batch,
+    Features,
+    ProfileError,
+    Unit,
+    file_units,
+    function_batches,
+    read_unit,
+)
+from fastplan.profile.state import Profile, digest_of, read_profile, write_profile
+from fastplan.profile.summary import Summary, merge
+from fastplan.profile.table import TableProfile, default_limit
+
+Report = Callable[[int, int | None], None]  # units that are done, and of how many
+Summaries = dict[str, Summary]  # by table
+
+_SAVE_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How to profile.
+
+    Attributes:
+        limit: How many ids each table follows at most; None: by the number of tables.
+        state: A file to store the profile in, and to go on from if it exists.
+        save_seconds: How often to store it. It is also stored after the last unit, and on an
+            interrupt.
+    """
+
+    limit: int | None = None
+    state: str | None = None
+    save_seconds: float = _SAVE_SECONDS
+
+    def __post_init__(self) -> None:
+        limit = self.limit
+        if limit is not None and not (64 <= limit <= 1 << 24 and limit & (limit - 1) == 0):
+            raise ProfileError(f"`limit` must be a power of two from 64 to 2^24, not {limit}")
+
+
+def profile_files(
+    features: Features,
+    files: Sequence[str],
+    settings: Settings | None = None,
+    *,
+    executor: int | Executor = 1,
+    parts: int | None = None,
+    progress: Report | None = None,
+) -> Summaries:
+    """Profiles the columns of files.
+
+    Args:
+        features: The columns of each table.
+        files: Parquet and npz files, in the order of the stream.
+        settings: How to profile.
+        executor: Processes on this machine, or an executor such as Dask's `client.get_executor()`,
+            whose workers must see the files. Workers profile consecutive parts of the data, each
+            with a state file of its own.
+        parts: The number of parts for an executor; default: one for each file, 64 at most.
+        progress: Called with the number of finished units.
+
+    Returns:
+        The sums of each table that has ids.
+
+    Raises:
+        ProfileError: A file can't be read, or the stored profile is one of other data.
+    """
+    settings = settings or Settings()
+    units = file_units(files)
+    if executor == 1:
+        return summaries_of(_profile_units(dict(features), units, settings, progress))
+    count = executor if isinstance(executor, int) else parts or min(64, len(files))
+    chunks = [units[len(units) * i // count : len(units) * (i + 1) // count] for i in range(count)]
+    tasks = [
+        (dict(features), chunk, _of_part(settings, i, count))
+        for i, chunk in enumerate(chunks)
+        if chunk
+    ]
+    if not isinstance(executor, int):
+        return _collect(executor, tasks, len(units), progress)
+    if executor < 1:
+        raise ProfileError(f"`executor` must be at least 1 process, not {executor}")
+    with ProcessPoolExecutor(executor, mp_context=get_context("spawn")) as pool:
+        return _collect(pool, tasks, len(units), progress)
+
+
+def profile_function(
+    features: Features,
+    name: str,
+    settings: Settings | None = None,
+    *,
+    part: tuple[int, int] = (0, 1),
+    batches: int | None = None,
+    progress: Report | None = None,
+) -> Summaries:
+    """Profiles the batches of a function that yields KeyedJaggedTensors.
+
+    A stored profile goes on after the batches that it has: these are asked for again and skipped,
+    so the function must yield the same ones.
+
+    Args:
+        features: The features of each table.
+        name: package.module:function, called with `part`.
+        settings: How to profile.
+        part: The number of this worker, and the number of workers.
+        batches: The most batches; None: all.
+        progress: Called with the number of finished batches.
+
+    Returns:
+        The sums of each table that has ids.
+
+    Raises:
+        ProfileError: The function can't be used, or the stored profile is one of other data.
+    """
+    settings = settings or Settings()
+    digest = f"{name} {part[0]}/{part[1]}"
+    profile = _start(features, settings, lambda done: digest)
+    found = islice(function_batches(name, features, part), profile.done, batches)
+    _run(profile, ((lambda _: digest, [batch]) for batch in found), settings, batches, progress)
+    return summaries_of(profile)
+
+
+def stored_summaries(files: Iterable[str]) -> Summaries:
+    """Returns the sums of stored profiles, such as those of several workers.
+
+    Raises:
+        ProfileError: A file is none.
+    """
+    return merge_summaries([summaries_of(read_profile(file)) for file in files])
+
+
+def summaries_of(profile: Profile) -> Summaries:
+    """Returns the sums of each table that has ids."""
+    return {name: table.summary() for name, table in profile.tables.items() if table.ids}
+
+
+def merge_summaries(parts: Iterable[Summaries]) -> Summaries:
+    """Returns the sums of several workers, whose data are independent parts."""
+    found: dict[str, list[Summary]] = {}
+    for part in parts:
+        for name, summary in part.items():
+            found.setdefault(name, []).append(summary)
+    return {name: merge(own) for name, own in found.items()}
+
+
+def statistics_by_table(summaries: Mapping[str, Summary]) -> dict[str, IdStatistics]:
+    """Returns the statistics of each table."""
+    return {name: statistics_of(summary) for name, summary in summaries.items()}
+
+
+def _of_part(settings: Settings, number: int, count: int) -> Settings:
+    state = None if settings.state is None else f"{settings.state}.{number}-of-{count}"
+    return Settings(limit=settings.limit, state=state, save_seconds=settings.save_seconds)
+
+
+Task = tuple[dict[str, tuple[str, ...]], list[Unit], Settings]
+
+
+def _collect(
+    executor: Executor, tasks: list[Task], total: int, progress: Report | None
+) -> Summaries:
+    futures = [executor.submit(_work, *task) for task in tasks]
+    found, done = [], 0
+    try:
+        for future, (_, units, _) in zip(futures, tasks, strict=True):
+            found.append(future.result())
+            done += len(units)
+            if progress is not None:
+                progress(done, total)
+    except BaseException:
+        for future in futures:
+            future.cancel()
+        raise
+    return merge_summaries(found)
+
+
+def _work(features: dict[str, tuple[str, ...]], units: list[Unit], settings: Settings) -> Summaries:
+    return summaries_of(_profile_units(features, units, settings, None))
+
+
+def _profile_units(
+    features: dict[str, tuple[str, ...]],
+    units: Sequence[Unit],
+    settings: Settings,
+    progress: Report | None,
+) -> Profile:
+    profile = _start(features, settings, lambda done: digest_of(units[:done]))
+    steps = (
+        (lambda done: digest_of(units[:done]), read_unit(unit, features))
+        for unit in units[profile.done :]
+    )
+    _run(profile, steps, settings, len(units), progress)
+    return profile
+
+
+def _start(features: Features, settings: Settings, digest: Callable[[int], str]) -> Profile:
+    """Returns an empty profile, or the one that is stored."""
+    limit = settings.limit or default_limit(len(features))
+    if settings.state is None or not os.path.exists(settings.state):
+        return Profile({name: TableProfile(limit) for name in features}, limit)
+    found = read_profile(settings.state)
+    way_out = "remove it, or choose another file with --state"
+    if found.digest != digest(found.done):
+        raise ProfileError(f"{settings.state}: is the profile of other data; {way_out}")
+    if [*found.tables] != [*features]:
+        missing = next(iter({*found.tables} ^ {*features}), "")
+        problem = f"has other tables than the model, such as {shown(missing)}"
+        raise ProfileError(f"{settings.state}: {problem}; {way_out}")
+    if found.limit != limit:
+        problem = f"follows {found.limit} ids per table, not {limit}"
+        raise ProfileError(f"{settings.state}: {problem}; {way_out}")
+    return found
+
+
+def _run(
+    profile: Profile,
+    steps: Iterable[tuple[Callable[[int], str], Iterable[Batch]]],
+    settings: Settings,
+    total: int | None,
+    progress: Report | None,
+) -> None:
+    """Adds units to a profile, and stores it from time to time and when it is interrupted."""
+    saved = time.monotonic()
+    try:
+        for digest, batches in steps:
+            for batch in islice(batches, profile.batches, None):
+                with _uninterrupted():
+                    for name, (ids, lengths) in batch.items():
+                        _add(profile.tables[name], name, ids, lengths)
+                    profile.batches += 1
+            profile.done, profile.batches = profile.done + 1, 0
+            profile.digest = digest(profile.done)
+            if progress is not None:
+                progress(profile.done, total)
+            if settings.state is not None and time.monotonic() - saved >= settings.save_seconds:
+                write_profile(profile, settings.state)
+                saved = time.monotonic()
+    finally:
+        # An error of a later file leaves what came before it.
+        if settings.state is not None:
+            write_profile(profile, settings.state)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Delays Ctrl-C until the end, because half a batch would count twice after a restart."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    caught: list[tuple[int, FrameType | None]] = []
+    handler = signal.signal(signal.SIGINT, lambda number, frame: caught.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler if handler is not None else signal.SIG_DFL)
+    if caught and callable(handler):
+        handler(*caught[0])
+
+
+def _add(table: TableProfile, name: str, ids: object, lengths: object) -> None:
+    try:
+        table.add(ids, lengths)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise ProfileError(f"table {shown(name)}: {error}") from error
+
+
+def remove_states(state: str) -> None:
+    """Removes a stored profile and those of its workers."""
+    path = Path(state)
+    for each in (path, *path.parent.glob(f"{path.name}.*-of-*")):
+        each.unlink(missing_ok=True)

@@ -1,0 +1,109 @@
+"""`fastplan profile`, as a user runs it."""
+
+import json
+
+import pytest
+
+from fastplan.cli.main import main
+from fastplan.profile import run
+from fastplan.spec.ids import read_statistics
+from tests.profile.samples import write_npz
+
+SPEC = """
+model: ranker
+batch_size: 64
+tables:
+  - {name: user, rows: 1k, dim: 64}
+  - {name: item, rows: 1k, dim: 64, features: [clicks, views], pooling: [1.5, 1.5]}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.yaml").write_text(SPEC)
+    for seed in range(4):
+        write_npz(tmp_path / f"{seed}.npz", seed)
+    return tmp_path
+
+
+FILES = ("0.npz", "1.npz", "2.npz", "3.npz")
+
+
+def profile(*words):
+    return main(("profile", "model.yaml", *words))
+
+
+def test_statistics_are_shown_and_written(folder, capsys):
+    assert profile(*FILES, "-o", "ids.json", "--html", "ids.html") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[:4] == ["table", "ids", "pooling", "unique"]
+    assert lines[1].split()[:3] == ["user", "1,600", "1"]
+    assert lines[-1] == "written: ids.json, ids.html"
+    found = read_statistics("ids.json")
+    assert [*found] == ["user", "item"] and found["item"].samples == 1600
+    assert (folder / "ids.html").read_text().startswith("<!doctype html>")
+    assert not [*folder.glob("*.state*")]
+    # A plan takes them.
+    assert main(("plan", "model.yaml", "--sku", "h100", "--world-size", "8", "--quiet",
+                 "--statistics", "ids.json", "--no-cache")) == 0  # fmt: skip
+
+
+def test_figures_are_printed_as_json(folder, capsys):
+    assert profile("0.npz", "-o", "ids.json", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [table["name"] for table in found["tables"]] == ["user", "item"]
+    assert found["tables"][0]["ids"] == 400 and found["batch"] == 64
+
+
+def test_parts_of_workers_are_merged(folder):
+    for part in ("0/2", "1/2"):
+        words = ("--shard", part, "--state", f"part{part[0]}", "-o", "/dev/null")
+        assert profile(*FILES, *words) == 0
+    assert profile("--merge", "part0", "part1", "-o", "merged.json") == 0
+    assert profile(*FILES, "--jobs", "2", "-o", "ids.json") == 0
+    assert read_statistics("merged.json") == read_statistics("ids.json")
+
+
+def test_a_function_yields_batches(folder):
+    words = ("--dataset", "tests.profile.samples:batches", "--batches", "3")
+    assert profile(*words, "-o", "ids.json") == 0
+    assert read_statistics("ids.json")["user"].ids == 1200
+
+
+def test_an_interrupt_keeps_what_was_read(folder, capsys, monkeypatch):
+    read, units = run.read_unit, []
+
+    def interrupted(*unit):
+        units.append(unit)
+        if len(units) == 3:
+            raise KeyboardInterrupt
+        return read(*unit)
+
+    monkeypatch.setattr(run, "read_unit", interrupted)
+    assert profile(*FILES, "-o", "ids.json") == 130
+    assert "What was read is in ids.json.state: run the same command again" in (
+        capsys.readouterr().err
+    )
+    assert profile(*FILES, "-o", "ids.json") == 0
+    assert len(units) == 3 + 2
+    assert profile(*FILES, "-o", "again.json") == 0
+    assert read_statistics("ids.json") == read_statistics("again.json")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("-o", "ids.json"), "give files, --dataset or --merge"),
+        (("0.npz", "--batches", "3", "-o", "ids.json"), "--batches is for --dataset"),
+        (("--dataset", "a:b", "--jobs", "2", "-o", "ids.json"), "--jobs is for files"),
+        (("0.npz", "--limit", "100", "-o", "ids.json"), "--limit must be a power of two"),
+        (("0.npz", "--shard", "1/2", "-o", "ids.json", "--state", "0.npz"), "reads that file"),
+        (("missing.npz", "-o", "ids.json"), "missing.npz: can't be read"),
+        (("--merge", "model.yaml", "-o", "ids.json"), "model.yaml: is not a usable profile"),
+        (("0.npz", "--shard", "0/2", "-o", "ids.json"), "--shard 0/2 has none of the 1 files"),
+    ],
+)
+def test_mistakes_are_told(folder, capsys, words, told):
+    assert profile(*words) in (1, 2)
+    assert told in capsys.readouterr().err
