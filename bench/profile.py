@@ -170,10 +170,7 @@ def error_cells(error: dict[str, Any]) -> list[str]:
 
 
 def _failed(result: dict[str, Any]) -> bool:
-    """Whether a run is too slow or too large, or the estimates of a stream are too far off.
-
-    CPU seconds count: one process has one thread, and takes as long on a core of its own.
-    """
+    """Whether a run is too slow or too large, or the estimates of a stream are too far off."""
     holds = all(
         run["seconds"] <= GOALS["seconds"] and run["peak_bytes"] <= GOALS["bytes"]
         for run in result["runs"]
