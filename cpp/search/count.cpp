@@ -4,9 +4,9 @@
 #include <bit>
 #include <numeric>
 #include <optional>
-#include <unordered_set>
 #include <utility>
 
+#include "search/key_set.h"
 #include "search/tracker.h"
 
 namespace fastplan {
@@ -189,7 +189,7 @@ PlanCount count_plans(const Problem& problem, const SearchSettings& settings) {
   Partitioner partitioner(problem, settings.partitioner);
   Remainder rest(problem);
   Tracker tracker(problem, Feasibility(problem));
-  std::unordered_set<ProposalKey, ProposalKeyHash> seen;
+  KeySet seen;
   Poll poll(settings.interrupted);
   const bool ordered = PlacementOrder::exists(problem, settings.partitioner);
   for (const auto& proposer : settings.proposers) {
@@ -213,7 +213,7 @@ PlanCount count_plans(const Problem& problem, const SearchSettings& settings) {
     sequence->walk([&](std::int64_t, auto changed, auto options) {
       poll.after(static_cast<std::int64_t>(options.size()));
       tracker.follow(*sequence, changed, options);
-      if (!seen.insert(tracker.key()).second) return true;
+      if (!seen.insert(tracker.key())) return true;
       const auto plain = tracker.state().answer();
       plans += plain ? *plain : can_place(options);
       return true;

@@ -53,7 +53,9 @@ void ProposalBound::change(std::int32_t before, std::int32_t after) {
   std::size_t node = leaves_ + option.table;
   largest_[node] = option.reach == Reach::uniform ? 0.0 : option.perf_max;
   for (node /= 2; node > 0; node /= 2) {
-    largest_[node] = std::max(largest_[2 * node], largest_[2 * node + 1]);
+    const double larger = std::max(largest_[2 * node], largest_[2 * node + 1]);
+    if (larger == largest_[node]) break;
+    largest_[node] = larger;
   }
 }
 

@@ -5,9 +5,9 @@
 #include <limits>
 #include <optional>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "search/goal_bound.h"
+#include "search/key_set.h"
 #include "search/measure.h"
 #include "search/proposal_bound.h"
 #include "search/tracker.h"
@@ -70,6 +70,13 @@ void report_failures(const Problem& problem, const Sequences& sequences, const F
   result.last = choose(problem, sequences, failures.last_at);
 }
 
+std::size_t expected_keys(const Sequences& sequences) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 22;  // further ones make the set grow
+  std::int64_t count = 0;
+  for (const auto& sequence : sequences) count += std::min(sequence->size(), kMost - count);
+  return static_cast<std::size_t>(count);
+}
+
 struct Candidate {
   double bound = 0;
   Reference reference;
@@ -83,7 +90,7 @@ std::vector<Candidate> list_candidates(const Problem& problem, const Sequences& 
                                        Bound bound, const Interrupt& interrupted,
                                        Failures& failures, SearchResult& result) {
   std::vector<Candidate> candidates;
-  std::unordered_set<ProposalKey, ProposalKeyHash> seen;
+  KeySet seen(expected_keys(sequences));
   Tracker tracker(problem, std::move(bound));
   Poll poll(interrupted);
   for (std::size_t s = 0; s < sequences.size(); ++s) {
@@ -91,7 +98,7 @@ std::vector<Candidate> list_candidates(const Problem& problem, const Sequences& 
     sequences[s]->walk([&](std::int64_t index, auto changed, auto options) {
       poll.after(static_cast<std::int64_t>(options.size()));
       tracker.follow(*sequences[s], changed, options);
-      if (!seen.insert(tracker.key()).second) {
+      if (!seen.insert(tracker.key())) {
         ++report.repeats;
         return true;
       }

@@ -50,6 +50,7 @@ _PARTS = (
     "tables",
 )
 _OPTIONAL_PARTS = ("hardware",)
+_FINITE = json.JSONEncoder(allow_nan=False)
 
 
 def canonical_request(
@@ -156,14 +157,26 @@ def _canonical_menus(request: Request) -> tuple[list[int], list[Any]]:
     texts = []
     for menu in request.menus:
         items = [
-            [item.sharding_type, item.kernel, _plain(item.bandwidth)]
-            + [_plain(part) for part in request.coefficients[item.coefficients]]
+            [
+                item.sharding_type,
+                item.kernel,
+                item.bandwidth,
+                *request.coefficients[item.coefficients],
+            ]
             for item in menu
         ]
-        texts.append(json.dumps(sorted(items, key=lambda item: item[:2])))
+        texts.append(_menu_text(sorted(items, key=lambda item: item[:2])))
     used = {texts[table.menu] for table in request.tables}
     number = {text: i for i, text in enumerate(sorted(used))}
     return [number.get(text, -1) for text in texts], [json.loads(text) for text in sorted(used)]
+
+
+def _menu_text(items: list[list[Any]]) -> str:
+    """Returns a menu as JSON. Nearly all numbers are finite, and then nothing is replaced."""
+    try:
+        return _FINITE.encode(items)
+    except ValueError:
+        return json.dumps(_plain(items))
 
 
 def _columns(tables: tuple[Table, ...], menu_numbers: list[int]) -> dict[str, Any]:

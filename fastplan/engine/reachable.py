@@ -6,8 +6,8 @@ import math
 
 from fastplan.engine import _native
 from fastplan.engine.problem import Problem
-from fastplan.engine.solve import Measure, explained, goal_settings, search_settings
-from fastplan.engine.step import step_goal
+from fastplan.engine.solve import Measure, explained, search_settings
+from fastplan.engine.step import step_goal, step_settings
 from fastplan.model.plan import BadRecord
 from fastplan.model.request import Search
 
@@ -46,7 +46,7 @@ def reachable(problem: Problem, search: Search, by: Measure = "rating") -> float
         return math.inf  # the search may have ended before
     settings, scale = search_settings(search), 1.0
     if by == "step":
-        settings |= goal_settings(problem)
+        settings |= step_settings(problem)
         scale = step_goal(problem.space).scale
     with explained(search.objective):
         return _native.reachable_rating(problem.handle, settings) / scale

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fastplan.engine import _native
 from fastplan.engine.problem import Problem, SearchSpace
-from fastplan.engine.step import step_goal, step_model
+from fastplan.engine.step import step_model, step_settings
 from fastplan.model.request import (
     CostModel,
     HardwareCosts,
@@ -76,6 +76,8 @@ class Solution:
 
 
 OutOfRange = _native.OutOfRange
+
+_FEW = 50  # values that numpy converts in no time
 
 _TABLE_DTYPES: dict[str, Any] = {
     "rows": np.int64,
@@ -216,8 +218,10 @@ def _table_columns(request: Request) -> dict[str, Any]:
 
 def _column(values: tuple[Any, ...], dtype: Any) -> NDArray[Any]:
     """Returns the values as an array. Most settings are equal for all tables, and this check is
-    faster than numpy's conversion of each value. It excludes 0.0, which equals -0.0."""
+    faster than numpy's conversion of many values. It excludes 0.0, which equals -0.0."""
     first = values[0]
+    if len(values) < _FEW:
+        return np.array(values, dtype)
     if (first or dtype is not np.float64) and values.count(first) == len(values):
         return np.full(len(values), first, dtype)
     return np.array(values, dtype)
@@ -267,7 +271,7 @@ def solve(
     with explained(search.objective):
         settings = search_settings(search, exhaustive)
         if (by or measure_of(problem, search)) == "step":
-            settings |= goal_settings(problem)
+            settings |= step_settings(problem)
         result = _native.solve(problem.handle, settings)
     return Solution(
         found=result["found"],
@@ -306,17 +310,6 @@ def search_settings(search: Search, exhaustive: bool = False) -> _native.SearchS
     }
 
 
-def goal_settings(problem: Problem) -> _native.SearchSettings:
-    """Returns the settings that make a search compare plans by the step."""
-    goal = step_goal(problem.space)
-    # A rating is a sum over the phases of one rank; a step takes the slowest rank of each.
-    hides_rated = "prefetch" in problem.space.step.hidden  # type: ignore[union-attr]
-    return cast(
-        "_native.SearchSettings",
-        {"goal": goal.columns(), "goal_per_rating": 0.0 if hides_rated else goal.scale},
-    )
-
-
 def _address(objective: ObjectiveFunction | None) -> int:
     return 0 if objective is None else objective.address()
 
@@ -332,12 +325,17 @@ def explained(objective: ObjectiveFunction | None) -> Iterator[None]:
 
 
 def _partitioner(partitioner: Partitioner) -> _native.PartitionerSettings:
-    return cast("_native.PartitionerSettings", asdict(partitioner))
+    return cast("_native.PartitionerSettings", _fields(partitioner))
 
 
 def _proposer(proposer: Proposer) -> _native.ProposerSettings:
-    settings = {**asdict(proposer), "kind": PROPOSER_INDEX[proposer.kind]}
+    settings = {**_fields(proposer), "kind": PROPOSER_INDEX[proposer.kind]}
     return cast("_native.ProposerSettings", settings)
+
+
+def _fields(record: Any) -> dict[str, Any]:
+    """Returns a flat dataclass as a dict; asdict() would also copy every value."""
+    return {name: getattr(record, name) for name in record.__slots__}
 
 
 def propose(problem: Problem, proposer: Proposer, begin: int, end: int) -> _native.Proposals:

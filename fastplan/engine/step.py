@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -253,6 +253,21 @@ def step_of(problem: Problem, options: Options, ranks: Options) -> Step:
             )
         )
     return Step(ms=total / goal.scale, phases=tuple(phases))
+
+
+def step_settings(problem: Problem) -> _native.SearchSettings:
+    """Returns the settings that make a search compare plans by the step, not by the rating.
+
+    Raises:
+        ValueError: the space has no hardware costs.
+    """
+    goal = step_goal(problem.space)
+    # A rating is a sum over the phases of one rank; a step takes the slowest rank of each.
+    hides_rated = "prefetch" in _model_of(problem.space).hidden
+    return cast(
+        "_native.SearchSettings",
+        {"goal": goal.columns(), "goal_per_rating": 0.0 if hides_rated else goal.scale},
+    )
 
 
 def step_bound(problem: Problem) -> float:

@@ -1,5 +1,6 @@
 """A guarded store costs its time-out at most, and only once."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -7,7 +8,7 @@ import time
 
 import pytest
 
-from fastplan.cache.stores import GuardedStore, MemoryStore, StoreError
+from fastplan.cache.stores import GuardedStore, MemoryStore, StoreError, threads
 from fastplan.cache.stores.base import MAX_READ
 from tests.cache.samples import key
 
@@ -128,6 +129,7 @@ def test_no_thread_is_left_when_calls_have_ended():
 
 
 def test_a_failure_to_start_a_thread_is_a_store_error(monkeypatch):
+    monkeypatch.setattr(threads, "_idle", [])
     monkeypatch.setattr(threading.Thread, "start", lambda _: fail(RuntimeError("no more threads")))
     with pytest.raises(StoreError, match="no more threads"):
         GuardedStore(MemoryStore(), timeout=60.0).read(key(1))
@@ -173,3 +175,37 @@ def test_using_a_key_reads_its_entries_and_marks_each_even_where_marks_are_refus
     assert store.use(key(1)).entries == [("a", b"plan")]
     assert store.use(key(2)).entries == []
     assert inner.marks == [(key(1), "a")]
+
+
+def threads_of_calls():
+    return {each.ident for each in threading.enumerate() if each.name == "fastplan-store"}
+
+
+def test_calls_one_after_the_other_share_a_thread():
+    ran_in = []
+    store = GuardedStore(Broken(lambda: ran_in.append(threading.get_ident()) or []), timeout=60.0)
+    for _ in range(3):
+        store.read(key(1))
+    assert len({*ran_in}) == 1
+    assert {*ran_in} <= threads_of_calls()
+
+
+def test_a_thread_that_hangs_is_not_used_again(hanging):
+    with pytest.raises(StoreError):
+        GuardedStore(hanging, timeout=0.01).read(key(1))
+    assert GuardedStore(MemoryStore(), timeout=60.0).read(key(1)) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_starts_its_own_thread():
+    code = """
+import os
+from fastplan.cache.stores import GuardedStore, MemoryStore
+store = GuardedStore(MemoryStore(), timeout=60.0)
+store.read("0" * 16)
+child = os.fork()
+if child == 0:
+    os._exit(0 if store.read("0" * 16) == [] else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=50)

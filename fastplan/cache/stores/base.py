@@ -8,10 +8,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
-from threading import Event, Lock, Thread
+from threading import Lock
 from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from fastplan.cache.entry import MAX_ENTRY, is_key
+from fastplan.cache.stores import threads
 
 SUFFIX = ".plan"
 # The most that is read of one key. A key has one entry per class of devices, of a few kB each.
@@ -280,25 +281,22 @@ class GuardedStore:
             raise StoreError(f"not tried again after a failure: {self._failure}")
         results: list[T] = []
         errors: list[BaseException] = []
-        ended = Event()
 
         def work() -> None:
             try:
                 results.append(action())
             except BaseException as error:  # raised in the caller's thread
                 errors.append(error)
-            finally:
-                ended.set()
 
         late = f"{self.describe()}: {doing} timed out after {self._timeout:g} s"
         seconds = self._timeout if deadline is None else min(self._timeout, deadline.left)
         if not seconds:
             raise StoreError(late)
         try:
-            Thread(target=work, name="fastplan-store", daemon=True).start()
-        except RuntimeError as error:  # no more threads, or the interpreter is exiting
+            ended = threads.run(work, seconds)
+        except RuntimeError as error:
             raise StoreError(f"{self.describe()}: {doing} failed: {error}") from error
-        if not ended.wait(seconds):
+        if not ended:
             # Near the end of a long lookup, a short wait does not show that the store is broken.
             if seconds > self._timeout / 2:
                 self._failure = late
