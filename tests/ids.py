@@ -23,3 +23,10 @@ def _falling(rng: random.Random, most: float) -> Curve:
     x = sorted({max(most ** rng.random(), 1e-3) for _ in range(points)})
     y = sorted((rng.random() for _ in x), reverse=True)
     return Curve(tuple(x), tuple(y))
+
+
+def skewed_statistics(rows: int, hot: float = 0.01) -> IdStatistics:
+    """Statistics of ids of which 9 in 10 belong to a small part of the rows."""
+    misses = Curve((1.0, hot * rows, float(rows)), (0.99, 0.1, 0.01))
+    unique = Curve((1e2, 1e4, 1e6), (0.9, 0.5, 0.2))
+    return IdStatistics(ids=10 * rows, samples=rows, unique=unique, misses=misses)

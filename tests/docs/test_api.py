@@ -50,6 +50,10 @@ NAMES = {
         "class fastplan.engine.problem.Problem",
         "class fastplan.engine.certificate.Certificate",
     ),
+    "hardware-costs.md": (
+        "class fastplan.model.ids.IdStatistics",
+        "class fastplan.model.ids.Curve",
+    ),
     "custom-cost.md": (
         "fastplan.shard_cost",
         "class fastplan.costs.functions.ShardCost",
