@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastplan.cli.errors import CommandError, UsageError, naming_options
 from fastplan.cli.parser import Args, Decorator, option, options
@@ -255,8 +255,8 @@ def optimization(args: Args) -> Optimize | None:
     Raises:
         UsageError: An option needs --optimize or is invalid.
     """
-    given = {name: getattr(args, name, None) for name in _DETAILS}
-    given = {name: value for name, value in given.items() if not _is_unset(value)}
+    values = ((name, getattr(args, name, None)) for name in _DETAILS)
+    given: dict[str, Any] = {name: value for name, value in values if not _is_unset(value)}
     if not args.optimize:
         if given:
             raise UsageError(f"--{next(iter(given)).replace('_', '-')} is for --optimize")
