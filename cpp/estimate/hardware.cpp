@@ -35,6 +35,15 @@ double passes(Collective kind) { return kind == Collective::all_reduce ? 2.0 : 1
 
 }  // namespace
 
+double Curve::at(double value) const {
+  if (value <= x.front()) return y.front();
+  if (value >= x.back()) return y.back();
+  const auto right = std::lower_bound(x.begin(), x.end(), value) - x.begin();
+  const auto left = right - 1;
+  const double share = std::log(value / x[left]) / std::log(x[right] / x[left]);
+  return y[left] + share * (y[right] - y[left]);
+}
+
 KernelFamily family_of(Kernel kernel) {
   switch (kernel) {
     case Kernel::dense:
@@ -190,7 +199,31 @@ Lookup HardwareModel::lookup_of(std::size_t table, ShardingType type, Kernel ker
   lookup.output_bytes = whole_sectors(dim * input_.table_output_element_size[table]);
   lookup.states = costs_.table_states[table];
   lookup.dense = kernel == Kernel::dense;
-  // Without statistics, all ids are equally likely.
+  if (has_statistics(table)) {
+    count_ids(table, parts, lookup);
+  } else {
+    assume_ids(table, parts, lookup);
+  }
+  return lookup;
+}
+
+// With statistics, where n = parts ids are those of the whole table:
+//     unique = min(n U(n), rows of the table) / parts
+//     misses = min(ids M(parts cache rows of the shard), unique)
+// A cache of all rows misses nothing.
+void HardwareModel::count_ids(std::size_t table, double parts, Lookup& lookup) const {
+  const auto& curves = costs_.table_ids[table];
+  const double all = lookup.ids * parts;
+  const auto rows = static_cast<double>(input_.table_rows[table]);
+  lookup.unique = std::min(all * curves.unique.at(all), rows) / parts;
+  const double ratio = input_.table_cache_ratio[table];
+  const double cached = parts * ratio * lookup.rows;
+  const double share = ratio >= 1 ? 0.0 : cached > 0 ? curves.misses.at(cached) : 1.0;
+  lookup.misses = std::min(lookup.ids * share, lookup.unique);
+}
+
+// Without statistics, all ids are equally likely, unless TorchRec's cache statistics say else.
+void HardwareModel::assume_ids(std::size_t table, double parts, Lookup& lookup) const {
   const double known = input_.table_expected_lookups[table];
   lookup.unique =
       std::isnan(known) ? distinct(lookup.ids, lookup.rows) : std::min(known / parts, lookup.ids);
@@ -198,7 +231,6 @@ Lookup HardwareModel::lookup_of(std::size_t table, ShardingType type, Kernel ker
   lookup.misses =
       lookup.unique *
       (std::isnan(miss_rate) ? 1.0 - std::min(input_.table_cache_ratio[table], 1.0) : miss_rate);
-  return lookup;
 }
 
 Perf HardwareModel::perf(std::size_t table, std::size_t menu_item, const ShardRun& run) const {

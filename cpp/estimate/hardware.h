@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "core/types.h"
 #include "estimate/estimate.h"
@@ -57,11 +58,26 @@ struct HardwareConstants {
 inline constexpr std::size_t kHardwareConstants = sizeof(HardwareConstants) / sizeof(double);
 static_assert(kHardwareConstants == 17 + 2 * 4 * 5);
 
+// A function by its points: linear in log(x) between them, constant outside. None has no points.
+struct Curve {
+  std::span<const double> x, y;
+
+  bool known() const { return !x.empty(); }
+  double at(double value) const;
+};
+
+// The ids of a table, if there are statistics of them.
+struct IdCurves {
+  Curve unique;  // the share of distinct ids among n consecutive ones
+  Curve misses;  // the share of ids that an LRU cache of r rows misses
+};
+
 // The hardware costs of a request.
 struct HardwareCosts {
   HardwareConstants constants;
   std::int64_t domain_ranks = 1;         // ranks of one NVLink domain
   std::span<const double> table_states;  // bytes of optimizer state per byte of weights
+  std::vector<IdCurves> table_ids;       // empty: no table has statistics
 };
 
 // What one kernel call does for one shard.
@@ -115,6 +131,11 @@ class HardwareModel {
   TypeExchanges exchanges_of(ShardingType type, bool pooled) const;
   Lookup lookup_of(std::size_t table, ShardingType type, Kernel kernel, const ShardRun& run) const;
   double parts_of(ShardingType type) const;
+  bool has_statistics(std::size_t table) const {
+    return !costs_.table_ids.empty() && costs_.table_ids[table].unique.known();
+  }
+  void count_ids(std::size_t table, double parts, Lookup& lookup) const;
+  void assume_ids(std::size_t table, double parts, Lookup& lookup) const;
 
   const EstimateInput& input_;
   const HardwareCosts& costs_;

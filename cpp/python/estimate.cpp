@@ -150,6 +150,47 @@ HardwareConstants read_constants(std::span<const double> values) {
   return std::bit_cast<HardwareConstants>(copy);
 }
 
+void check_curve(const Curve& curve) {
+  for (std::size_t i = 0; i < curve.x.size(); ++i) {
+    const double before = i ? curve.x[i - 1] : 0;
+    if (!(curve.x[i] > before) || std::isinf(curve.x[i])) {
+      throw OutOfRange("`hardware_curve_x` must be positive, finite and grow");
+    }
+    if (!(curve.y[i] >= 0 && curve.y[i] <= 1)) {
+      throw OutOfRange("`hardware_curve_y` must be shares between 0 and 1");
+    }
+  }
+}
+
+// Two curves per table, either of which may be empty only if both are; none for no statistics.
+std::vector<IdCurves> read_curves(const py::dict& c, std::size_t tables) {
+  const auto begin = column<std::int64_t>(c, "hardware_curve_begin");
+  const auto x = column<double>(c, "hardware_curve_x");
+  const auto y = column<double>(c, "hardware_curve_y", std::ssize(x));
+  if (begin.size() == 1 && begin[0] == 0) return {};
+  if (begin.size() != 2 * tables + 1) {
+    throw py::type_error("`hardware_curve_begin` must have two curves per table");
+  }
+  std::vector<Curve> curves;
+  for (std::size_t i = 0; i + 1 < begin.size(); ++i) {
+    if (begin[i] < 0 || begin[i + 1] < begin[i] || begin[i + 1] > std::ssize(x)) {
+      throw py::type_error("`hardware_curve_begin` must be offsets into the curves");
+    }
+    const auto first = static_cast<std::size_t>(begin[i]);
+    const auto points = static_cast<std::size_t>(begin[i + 1] - begin[i]);
+    curves.push_back({x.subspan(first, points), y.subspan(first, points)});
+    check_curve(curves.back());
+  }
+  std::vector<IdCurves> found;
+  for (std::size_t t = 0; t < tables; ++t) {
+    found.push_back({curves[2 * t], curves[2 * t + 1]});
+    if (found[t].unique.known() != found[t].misses.known()) {
+      throw py::type_error("a table must have both curves or none");
+    }
+  }
+  return found;
+}
+
 // None where the costs are TorchRec's.
 std::optional<HardwareCosts> read_hardware(const py::dict& c, const EstimateInput& input) {
   const auto values = column<double>(c, "hardware_constants");
@@ -158,6 +199,7 @@ std::optional<HardwareCosts> read_hardware(const py::dict& c, const EstimateInpu
   costs.constants = read_constants(values);
   costs.domain_ranks = number(c, "hardware_domain_ranks", 1, 1 << 24);
   costs.table_states = column<double>(c, "hardware_states", std::ssize(input.table_rows));
+  costs.table_ids = read_curves(c, input.tables());
   return costs;
 }
 

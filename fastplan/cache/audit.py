@@ -9,7 +9,7 @@ import numpy as np
 
 from fastplan.cache.entry import BadEntry, Entry, request_bytes
 from fastplan.cache.fingerprint import fingerprint, parse_canonical
-from fastplan.engine.layout import narrowed
+from fastplan.engine.layout import has_sizes, narrowed
 from fastplan.engine.packed_certificate import proven_bound
 from fastplan.engine.problem import Problem, SearchSpace
 from fastplan.engine.solve import OutOfRange, estimate, verify_plan
@@ -104,7 +104,7 @@ def _affects_only_proposals(part: Any) -> bool:
 
 def _verify(request: Request, cluster: Cluster, record: PlanRecord) -> str:
     """Returns the errors of the plan; empty if there are none."""
-    if not np.isnan(record.load_factor).all():
+    if not has_sizes(request, record):
         raise NotVerifiable("the search resized caches, and their costs are not in the request")
     space = _estimated(narrowed(request, record))
     numbers = np.arange(len(record.table), dtype=np.int32)

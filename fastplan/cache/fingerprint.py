@@ -11,9 +11,10 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, NoReturn, get_args, get_type_hints
 
+from fastplan.cache.id_curves import curves_json, parse_curves
 from fastplan.files.storage import canonical_json as canonical_json
 from fastplan.model.hardware_costs import CONSTANTS
 from fastplan.model.request import (
@@ -81,8 +82,14 @@ def canonical_request(
         "table_count": len(request.tables),
     }
     if request.hardware is not None:
-        document["hardware"] = _fields(request.hardware)
+        document["hardware"] = _hardware_fields(request.hardware)
     return canonical_json(document)
+
+
+def _hardware_fields(costs: HardwareCosts) -> dict[str, Any]:
+    """Returns the hardware costs as JSON; `ids` only if a table has statistics."""
+    found = {name: _plain(getattr(costs, name)) for name in costs.__slots__ if name != "ids"}
+    return {**found, "ids": curves_json(costs.ids)} if costs.ids else found
 
 
 def fingerprint(canonical: bytes) -> str:
@@ -124,7 +131,9 @@ def _parse_hardware(value: Any, tables: int) -> HardwareCosts | None:
     """Returns the hardware costs; None if the costs are TorchRec's."""
     if value is None:
         return None
-    costs: HardwareCosts = _parse_record(HardwareCosts, value, "hardware")
+    found = dict(_object(value, "hardware"))
+    ids = parse_curves(found.pop("ids"), tables, "hardware.ids") if "ids" in found else ()
+    costs: HardwareCosts = _parse_record(HardwareCosts, found, "hardware", without="ids")
     for name, count in (("constants", len(CONSTANTS)), ("states", tables)):
         numbers = getattr(costs, name)
         if len(numbers) != count:
@@ -133,7 +142,7 @@ def _parse_hardware(value: Any, tables: int) -> HardwareCosts | None:
             if not 0 <= number < math.inf:
                 _fail(f"hardware.{name}[{i}]", "a number of at least 0", number)
     _integer(costs.domain_ranks, "hardware.domain_ranks", 1, _MOST_RANKS)
-    return costs
+    return replace(costs, ids=ids) if ids else costs
 
 
 def parse_search(document: dict[str, Any]) -> Search:
@@ -305,11 +314,11 @@ def _is_valid(values: list[Any], kind: Any, name: str) -> bool:
     return kind is not float or all(map(math.isfinite, values))
 
 
-def _parse_record(owner: Any, value: Any, place: str) -> Any:
-    """Returns a flat dataclass from its fields."""
+def _parse_record(owner: Any, value: Any, place: str, without: str = "") -> Any:
+    """Returns a flat dataclass from its fields, but for one that has a default."""
     found = _object(value, place)
     types = get_type_hints(owner)
-    names = [field.name for field in fields(owner)]
+    names = [field.name for field in fields(owner) if field.name != without]
     _check_fields(found, names, place)
     return owner(
         **{name: _parse_value(found[name], types[name], name, f"{place}.{name}") for name in names}

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastplan.cli.errors import CommandError, UsageError, naming_options
 from fastplan.cli.parser import Args, Decorator, option, options
@@ -32,6 +32,7 @@ _DETAILS = (
     "within",
     "pin",
     "together",
+    "offload",
 )
 
 
@@ -234,6 +235,7 @@ optimize_options = options(
         "rating, step, memory (of the fullest rank), shards or critical_path",
         choices=("rating", "step", "memory", "shards", "critical_path"),
     ),
+    option("--offload", "also choose the sizes of caches; needs --costs hardware"),
     option("--within PART", "how far the rating may be above the best rating; default: 1%"),
     section=_BETTER,
 )
@@ -253,7 +255,8 @@ def optimization(args: Args) -> Optimize | None:
     Raises:
         UsageError: An option needs --optimize or is invalid.
     """
-    given = {name: value for name in _DETAILS if (value := getattr(args, name, None)) not in _NONE}
+    values = ((name, getattr(args, name, None)) for name in _DETAILS)
+    given: dict[str, Any] = {name: value for name, value in values if not _is_unset(value)}
     if not args.optimize:
         if given:
             raise UsageError(f"--{next(iter(given)).replace('_', '-')} is for --optimize")
@@ -269,7 +272,8 @@ def optimization(args: Args) -> Optimize | None:
         return Optimize(**{"time_budget": None, **given}, objectives=objectives)
 
 
-_NONE = (None, ())
+def _is_unset(value: object) -> bool:
+    return value is None or value is False or value == ()
 
 
 def _pins(given: Iterable[tuple[str, tuple[int, ...]]]) -> dict[str, tuple[int, ...]]:

@@ -6,6 +6,7 @@ stored as runs, count x size, because most have the same size.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import groupby
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastplan.engine.cache_sizes import can_resize, resized
 from fastplan.engine.problem import Ints, SearchSpace
 from fastplan.engine.solve import estimate
 from fastplan.model.plan import (
@@ -194,14 +196,15 @@ def chosen_space(
         if table.dim > MOST_COLUMNS:
             raise BadRecord(f"table {table.name} has {table.dim} columns, over {MOST_COLUMNS}")
     # The scale-up proposer moves tables that outgrow their cache to the device.
-    resized = ~np.isnan(record.load_factor)
-    promoted = resized & (record.kernel == KERNEL_INDEX["fused"])
-    as_asked = replace(
-        record,
-        kernel=np.where(promoted, KERNEL_INDEX["fused_uvm_caching"], record.kernel),
-        load_factor=np.full(len(record.table), AS_REQUESTED),
-    )
-    chosen = narrowed(request, as_asked)
+    has_size = ~np.isnan(record.load_factor)
+    promoted = has_size & (record.kernel == KERNEL_INDEX["fused"])
+    if not has_sizes(request, record):
+        record = replace(
+            record,
+            kernel=np.where(promoted, KERNEL_INDEX["fused_uvm_caching"], record.kernel),
+            load_factor=np.full(len(record.table), AS_REQUESTED),
+        )
+    chosen = narrowed(request, record)
     space = estimate(chosen)
     limit = MOST_SHARDS if most_shards is None else most_shards
     if (shards := int(space.run_count.sum())) > limit:
@@ -291,16 +294,22 @@ def narrowed(request: Request, record: PlanRecord) -> Request:
     """
     if len(record.table) != len(request.tables):
         raise BadRecord(f"it has {len(record.table)} tables, the model {len(request.tables)}")
-    if not np.isnan(record.load_factor).all():
+    if not has_sizes(request, record):
         # Their bandwidths and miss rates came from objects that a request does not contain.
         raise BadRecord("the search resized caches, and their costs are not part of the request")
     asked = [{(item.sharding_type, item.kernel): item for item in menu} for menu in request.menus]
     menus: dict[MenuItem, int] = {}
     tables = []
-    for number, kind, kernel in zip(
-        record.table.tolist(), record.sharding_type.tolist(), record.kernel.tolist(), strict=True
+    for number, kind, kernel, factor in zip(
+        record.table.tolist(),
+        record.sharding_type.tolist(),
+        record.kernel.tolist(),
+        record.load_factor.tolist(),
+        strict=True,
     ):
         table = request.tables[number]
+        if not math.isnan(factor):
+            table = resized(table, factor)
         choice = SHARDING_TYPES[kind], KERNELS[kernel]
         item = asked[table.menu].get(choice)
         if item is None:
@@ -313,6 +322,17 @@ def narrowed(request: Request, record: PlanRecord) -> Request:
         cost=request.cost,
         pricing=request.pricing,
         hardware=request.hardware and request.hardware.for_tables(record.table.tolist()),
+    )
+
+
+def has_sizes(request: Request, record: PlanRecord) -> bool:
+    """Returns whether the request has the costs of a record's caches, whatever their sizes."""
+    cached = KERNEL_INDEX["fused_uvm_caching"]
+    return all(
+        record.kernel[i] == cached
+        and 0 < record.load_factor[i] < 1
+        and can_resize(request, int(record.table[i]))
+        for i in np.flatnonzero(~np.isnan(record.load_factor)).tolist()
     )
 
 

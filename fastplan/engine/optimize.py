@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -67,6 +67,7 @@ class Optimize:
     seed: int = 0
     threads: int = 1
     objectives: Objectives = NO_OBJECTIVES
+    offload: bool = False  # also choose cache sizes; see docs/offload.md
 
     def __post_init__(self) -> None:
         check_numbers(self, "time_budget")
@@ -81,10 +82,15 @@ class Optimize:
             raise ValueError(f"`seed` must be between 0 and 2**64 - 1, not {self.seed}")
         if not 1 <= self.threads <= _MOST_THREADS:
             raise ValueError(f"`threads` must be between 1 and {_MOST_THREADS}, not {self.threads}")
+        by_step = self.objectives.minimize in (None, "step")
+        if self.offload and (self.objectives.rules or not by_step):
+            raise ValueError("`offload` minimises the step, without `pins` and `together`")
 
     def describe(self) -> dict[str, Any]:
         """Returns the settings as JSON for cache keys."""
         own = {f.name: getattr(self, f.name) for f in fields(self)}
+        if not self.offload:
+            del own["offload"]  # as before there was such a setting
         return {**own, "objectives": self.objectives.describe()}
 
 
@@ -138,8 +144,7 @@ def optimize(
         settings: the search limits and objectives.
         start: the plan that `solve` finds, if already known.
         names: path and name of the tables, for objectives that name tables.
-        also: other plans to start from, such as TorchRec's plan under other costs. Plans that don't
-            fit are left out; with `pins` or `together`, all of them.
+        also: other plans to start from. Those that don't fit are left out; with rules, all are.
 
     Raises:
         OutOfRange: exact arithmetic would need larger numbers than the core has.
@@ -182,6 +187,45 @@ def optimize(
     )
 
 
+class PlacedPlan(Protocol):
+    """Options and the ranks of their shards."""
+
+    @property
+    def options(self) -> Options: ...
+    @property
+    def ranks(self) -> Options: ...
+
+
+class StartPlans(NamedTuple):
+    """Plans to start from.
+
+    Attributes:
+        ratings: of TorchRec's plans; infinite without a plan.
+        legal: all plans that fit.
+        best: the one with the best rating; None if none fits.
+    """
+
+    ratings: Mapping[str, float]
+    legal: Sequence[PlacedPlan]
+    best: PlacedPlan | None
+
+
+def optimize_from(
+    problem: Problem, starts: StartPlans, settings: Optimize, began: float, *, share: float
+) -> OptimizeResult:
+    """Improves the best of given plans by the objective.
+
+    Args:
+        problem: the problem.
+        starts: the plans.
+        settings: the search limits and objectives, which must not have constraints.
+        began: when the budget began, by time.perf_counter().
+        share: of the budget, for the rating.
+    """
+    found = _improve(problem, starts, settings, began, share)
+    return _refine(problem, starts, found, settings, began)
+
+
 class _StartPlans:
     """TorchRec's plans (the default one, and one with shards sorted by cost), and given ones."""
 
@@ -220,11 +264,16 @@ class _StartPlans:
 
 
 def _improve(
-    problem: Problem, starts: _StartPlans, settings: Optimize, began: float
+    problem: Problem,
+    starts: _StartPlans | StartPlans,
+    settings: Optimize,
+    began: float,
+    share: float = _RATING_SHARE,
 ) -> OptimizeResult:
     """Returns the plan with the best rating found."""
     spent = time.perf_counter() - began
-    share = 1.0 if settings.objectives.measure == "rating" else _RATING_SHARE
+    if settings.objectives.measure == "rating":
+        share = 1.0
     result = _native.optimize(problem.handle, _limits(settings, spent, share), _plan(starts.best))
     certificate = read_certificate(result["certificate"])
     return OptimizeResult(
@@ -246,7 +295,7 @@ def _improve(
 
 def _refine(
     problem: Problem,
-    starts: _StartPlans,
+    starts: _StartPlans | StartPlans,
     found: OptimizeResult,
     settings: Optimize,
     began: float,
@@ -261,7 +310,7 @@ def _refine(
     given = ruled.given if ruled is not None else problem
     goal = step_goal(given.space) if by_step else goal_of(given.space, objectives.measure)
     own = (goal if ruled is None else ruled.goal(goal)).columns()
-    start: Solution | OptimizeResult = found
+    start: PlacedPlan = found
     if by_step:
         start = _best_by(problem, [found, *starts.legal], own)
     limit = math.inf if by_step else found.rating * (1 + objectives.within)
@@ -301,9 +350,7 @@ def _take_fewer_kernels(
     result["rating"] = _native.rate(problem.handle, plan)
 
 
-def _best_by(
-    problem: Problem, plans: list[Solution | OptimizeResult], goal: _native.GoalColumns
-) -> Solution | OptimizeResult:
+def _best_by(problem: Problem, plans: list[PlacedPlan], goal: _native.GoalColumns) -> PlacedPlan:
     return min(plans, key=lambda plan: _native.tally(problem.handle, _plan(plan), goal)["value"])
 
 
@@ -325,7 +372,7 @@ def _moves_left(settings: Optimize, made: int) -> int | None:
     return None if settings.move_budget is None else max(settings.move_budget - made, 1)
 
 
-def _plan(plan: Solution | OptimizeResult | None) -> _native.PlanColumns:
+def _plan(plan: PlacedPlan | None) -> _native.PlanColumns:
     none = np.zeros(0, np.int32)
     return {
         "options": none if plan is None else plan.options,

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastplan.engine import _native
+from fastplan.engine.hardware_columns import hardware_columns
 from fastplan.engine.problem import Problem, SearchSpace
 from fastplan.engine.step import step_model, step_settings
 from fastplan.model.request import (
     CostModel,
-    HardwareCosts,
     MenuItem,
     ObjectiveFunction,
     Partitioner,
@@ -133,17 +133,6 @@ def request_columns(request: Request) -> dict[str, Any]:
     columns["cost_function"] = 0 if pricing is None else pricing.function.address()
     columns["batch_size"] = 0 if pricing is None else pricing.batch_size
     return columns
-
-
-def hardware_columns(hardware: HardwareCosts | None) -> dict[str, Any]:
-    """Returns the columns of the hardware costs, without constants if there are none."""
-    if hardware is None:
-        return {"hardware_constants": np.zeros(0)}
-    return {
-        "hardware_constants": np.array(hardware.constants, np.float64),
-        "hardware_domain_ranks": hardware.domain_ranks,
-        "hardware_states": np.array(hardware.states, np.float64),
-    }
 
 
 def estimate_columns(request: Request, columns: dict[str, Any]) -> SearchSpace:

@@ -62,6 +62,7 @@ class StepModel:
     table_pooled: NDArray[np.uint8]
     families: tuple[FamilyLatency, ...]  # in the order of KERNEL_FAMILIES
     exchanges: tuple[tuple[ExchangeLatency, ExchangeLatency], ...]  # by type: without, with pooling
+    statistics: int = 0  # tables whose ids have statistics
 
     @property
     def hidden(self) -> frozenset[PhaseName]:
@@ -81,6 +82,7 @@ def step_model(request: Request, columns: dict[str, Any]) -> StepModel:
         exchanges=tuple(
             (ExchangeLatency(*single), ExchangeLatency(*pooled)) for single, pooled in types
         ),
+        statistics=sum(own is not None for own in request.hardware.ids),
     )
 
 
@@ -252,7 +254,12 @@ def step_of(problem: Problem, options: Options, ranks: Options) -> Step:
                 hidden=name in hidden,
             )
         )
-    return Step(ms=total / goal.scale, phases=tuple(phases))
+    return Step(
+        ms=total / goal.scale,
+        phases=tuple(phases),
+        tables=len(model.table_pooled),
+        statistics=model.statistics,
+    )
 
 
 def step_settings(problem: Problem) -> _native.SearchSettings:

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
+from fastplan.model.ids import Curve
+
 
 class Table(NamedTuple):
     """One embedding table, with the numbers that its cost and storage depend on."""
@@ -141,6 +143,13 @@ class Pricing:
     batch_size: int
 
 
+class IdCurves(NamedTuple):
+    """What costs depend on of a table's id statistics; see model/ids.py."""
+
+    unique: Curve  # the share of distinct ids among n consecutive ones
+    misses: Curve  # the share of ids that an LRU cache of r rows misses
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HardwareCosts:
     """The hardware costs of a request, which replace TorchRec's. See docs/hardware-costs.md."""
@@ -149,10 +158,26 @@ class HardwareCosts:
     domain_ranks: int  # ranks of one NVLink domain
     states: tuple[float, ...]  # by table: bytes of optimizer state per byte of weights
     pipeline: str  # one of vocabulary.PIPELINES, which hides phases of the step
+    ids: tuple[IdCurves | None, ...] = ()  # by table, None without statistics; empty: no table has
+
+    def __post_init__(self) -> None:
+        if not any(self.ids):
+            object.__setattr__(self, "ids", ())  # one form of the same costs, so one cache key
+        elif len(self.ids) != len(self.states):
+            raise ValueError("`ids` and `states` must have one entry per table")
 
     def for_tables(self, numbers: Iterable[int]) -> HardwareCosts:
         """Returns the costs for tables in another order."""
-        return replace(self, states=tuple(self.states[number] for number in numbers))
+        order = list(numbers)
+        return replace(
+            self,
+            states=tuple(self.states[number] for number in order),
+            ids=tuple(self.ids[number] for number in order) if self.ids else (),
+        )
+
+    def has_statistics(self, table: int) -> bool:
+        """Returns whether the ids of a table have statistics."""
+        return bool(self.ids) and self.ids[table] is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

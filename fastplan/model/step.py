@@ -50,9 +50,16 @@ class Step:
 
     ms: float  # of the phases that are not hidden
     phases: tuple[Phase, ...]  # in the order of PHASES; exchanges that the plan has
+    tables: int = 0
+    statistics: int = 0  # tables whose ids have statistics; those of the others count as uniform
     # What the constants of the hardware costs rest on, by name such as hbm_forward.latency.
     constants: Mapping[str, CostFigure] = field(default_factory=dict, repr=False, compare=False)
 
     def describe(self) -> dict[str, Any]:
         """Returns the step as JSON."""
-        return {"ms": self.ms, "phases": [asdict(phase) for phase in self.phases]}
+        return {
+            "ms": self.ms,
+            "phases": [asdict(phase) for phase in self.phases],
+            "tables": self.tables,
+            "statistics": self.statistics,
+        }

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -102,10 +103,20 @@ def _basis(result: Result, record: PlanRecord) -> Basis:
 def _layout(job: SpecJob, record: PlanRecord) -> Layout:
     layout = layout_of(job.request, job.cluster, record, device=job.device)
     tables = tuple(
-        table._replace(settings=job.settings[number]) if job.settings[number] else table
-        for table, number in zip(layout.tables, record.table.tolist(), strict=True)
+        table._replace(settings=_with_size(job.settings[number], factor))
+        for table, number, factor in zip(
+            layout.tables, record.table.tolist(), record.load_factor.tolist(), strict=True
+        )
     )
     return replace(layout, tables=tables)
+
+
+def _with_size(settings: dict[str, Any], load_factor: float) -> dict[str, Any]:
+    """Returns the settings of a table, with the size that the plan gives its cache."""
+    if math.isnan(load_factor):
+        return settings
+    cache = {**settings.get("cache_params", {}), "load_factor": load_factor}
+    return {**settings, "cache_params": cache}
 
 
 def _proven(result: Result) -> dict[str, str]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import partial
+
+import numpy as np
 
 from fastplan.cache.plan_cache import CacheReport, PlanCache
 from fastplan.engine.optimize import Optimize, OptimizeResult, no_plan
@@ -95,6 +98,8 @@ def _for_costs(optimize: Optimize | None, job: Job) -> Optimize | None:
         return None
     has_step = job.request is not None and job.request.hardware is not None
     minimize = optimize.objectives.minimize
+    if optimize.offload and not has_step:
+        raise ConstraintError("`offload` needs hardware costs, and these are TorchRec's")
     if minimize == "step" and not has_step:
         raise ConstraintError("`minimize: step` needs hardware costs, and these are TorchRec's")
     if minimize is not None or not has_step:
@@ -124,6 +129,8 @@ def _optimized(
     problem, solution = searched.problem, searched.solution
     assert problem is not None
     assert solution is not None
+    if settings.offload:
+        return _offloaded(result, searched, settings, backend)
     rules = settings.objectives.rules
     if rules and not backend.estimates_natively:
         raise ConstraintError("tables can't be named if Python enumerates the search space")
@@ -155,6 +162,39 @@ def _optimized(
         if backend.estimates_natively
         else bytes,
     )
+
+
+def _offloaded(
+    result: Result, searched: Searched, settings: Optimize, backend: SearchBackend
+) -> Result:
+    """Returns a plan with cache sizes of its own, or TorchRec's plan with the reason."""
+    from fastplan.engine.offload import offload
+
+    job, problem, solution = result.job, searched.problem, searched.solution
+    assert job.request is not None
+    assert problem is not None
+    assert solution is not None
+    if not backend.estimates_natively or job.request.pricing is not None:
+        return replace(result, not_optimized="`offload` needs the hardware costs alone")
+    default = solution.rating if solution.found else math.inf
+    made = offload(
+        job.request,
+        job.cluster,
+        settings,
+        own=problem,
+        plans=[solution, *_torchrec_plans(job, searched.search, settings)],
+        ratings={"default": default},
+    )
+    result = replace(result, optimized=made.result)
+    if made.record is None:
+        return result
+    if made.wrong:
+        unsound = f"the offload plan failed verification; please report this: {made.wrong}"
+        return replace(result, not_optimized=unsound)
+    record = made.record
+    numbers = np.arange(len(record.table), dtype=np.int32)
+    placed = Placement(backend.chosen(record), numbers, record.ranks, record.rating, record)
+    return replace(result, placement=placed)
 
 
 def _torchrec_plans(job: Job, search: Search, settings: Optimize) -> tuple[Solution, ...]:

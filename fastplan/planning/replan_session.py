@@ -175,4 +175,6 @@ class ReplanSession:
             return "a custom objective rates plans"
         if self._optimize is not None and not self._optimize.objectives.follows:
             return "`objectives` are set"
+        if self._optimize is not None and self._optimize.offload:
+            return "`offload` is set"
         return ""

@@ -133,6 +133,8 @@ def plan_job(
         raise CannotPlan("a custom objective rates plans: re-planning does not support that")
     if previous is not None and optimize is not None and not optimize.objectives.follows:
         raise CannotPlan("re-planning does not support objectives, pins or groups")
+    if previous is not None and optimize is not None and optimize.offload:
+        raise CannotPlan("re-planning does not support offload")
     try:
         return plan(job, optimize=optimize, previous=previous, **more)
     except OutOfRange as error:

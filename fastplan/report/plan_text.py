@@ -90,6 +90,8 @@ def _verdict(analysis: Analysis, style: Style) -> Iterator[str]:
         )
         for line in step_lines(analysis.step):
             yield from _lines("", line, style)
+        if analysis.step.statistics:
+            yield from _lines("ids", _statistics_text(analysis.step), style)
     if analysis.costs is not None:
         yield from _lines("rating", _rating_text(analysis.costs), style, "bold")
         if analysis.torchrec_rating is not None:
@@ -108,6 +110,13 @@ def _verdict(analysis: Analysis, style: Style) -> Iterator[str]:
     for assumption in analysis.assumptions:
         if analysis.costs is None or "assumed" in assumption:
             yield from _lines("note", assumption, style, "dim")
+
+
+def _statistics_text(step: Step) -> str:
+    tables = format_count(step.tables, "table")
+    text = f"as the statistics of {step.statistics} of {tables} have them"
+    others = step.tables - step.statistics
+    return f"{text}; those of the other {others} are assumed to be uniform" if others else text
 
 
 def step_lines(step: Step) -> Iterator[str]:

@@ -27,26 +27,25 @@ def with_one_yardstick(plans: Sequence[Plan]) -> tuple[list[Plan], bool]:
     costs = next((basis.request.hardware for basis in known if basis.request.hardware), None)
     if costs is None:
         return list(plans), False
-    states = _states(next(basis for basis in known if basis.request.hardware is costs))
-    found = [_rated(plan, costs, states) for plan in plans]
+    own = _numbers(next(basis for basis in known if basis.request.hardware is costs))
+    found = [_rated(plan, costs, own) for plan in plans]
     return found, any(new is not old for new, old in zip(found, plans, strict=True))
 
 
-def _states(basis: Basis) -> dict[tuple[str, str], float]:
-    assert basis.request.hardware is not None
-    names = ((table.path, table.name) for table in basis.request.tables)
-    return dict(zip(names, basis.request.hardware.states, strict=True))
+def _numbers(basis: Basis) -> dict[tuple[str, str], int]:
+    """Returns the numbers of the tables that the costs are for."""
+    return {(table.path, table.name): i for i, table in enumerate(basis.request.tables)}
 
 
-def _rated(plan: Plan, costs: HardwareCosts, states: dict[tuple[str, str], float]) -> Plan:
+def _rated(plan: Plan, costs: HardwareCosts, numbers: dict[tuple[str, str], int]) -> Plan:
     """Returns the plan with these costs; the same plan if it has them, or can't have them."""
     basis = plan.basis
     if basis is None:
         return plan
     names = [(table.path, table.name) for table in basis.request.tables]
-    if not all(name in states for name in names):
+    if not all(name in numbers for name in names):
         return plan
-    own = replace(costs, states=tuple(states[name] for name in names))
+    own = costs.for_tables(numbers[name] for name in names)
     if own == basis.request.hardware:
         return plan
     request = replace(basis.request, hardware=own)
@@ -54,8 +53,8 @@ def _rated(plan: Plan, costs: HardwareCosts, states: dict[tuple[str, str], float
         _, space = chosen_space(request, basis.record)
     except (BadRecord, OutOfRange):
         return plan
-    numbers = np.arange(len(basis.record.table), dtype=np.int32)
-    rating = rate(Problem(space, basis.cluster), numbers, basis.record.ranks)
+    options = np.arange(len(basis.record.table), dtype=np.int32)
+    rating = rate(Problem(space, basis.cluster), options, basis.record.ranks)
     record = replace(basis.record, rating=rating)
     # A bound that was proven under other costs says nothing here.
     notes = {name: note for name, note in plan.notes.items() if name != "lower_bound"}

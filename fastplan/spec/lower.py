@@ -19,6 +19,7 @@ from fastplan.model.request import (
     Cluster,
     Coefficients,
     HardwareCosts,
+    IdCurves,
     MenuItem,
     ObjectiveFunction,
     Pricing,
@@ -30,6 +31,7 @@ from fastplan.model.vocabulary import SHARDING_TYPES
 from fastplan.spec import stock
 from fastplan.spec.cluster import DEFAULT_HARDWARE, Memory, cluster_of
 from fastplan.spec.hardware import Hardware, find_hardware, hardware_constants
+from fastplan.spec.ids import statistics_of
 from fastplan.spec.model import CacheSpec, ModelSpec, ModuleSpec, TableSpec
 from fastplan.spec.stock_rules import (
     MenuRules,
@@ -212,6 +214,7 @@ class _Lowering:
             domain_ranks=self._shape.group_size,
             states=tuple(optimizer_states(table.optimizer, table.dim) for table in spec.tables),
             pipeline=spec.pipeline,
+            ids=tuple(map(_curves, spec.tables)),
         )
 
     def _table(self, spec: TableSpec) -> Table:
@@ -338,6 +341,13 @@ class _Lowering:
                 f"table {table.name}: kernel {kernel} does not run on {hardware.device}"
             )
         return bandwidth
+
+
+def _curves(table: TableSpec) -> IdCurves | None:
+    if table.ids is None:
+        return None
+    ids = statistics_of(table.ids)
+    return IdCurves(ids.unique, ids.misses)
 
 
 def _settings(table: TableSpec) -> dict[str, Any]:

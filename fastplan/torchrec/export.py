@@ -23,6 +23,7 @@ from fastplan.spec.model import (
     ModelSpec,
     ReservationSpec,
     SearchSpec,
+    TableSpec,
     TopologySpec,
     replace,
 )
@@ -74,7 +75,10 @@ def export_spec(planner: Any, module: Any, sharders: list[Any], name: str = "mod
         torchrec=_rules_version(),
         modules=module_specs(space),
         tables=tuple(
-            table_spec(table.tower, origin, by_sharder=space.request.hardware is not None)
+            _with_ids(
+                table_spec(table.tower, origin, by_sharder=space.request.hardware is not None),
+                planner._fastplan.hardware,
+            )
             for table, origin in zip(space.request.tables, space.origins, strict=True)
         ),
         topology=_topology(planner),
@@ -88,6 +92,16 @@ def export_spec(planner: Any, module: Any, sharders: list[Any], name: str = "mod
     spec = _with_exact_numbers(draft, space.request, planner._storage_reservation)
     _check(spec, expected, cluster)
     return spec
+
+
+def _with_ids(table: TableSpec, costs: Any) -> TableSpec:
+    """Returns the table with the id statistics of the planner's hardware costs."""
+    ids = None if costs is None else costs.statistics.get(table.name)
+    if ids is None:
+        return table
+    from fastplan.spec.ids import fields_of
+
+    return replace(table, ids=fields_of(ids))
 
 
 def _rules_version() -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         Topology,
     )
 
+    from fastplan.model.ids import IdStatistics
     from fastplan.spec.hardware import Hardware
 
 logger = logging.getLogger(__name__)
@@ -70,6 +71,8 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         sku: the hardware of `costs="hardware"`: a name of `fastplan skus`, or a file.
         pipeline: the train pipeline, which hides phases of the predicted step: "none",
             "train_sparse_dist" or "train_prefetch_sparse_dist".
+        statistics: what the ids of tables look like, for `costs="hardware"`: a statistics file, or
+            an IdStatistics by name of the table. The ids of other tables count as uniform.
 
     After `plan()`, `last_run` has the engine and the reason, the rating, seconds by phase,
     proposals and plans, and the report of the cache. An optimized plan also has `lower_bound`,
@@ -108,6 +111,7 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         costs: Literal["torchrec", "hardware"] = "torchrec",
         sku: str | Hardware | None = None,
         pipeline: str = "none",
+        statistics: str | os.PathLike[str] | Mapping[str, IdStatistics] | None = None,
         **older: Any,
     ) -> None:
         settings = _optimize_settings(mode, optimize, older)
@@ -118,7 +122,7 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
             previous=Previous(previous, replan),
             cache=open_cache(cache, **_taken(older, "cache_timeout", "capacity_tolerance")),
             shadow=_shadow_mode(shadow),
-            hardware=_hardware(costs, sku, pipeline),
+            hardware=_hardware(costs, sku, pipeline, statistics),
         )
         if older:
             raise TypeError(
@@ -262,13 +266,13 @@ def _shadow_mode(shadow: bool | str | None) -> str | None:
     return _SHADOWS.get(value)
 
 
-def _hardware(costs: str, sku: str | Hardware | None, pipeline: str) -> Any:
+def _hardware(costs: str, sku: str | Hardware | None, pipeline: str, statistics: Any) -> Any:
     """Returns the hardware costs; None for TorchRec's."""
-    if costs == "torchrec" and sku is None and pipeline == "none":
+    if costs == "torchrec" and sku is None and pipeline == "none" and statistics is None:
         return None
     from fastplan.torchrec.read.hardware import planner_hardware
 
-    return planner_hardware(costs, sku, pipeline)
+    return planner_hardware(costs, sku, pipeline, statistics)
 
 
 _OLDER = {

@@ -50,6 +50,7 @@ NAMES = {
         "class fastplan.engine.problem.Problem",
         "class fastplan.engine.certificate.Certificate",
     ),
+    "hardware-costs.md": (),
     "custom-cost.md": (
         "fastplan.shard_cost",
         "class fastplan.costs.functions.ShardCost",

@@ -10,12 +10,14 @@ import pytest
 
 import fastplan
 from fastplan.engine.layout import narrowed
-from fastplan.engine.solve import OutOfRange, estimate
+from fastplan.engine.solve import OutOfRange, estimate, estimate_columns, request_columns
 from fastplan.model.hardware_costs import COLLECTIVES, FAMILY_OF_KERNEL
+from fastplan.model.ids import Curve
 from fastplan.model.plan import AS_REQUESTED, PlanRecord
-from fastplan.model.request import MenuItem, Pricing
+from fastplan.model.request import IdCurves, MenuItem, Pricing
 from fastplan.model.vocabulary import KERNEL_INDEX, SHARDING_TYPE_INDEX
 from tests.hardware import drawn_request, menu
+from tests.ids import curves_of, drawn_statistics
 from tests.problems import ALL_TYPES
 
 NAMES = (
@@ -102,6 +104,15 @@ class Formulas:
         else:
             unique = min(t.expected_lookups / parts, ids)
         missed = 1 - min(t.cache_ratio, 1.0) if math.isnan(t.miss_rate) else t.miss_rate
+        misses = unique * missed
+        curves = self.request.hardware.ids[number] if self.request.hardware.ids else None
+        if curves is not None:
+            # The definition in model/ids.py, for the whole table.
+            whole = min(ids * parts * curves.unique.at(ids * parts), t.rows)
+            unique = whole / parts
+            cached = t.cache_ratio * rows * parts
+            share = 0.0 if t.cache_ratio >= 1 else curves.misses.at(cached) if cached else 1.0
+            misses = min(ids * share, unique)
         family = FAMILY_OF_KERNEL[kernel]
         found = dict.fromkeys(PARTS, 0.0)
         if family == "uvm":
@@ -112,7 +123,7 @@ class Formulas:
             touched = rows * (3 + 2 * states) if kernel == "dense" else 2 * unique * (1 + states)
             bwd = (ids * output + touched * row) * c["hbm_backward"]
         if family == "caching":
-            fetched = unique * missed * row * c["caching_miss"]
+            fetched = misses * row * c["caching_miss"]
             found["prefetch_compute"] = unique * c["caching_id"] + fetched
             bwd = ids * output * c["caching_gradient"] + unique * c["caching_backward_id"]
             bwd += unique * states * row * c["caching_state"]
@@ -165,6 +176,50 @@ def assert_formulas_hold(request):
 def test_every_type_and_kernel_costs_what_the_formulas_say(kernel, pooled, weighted):
     for seed in range(6):
         assert_formulas_hold(drawn(seed, (kernel,), pooled=pooled, weighted=weighted))
+
+
+@pytest.mark.parametrize("kernel", ["fused", "fused_uvm", "fused_uvm_caching"])
+def test_statistics_say_how_many_ids_are_distinct_and_missed(kernel):
+    for seed in range(20):
+        made = drawn(seed, (kernel,))
+        rng = random.Random(seed)
+        ratios = [rng.choice((0.001, 0.05, 0.3, 1.0)) for _ in made.tables]
+        ids = [curves_of(drawn_statistics(rng, t.rows)) for t in made.tables]
+        some = tuple(own if rng.random() < 0.8 else None for own in ids[:-1])
+        made = replace(
+            made,
+            tables=tuple(
+                t._replace(cache_ratio=r) for t, r in zip(made.tables, ratios, strict=True)
+            ),
+            hardware=replace(made.hardware, ids=(*some, ids[-1])),
+        )
+        assert_formulas_hold(made)
+        assert estimate(made).step.statistics == sum(map(bool, made.hardware.ids))
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "told"),
+    [
+        ("hardware_curve_begin", np.array([0, 1]), "two curves per table"),
+        ("hardware_curve_begin", np.array([0] + [99] * 16), "offsets"),
+        ("hardware_curve_x", np.array([-1.0, 1.0] * 8), "positive"),
+        ("hardware_curve_y", np.array([math.nan] * 16), "between 0 and 1"),
+    ],
+)
+def test_curves_that_can_not_be_are_refused(column, value, told):
+    made = drawn(0, ("fused",))
+    point = Curve((1.0,), (0.5,))
+    hardware = replace(made.hardware, ids=(IdCurves(point, point),) * 8)
+    columns = request_columns(replace(made, hardware=hardware)) | {column: value}
+    with pytest.raises((OutOfRange, TypeError), match=told):
+        estimate_columns(made, columns)
+
+
+def test_costs_without_any_statistics_have_one_form():
+    made = drawn(0, ("fused",)).hardware
+    assert replace(made, ids=(None,) * 8) == made
+    with pytest.raises(ValueError, match="per table"):
+        replace(made, ids=(IdCurves(Curve((1.0,), (0.5,)), Curve((1.0,), (0.5,))),))
 
 
 def test_inference_has_no_backward_pass():

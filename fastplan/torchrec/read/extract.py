@@ -158,7 +158,12 @@ class Extraction:
             for origin in self.origins
         }
         states = (optimizer_states(names[table.path, table.name], table.dim) for table in tables)
-        return self._hardware.costs(domain_ranks=cost.perf_group_size, states=tuple(states))
+        self._hardware.check_names(name for _, name in names)
+        return self._hardware.costs(
+            domain_ranks=cost.perf_group_size,
+            states=tuple(states),
+            names=(table.name for table in tables),
+        )
 
     def variant(self, index: int, sharding_type: str, kernel: str, cache: Any) -> Table:
         """Returns a request for table `index` with one option, and optional cache parameters."""

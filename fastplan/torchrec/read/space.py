@@ -10,10 +10,16 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from torchrec.distributed.planner.enumerators import get_partition_by_type
-from torchrec.distributed.planner.types import Perf, ShardingOption, Storage
-from torchrec.distributed.types import ShardingPlan
+from torchrec.distributed.planner.types import (
+    ParameterConstraints,
+    Perf,
+    ShardingOption,
+    Storage,
+)
+from torchrec.distributed.types import CacheParams, ShardingPlan
 
 from fastplan.costs.errors import NoFingerprint
+from fastplan.engine.cache_sizes import can_resize
 from fastplan.engine.problem import SearchSpace
 from fastplan.engine.solve import estimate
 from fastplan.model.plan import NO_LOAD_FACTOR, BadRecord, PlanRecord
@@ -150,6 +156,8 @@ class EstimatedSpace:
             tables.append(self.extraction.variant(*choice))
             origin = self.origins[choice.table]
             rule = origin.constraint
+            if rule is None and choice.cache_params is not None:
+                rule = ParameterConstraints()
             if rule is not None and rule.cache_params is not choice.cache_params:
                 origin = origin._replace(constraint=replace(rule, cache_params=choice.cache_params))
             origins.append(origin)
@@ -200,9 +208,12 @@ def recorded_space(space: EstimatedSpace, record: PlanRecord, *, resizes: bool) 
         cache = rule.cache_params if rule is not None else None
         choice = sharding_type, kernel
         if not math.isnan(factor):
-            cache = _scaled_cache_params(
-                tables[table].name, kernel, factor, cache if resizes else None
-            )
+            if can_resize(space.request, table) and kernel == _CACHED and 0 < factor < 1:
+                cache = replace(cache or CacheParams(), load_factor=factor)
+            else:
+                cache = _scaled_cache_params(
+                    tables[table].name, kernel, factor, cache if resizes else None
+                )
             # The scale-up proposer moves tables that outgrow their cache to the device.
             choice = sharding_type, _CACHED
         if choice not in menu and (sharding_type, kernel) not in menu:
