@@ -293,4 +293,21 @@ BOUNDS = (
     ),
 )
 
-MUTANTS = (*SPEC, *REPLAN, *CACHE, *BOUNDS, *TORCHREC)
+MEASURE = (
+    Mutant(
+        name="different-without-a-test",
+        file="fastplan/measure/paired.py",
+        old="if p <= ALPHA and math.expm1(abs(middle)) > explained:",
+        new="if math.expm1(abs(middle)) > explained:",
+        tests=("tests/measure/test_paired.py",),
+    ),
+    Mutant(
+        name="cpu-ranks-have-links-of-their-own",
+        file="fastplan/engine/step.py",
+        old="return ranks if shared else 1",
+        new="return 1",
+        tests=("tests/engine/test_step.py",),
+    ),
+)
+
+MUTANTS = (*SPEC, *REPLAN, *CACHE, *BOUNDS, *MEASURE, *TORCHREC)
