@@ -136,6 +136,13 @@ PARTS = (
         "bench.step_quality",
     ),
     Part(
+        "stopwatch",
+        "Plans by the stopwatch",
+        "Steps of drawn models on emulated hosts with a slow network:\n"
+        "[stopwatch.md](stopwatch.md).",
+        "bench.stopwatch",
+    ),
+    Part(
         "quality",
         "Better plans",
         "Ratings, and their distance from a proven bound: [optimize.md](optimize.md).",

@@ -36,7 +36,8 @@ void Tally::begin_trial() {
   ++trial_;
 }
 
-void Tally::add(const Goal::Part& part, std::int32_t rank, std::int64_t sign) {
+void Tally::add(const Goal::Part& part, std::int32_t shard_rank, std::int64_t sign) {
+  const auto rank = goal_.owner(part.channel, shard_rank);
   const auto cell = part.channel * ranks_ + rank;
   if (stamp_[cell] != trial_) {
     stamp_[cell] = trial_;
@@ -72,7 +73,8 @@ void Tally::add_shard(std::int64_t run, std::int32_t rank, std::int64_t sign) {
 std::int64_t Tally::excess(std::int64_t run, std::int32_t rank) const {
   std::int64_t sum = 0;
   const auto over = [&](const Goal::Part& part) {
-    const auto now = trial_sum_[part.channel * ranks_ + rank] + part.amount;
+    const auto owner = goal_.owner(part.channel, rank);
+    const auto now = trial_sum_[part.channel * ranks_ + owner] + part.amount;
     if (now > largest_[part.channel].sum) sum += now - largest_[part.channel].sum;
   };
   for (auto p = goal_.run_part_begin[run]; p < goal_.run_part_begin[run + 1]; ++p) {
@@ -144,7 +146,9 @@ std::vector<std::int64_t> Tally::charge_sums() const {
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
       if (count_[charge * ranks_ + rank] == 0) continue;
       for (auto p = goal_.charge_part_begin[charge]; p < goal_.charge_part_begin[charge + 1]; ++p) {
-        sums[goal_.charge_parts[p].channel * ranks_ + rank] += goal_.charge_parts[p].amount;
+        const auto& part = goal_.charge_parts[p];
+        const auto owner = goal_.owner(part.channel, static_cast<std::int32_t>(rank));
+        sums[part.channel * ranks_ + owner] += part.amount;
       }
     }
   }

@@ -47,7 +47,7 @@ class Tally {
     std::int32_t rank = 0;
   };
   std::size_t at(const Cell& cell) const { return cell.channel * ranks_ + cell.rank; }
-  void add(const Goal::Part& part, std::int32_t rank, std::int64_t sign);
+  void add(const Goal::Part& part, std::int32_t shard_rank, std::int64_t sign);
   void find_trial_largest();
 
   const Goal& goal_;

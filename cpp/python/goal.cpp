@@ -46,6 +46,12 @@ Goal read_goal(const py::dict& columns, const Problem& problem) {
   Goal goal;
   goal.channels = static_cast<std::int32_t>(number(columns, "channels", 0, kMostChannels));
   const auto channels = static_cast<std::size_t>(goal.channels);
+  const auto channel_ranks =
+      column<std::int32_t>(columns, "channel_ranks", static_cast<std::ptrdiff_t>(channels));
+  for (const auto ranks : channel_ranks) {
+    if (ranks < 1) throw py::type_error("`channel_ranks` must be at least 1");
+  }
+  goal.channel_ranks.assign(channel_ranks.begin(), channel_ranks.end());
   check_index(channel, channels, "part_channel");
   check_index(charge_channel, channels, "charge_part_channel");
   check_offsets(begin, channel.size(), "run_part_begin");

@@ -74,18 +74,25 @@ std::int64_t GoalCounter::value(std::span<const std::int32_t> options,
   }
   add_charges();
   for (std::int32_t channel = 0; channel < goal_.channels; ++channel) {
-    if (!channel_used_[channel]) continue;
-    channel_used_[channel] = 0;
-    auto* sums = sum_.data() + channel * stride_;
-    std::int64_t sum = 0, largest = 0;
-    for (std::size_t rank = 0; rank < stride_; ++rank) {
-      sum += sums[rank];
-      largest = std::max(largest, sum);
-      sums[rank] = 0;
-    }
-    value += largest;
+    if (channel_used_[channel]) value += take_largest(channel);
   }
   return value;
+}
+
+// The largest sum of a channel, over ranks that share one; leaves the channel empty.
+std::int64_t GoalCounter::take_largest(std::int32_t channel) {
+  channel_used_[channel] = 0;
+  auto* differences = sum_.data() + channel * stride_;
+  const auto shared = static_cast<std::size_t>(goal_.channel_ranks[channel]);
+  std::int64_t of_rank = 0, largest = 0, sum = 0;
+  for (std::size_t rank = 0; rank < stride_; ++rank) {
+    if (rank % shared == 0) sum = 0;
+    of_rank += differences[rank];
+    sum += of_rank;
+    largest = std::max(largest, sum);
+    differences[rank] = 0;
+  }
+  return largest;
 }
 
 void GoalCounter::add(const Goal::Part& part, std::int64_t first, std::int64_t end) {

@@ -16,12 +16,16 @@ namespace fastplan {
 //             + sum_t amount(o(t))
 // A charge is due on a rank once, however many shards on it bring the charge: tables that one
 // kernel looks up share its latency. Amounts are in fixed point.
+// Ranks may share what a channel stands for, such as the link of their host: with k =
+// channel_ranks, ranks [0, k), [k, 2 k) and so on have one sum each, which counts as that of the
+// first of them.
 struct Goal {
   struct Part {
     std::int32_t channel = 0;
     std::int64_t amount = 0;
   };
   std::int32_t channels = 0;
+  std::vector<std::int32_t> channel_ranks;   // by channel, at least 1
   std::vector<std::int64_t> run_part_begin;  // parts of run r: [begin[r], begin[r + 1])
   std::vector<Part> parts;
   std::vector<std::int64_t> option_amount;
@@ -31,6 +35,10 @@ struct Goal {
   std::vector<Part> charge_parts;
 
   std::size_t charges() const { return charge_part_begin.size() - 1; }
+  // The rank whose sum counts what a rank adds to a channel.
+  std::int32_t owner(std::int32_t channel, std::int32_t rank) const {
+    return rank - rank % channel_ranks[channel];
+  }
 };
 
 // Throws OutOfRange where an amount is negative, or amounts of a plan could leave 64 bits.
@@ -49,6 +57,7 @@ class GoalCounter {
   void add_shards(std::int64_t run, std::int64_t first, std::int64_t end);
   void add(const Goal::Part& part, std::int64_t first, std::int64_t end);
   void add_charges();
+  std::int64_t take_largest(std::int32_t channel);
 
   const Problem& problem_;
   const Goal& goal_;

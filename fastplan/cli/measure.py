@@ -38,10 +38,12 @@ fastplan measure model.yaml plan_a.json plan_b.json --nproc 8 -o runs/
 fastplan measure mypkg.models:build plan.json --nproc 8 --zipf 1.1 -o runs/
 fastplan measure model.yaml plan.json --nproc 4 --device cpu --scale-rows auto -o runs/
 fastplan measure model.yaml plan.json --nproc 8 --nnodes 2 --rdzv-endpoint host0:29400 -o runs/
+fastplan measure model.yaml plan.json --nproc 2 --hosts 2 --link 500Mbit -o runs/
 """
 CALIBRATE_EXAMPLES = """
 fastplan calibrate --nproc 8 --model model.yaml -o my-cluster.yaml
 fastplan calibrate --nproc 4 --device cpu --like cpu -o my-cluster.yaml
+fastplan calibrate --nproc 2 --hosts 2 --link 500Mbit -o two-hosts.yaml
 """
 # Options of torchrun, passed on unchanged.
 _TORCHRUN = ("node-rank", "rdzv-backend", "rdzv-endpoint", "rdzv-id", "master-addr", "master-port")
@@ -51,6 +53,8 @@ _rank_options = options(
     option("--threads N", "threads per rank; default: its share of the cores"),
     option("--timeout SECONDS", "seconds without progress before giving up (300)", default=300.0),
     option("--nnodes N", "hosts (1)", default=1),
+    option("--hosts N", "emulate N hosts on this Linux machine, of --nproc ranks each; needs root"),
+    option("--link RATE", "rate of an emulated host's link, such as 500Mbit"),
     *(option(f"--{name} X", "as torchrun has it, on several hosts") for name in _TORCHRUN),
     section="ranks",
 )
@@ -65,9 +69,10 @@ _rank_options = options(
 @_rank_options
 @options(
     option("--batch-size N", "batch of one rank"),
-    option("--rounds N", "rounds, in which each plan has one turn (5)", default=5),
-    option("--steps N", "timed steps per turn (10)", default=10),
+    option("--rounds N", "rounds, in which each plan has one turn (10)", default=10),
+    option("--steps N", "timed steps per turn (5)", default=5),
     option("--warmup N", "warm-up steps per turn (3)", default=3),
+    option("--resident", "keep all plans in memory, so that turns can be short"),
     option("--lengths {fixed,poisson}", "distribution of bag lengths", default="fixed"),
     option("--zipf S", "Zipf exponent of ids; default 0: uniform", default=0.0),
     option("--seed N", "random seed", default=0),
@@ -86,8 +91,8 @@ _rank_options = options(
 def measure(args: Args) -> int:
     """Runs plans on this machine's devices and times a step of each: TorchRec shards the model's
     embedding modules, and they are trained on batches with the spec's pooling factors. Plans take
-    turns, so that a machine that gets slower does not favour one plan. `fastplan compare
-    --measured` shows the results next to the estimates.
+    turns in a drawn order, so that a machine that gets slower does not favour one plan. `fastplan
+    compare --measured` shows the results next to the estimates.
     """
     from fastplan.measure.settings import MeasureError, Settings
 
@@ -103,6 +108,7 @@ def measure(args: Args) -> int:
             zipf=args.zipf,
             seed=args.seed,
             dataset=args.dataset,
+            resident=args.resident,
         )
     subject = _subject(args, group)
     folder = Path(args.output)
@@ -112,7 +118,7 @@ def measure(args: Args) -> int:
         kept = f"finished rounds are in {folder}" if _is_first(folder) else "no round was finished"
         report_interrupt(f"; {kept}")
         return INTERRUPTED
-    _print_runs(args, folder, has_results=group.hosts == 1 or _is_first(folder))
+    _print_runs(args, folder, has_results=group.on_this_machine or _is_first(folder))
     if failures:
         count = f"{len(failures)} of {len(subject.plans)} plans failed"
         reasons = "; ".join(failure.text(subject.labels) for failure in failures)
@@ -301,7 +307,7 @@ def _group(args: Args) -> Group:
     from fastplan.measure.settings import Group
 
     _check_group(args)
-    device = args.device
+    device = "cpu" if args.hosts else args.device
     if device != "cpu":
         found = len(gpus())
         if device == "cuda" and not found:
@@ -317,17 +323,18 @@ def _group(args: Args) -> Group:
     return Group(
         device=device,
         ranks_per_host=args.nproc,
-        hosts=args.nnodes,
-        threads=args.threads or max(1, (cores or 1) // args.nproc),
+        hosts=args.hosts or args.nnodes,
+        threads=args.threads or max(1, (cores or 1) // (args.nproc * (args.hosts or 1))),
         timeout=args.timeout,
         torchrun=tuple(
             word for name, value in given if value is not None for word in (f"--{name}", value)
         ),
+        link=args.link,
     )
 
 
 def _check_group(args: Args) -> None:
-    for name in ("nproc", "nnodes", "threads", "timeout"):
+    for name in ("nproc", "nnodes", "hosts", "threads", "timeout"):
         value = getattr(args, name)
         if value is not None and not value > 0:
             raise CommandError(f"--{name} must be more than 0, not {value:g}")
@@ -339,6 +346,22 @@ def _check_group(args: Args) -> None:
         raise CommandError(
             "several hosts need a rendezvous address: give --rdzv-endpoint HOST:PORT"
         )
+    _check_emulated(args)
+
+
+def _check_emulated(args: Args) -> None:
+    """Raises CommandError if hosts are asked for that can't be emulated."""
+    if args.hosts is None and args.link is None:
+        return
+    if args.hosts is None or args.link is None:
+        have, lack = ("link", "hosts N") if args.hosts is None else ("hosts", "link RATE")
+        raise CommandError(f"--{have} needs --{lack}, for example `--hosts 2 --link 500Mbit`")
+    if args.hosts < 2 or args.nnodes != 1 or args.device == "cuda":
+        raise CommandError("--hosts emulates at least 2 hosts, without --nnodes and without GPUs")
+    from fastplan.measure.hosts import why_unavailable
+
+    if reason := why_unavailable():
+        raise CommandError(f"--hosts {args.hosts}: {reason}")
 
 
 def _room(group: Group) -> Room:

@@ -179,6 +179,13 @@ def scale(text: str) -> int | None:
     return value
 
 
+def link_rate(text: str) -> int:
+    """Parses bits per second of `500Mbit`."""
+    from fastplan.measure.hosts import parse_rate
+
+    return parse_rate(text)
+
+
 READERS: dict[str, Callable[[str], Any]] = {
     "A,B": names,
     "AGE": age,
@@ -187,6 +194,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "N": whole,
     "PART": part,
     "R": times,
+    "RATE": link_rate,
     "RATING": rating,
     "S": number,
     "SECONDS": number,

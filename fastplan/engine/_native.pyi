@@ -162,6 +162,7 @@ class OptimizeResult(TypedDict):
 
 class GoalColumns(TypedDict):
     channels: int
+    channel_ranks: _Ints32
     run_part_begin: _Ints
     part_channel: _Ints32
     part_amount: _Ints

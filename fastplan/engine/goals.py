@@ -50,12 +50,16 @@ class Goal:
     option_amount: Ints
     charges: Charges | None = None
     scale: float = 1.0  # amounts per unit of the measure
+    channel_ranks: NDArray[np.int32] | None = None  # ranks that share a channel's sum; None: 1
 
     def columns(self) -> _native.GoalColumns:
         """Returns the columns that the native core reads."""
         charges = self.charges or _no_charges(len(self.run_part_begin) - 1)
         return {
             "channels": self.channels,
+            "channel_ranks": np.ones(self.channels, np.int32)
+            if self.channel_ranks is None
+            else self.channel_ranks,
             "run_part_begin": self.run_part_begin,
             "part_channel": self.part_channel,
             "part_amount": self.part_amount,

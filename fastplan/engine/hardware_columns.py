@@ -11,10 +11,8 @@ from fastplan.model.request import HardwareCosts
 _NO_CURVES = (None, None)
 
 
-def hardware_columns(hardware: HardwareCosts | None) -> dict[str, Any]:
-    """Returns the columns of the hardware costs, without constants if there are none."""
-    if hardware is None:
-        return {"hardware_constants": np.zeros(0)}
+def hardware_columns(hardware: HardwareCosts) -> dict[str, Any]:
+    """Returns the columns of the hardware costs."""
     return {
         "hardware_constants": np.array(hardware.constants, np.float64),
         "hardware_domain_ranks": hardware.domain_ranks,

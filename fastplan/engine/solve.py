@@ -128,7 +128,10 @@ def request_columns(request: Request) -> dict[str, Any]:
     columns |= _table_columns(request)
     columns |= menu_columns(request.menus)
     columns["coefficients"] = [tuple(row) for row in request.coefficients]
-    columns |= hardware_columns(request.hardware)
+    if request.hardware is None:
+        columns["hardware_constants"] = np.zeros(0)
+    else:
+        columns |= hardware_columns(request.hardware)
     pricing = request.pricing
     columns["cost_function"] = 0 if pricing is None else pricing.function.address()
     columns["batch_size"] = 0 if pricing is None else pricing.batch_size

@@ -63,6 +63,7 @@ class StepModel:
     families: tuple[FamilyLatency, ...]  # in the order of KERNEL_FAMILIES
     exchanges: tuple[tuple[ExchangeLatency, ExchangeLatency], ...]  # by type: without, with pooling
     statistics: int = 0  # tables whose ids have statistics
+    link_ranks: int = 1  # ranks that share the link which exchanges use
 
     @property
     def hidden(self) -> frozenset[PhaseName]:
@@ -83,7 +84,20 @@ def step_model(request: Request, columns: dict[str, Any]) -> StepModel:
             (ExchangeLatency(*single), ExchangeLatency(*pooled)) for single, pooled in types
         ),
         statistics=sum(own is not None for own in request.hardware.ids),
+        link_ranks=_link_ranks(request),
     )
+
+
+def _link_ranks(request: Request) -> int:
+    """Returns how many ranks share a link of the network; 1 if nothing crosses the network.
+
+    Each GPU has a card of its own. The CPU ranks of a host share the host's card: it is as busy as
+    all of them together, however the bytes are spread over the ranks.
+    """
+    assert request.hardware is not None
+    ranks = request.hardware.domain_ranks
+    shared = request.cost.device_kind == "cpu" and request.cost.perf_world_size > ranks
+    return ranks if shared else 1
 
 
 class _Group(NamedTuple):
@@ -145,6 +159,11 @@ def _goal(space: SearchSpace, model: StepModel, left_out: frozenset[PhaseName]) 
     channels[:, 4] = len(_SHARED) + 2 * group
     channels[:, 5] = len(_SHARED) + 2 * group + 1
     charges = _charges(groups.groups, model)
+    ranks = np.full(len(_SHARED) + 2 * len(groups.groups), model.link_ranks, np.int32)
+    ranks[[_PREFETCH, _FORWARD, _BACKWARD]] = 1
+    # The costs are those of a link whose ranks all send as much as this one.
+    amounts /= ranks[channels]
+    charges = [[(at, ms / ranks[at]) for at, ms in own] for own in charges]
     # One scale, whatever is left out: the values of both measures can be compared to the bit.
     scale = fixed_point_scale(
         worst_sum(space, amounts.sum(axis=1)) + sum(ms for own in charges for _, ms in own)
@@ -165,6 +184,7 @@ def _goal(space: SearchSpace, model: StepModel, left_out: frozenset[PhaseName]) 
         option_amount=np.zeros(space.options, np.int64),
         charges=_columns(list(kept), _brought(space, group), scale),
         scale=scale,
+        channel_ranks=ranks,
     )
 
 
@@ -223,6 +243,8 @@ def step_of(problem: Problem, options: Options, ranks: Options) -> Step:
     model = _model_of(space)
     goal = _goal(space, model, frozenset())
     counted = _native.tally(problem.handle, {"options": options, "ranks": ranks}, goal.columns())
+    assert goal.channel_ranks is not None
+    link_ranks = goal.channel_ranks
     sums = counted["sums"].reshape(goal.channels, -1)
     charges = counted["charges"].reshape(goal.channels, -1)
     hidden = model.hidden
@@ -238,9 +260,10 @@ def step_of(problem: Problem, options: Options, ranks: Options) -> Step:
     total = 0
     phases = []
     for name, channel, group in named:
-        own = sums[channel]
-        slowest = int(own.argmax())
-        largest = int(own[slowest])
+        shared = int(link_ranks[channel])
+        own = sums[channel, ::shared]  # the others of a link count with its first rank
+        slowest = shared * int(own.argmax())
+        largest = int(sums[channel, slowest])
         total += 0 if name in hidden else largest
         phases.append(
             Phase(
@@ -269,11 +292,13 @@ def step_settings(problem: Problem) -> _native.SearchSettings:
         ValueError: the space has no hardware costs.
     """
     goal = step_goal(problem.space)
-    # A rating is a sum over the phases of one rank; a step takes the slowest rank of each.
-    hides_rated = "prefetch" in _model_of(problem.space).hidden
+    model = _model_of(problem.space)
+    # A rating is a sum over the phases of one rank; a step takes the slowest rank of each. This
+    # does not hold if the step leaves a part of the rating out, or shares it between ranks.
+    known = "prefetch" not in model.hidden and model.link_ranks == 1
     return cast(
         "_native.SearchSettings",
-        {"goal": goal.columns(), "goal_per_rating": 0.0 if hides_rated else goal.scale},
+        {"goal": goal.columns(), "goal_per_rating": goal.scale if known else 0.0},
     )
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fastplan.measure.paired import Paired, compare_rounds
 from fastplan.measure.prepare import layout_key
 from fastplan.measure.results import PlanRuns, Runs
 from fastplan.measure.settings import ESTIMATED, PARTS
@@ -26,7 +27,8 @@ class PlanAgreement(NamedTuple):
         label: The plan's label.
         estimated: Its rating in milliseconds; None if unknown.
         measured: Seconds of a whole step.
-        like_fastest: Whether it is as fast as the fastest plan, within noise.
+        like_fastest: Whether it is not clearly slower than the fastest plan.
+        versus_fastest: How it compares with the fastest plan; None for that plan.
         peak_memory: Bytes on the fullest rank.
         estimated_memory: The same as estimated; None if unknown.
     """
@@ -35,6 +37,7 @@ class PlanAgreement(NamedTuple):
     estimated: float | None
     measured: MedianSpread
     like_fastest: bool
+    versus_fastest: Paired | None
     peak_memory: int
     estimated_memory: int | None
 
@@ -58,11 +61,19 @@ class PartAgreement(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Numbers of pairs: `clear` differ by more than noise, `agreeing` of these as estimated."""
+    """Numbers of pairs of plans.
+
+    Attributes:
+        clear: Plans that differ.
+        agreeing: Plans that differ as estimated.
+        noise: Plans that are equal within noise.
+        unclear: Plans of which the machine is too noisy to tell.
+    """
 
     clear: int
     agreeing: int
     noise: int
+    unclear: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +122,7 @@ def agreement(plans: Sequence[Plan], labels: Sequence[str], runs: Runs) -> Agree
     both.sort(key=lambda entry: entry[2].step.median)
     rated = [(a.rating, own) for _, a, own in both if a.rating is not None]
     return Agreement(
-        plans=tuple(_plan(label, a, own, both[0][2].step) for label, a, own in both),
+        plans=tuple(_plan(label, a, own, both[0][2]) for label, a, own in both),
         parts=tuple(_part(part, both) for part in PARTS) if both else (),
         tau=_tau(rated, [own.steps for _, own in rated]),
         tau_rated=_tau(rated, [own.rated for _, own in rated]),
@@ -126,13 +137,15 @@ def _runs_of(plan: Plan, label: str, runs: Runs) -> PlanRuns | None:
     return next((own for own in same if own.label == label), same[0] if same else None)
 
 
-def _plan(label: str, analysis: Analysis, own: PlanRuns, fastest: MedianSpread) -> PlanAgreement:
+def _plan(label: str, analysis: Analysis, own: PlanRuns, fastest: PlanRuns) -> PlanAgreement:
     memory = own.estimated_memory
+    versus = None if own is fastest else compare_rounds(fastest.steps, own.steps)
     return PlanAgreement(
         label=label,
         estimated=analysis.rating,
         measured=own.step,
-        like_fastest=own.step.same_as(fastest),
+        like_fastest=versus is None or not versus.different,
+        versus_fastest=versus,
         peak_memory=max(own.peak_memory),
         estimated_memory=None if memory is None else max(memory),
     )
@@ -173,11 +186,13 @@ def _tau(
 
 
 def _pairs(rated: Sequence[tuple[float, PlanRuns]]) -> Pairs:
-    clear = agreeing = noise = 0
+    clear = agreeing = noise = unclear = 0
     for (first, one), (second, other) in combinations(rated, 2):
-        if one.step.same_as(other.step):
-            noise += 1
+        found = compare_rounds(one.steps, other.steps)
+        if not found.different:
+            noise += found.outcome == "same"
+            unclear += found.outcome == "unclear"
             continue
         clear += 1
-        agreeing += (first - second) * (one.step.median - other.step.median) > 0
-    return Pairs(clear, agreeing, noise)
+        agreeing += (second - first) * found.difference > 0
+    return Pairs(clear, agreeing, noise, unclear)

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from fastplan.measure.cases import Case, Sizes, cases
 from fastplan.measure.constants import Calibration, Constant, Point, calibration, slowest_median
 from fastplan.measure.cost_constants import MEASURED, CostCalibration, cost_lender, fit_costs
+from fastplan.measure.hosts import format_rate
 from fastplan.measure.launch import run_group
 from fastplan.measure.settings import (
     LOGS,
@@ -80,7 +81,7 @@ def calibrate(
             labels = tuple(case.kind for case in every)
             raise MeasureError(f"{failure.text(labels)}{_last_log_line(folder)}")
         lines = [json.loads(line) for line in (folder / POINTS).read_text().splitlines()]
-    if not lines and group.hosts > 1:
+    if not lines and not group.on_this_machine:
         return None
     if not lines:
         raise MeasureError("the ranks ended without a result")
@@ -121,7 +122,7 @@ class CalibratedSku:
     @property
     def sizes(self) -> dict[str, int]:
         """Memory of a rank, by figure."""
-        sizes = {"ddr": self.host_memory // self.group.ranks_per_host}
+        sizes = {"ddr": self.host_memory // self.group.ranks_per_machine}
         return sizes if self.device_memory is None else {"hbm": self.device_memory, **sizes}
 
     @property
@@ -179,6 +180,8 @@ def sku_yaml(sku: CalibratedSku) -> str:
     """The file, which `--sku` and `find_hardware` read."""
     group, found = sku.group, sku.calibrated.found
     hosts = "one host" if group.hosts == 1 else f"{group.hosts} hosts"
+    if group.link is not None:
+        hosts = f"{group.hosts} emulated hosts with links of {format_rate(group.link)}"
     where = f"{group.ranks} ranks on {hosts} of {', '.join(sku.calibrated.devices)}"
     date = time.strftime("%Y-%m-%d", time.gmtime())
     lines = [

@@ -183,8 +183,11 @@ def oom_kills() -> int:
 
 def read_exit_codes(folder: Path) -> dict[int, int]:
     """Returns the exit codes by rank that the launcher has written."""
-    try:
-        content: dict[str, Any] = json.loads((folder / "exits.json").read_text())
-    except (OSError, ValueError):
-        return {}
-    return {int(rank): int(code) for rank, code in content.items()}
+    found: dict[int, int] = {}
+    for file in sorted(folder.glob("exits-*.json")):
+        try:
+            content: dict[str, Any] = json.loads(file.read_text())
+        except (OSError, ValueError):
+            continue
+        found |= {int(rank): int(code) for rank, code in content.items()}
+    return found

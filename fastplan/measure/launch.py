@@ -1,6 +1,7 @@
 """Runs workers under torchrun and watches them: a rank that dies or hangs ends the group.
 
-Nothing is left running: workers end with torchrun, torchrun ends with this process.
+Nothing is left running: workers end with torchrun, torchrun ends with this process. On emulated
+hosts, each host has its own torchrun.
 `python -m fastplan.measure.launch FOLDER ARGUMENTS` is torchrun that records how each rank ended.
 """
 
@@ -14,8 +15,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -27,6 +28,7 @@ from fastplan.measure.failures import (
     read_exit_codes,
     read_faults,
 )
+from fastplan.measure.hosts import EmulatedHosts
 from fastplan.measure.processes import (
     Heartbeat,
     adopt_orphans,
@@ -41,6 +43,9 @@ from fastplan.measure.settings import LOGS, STATUS, LaunchSettings
 _POLL = 0.5  # rare, because polling takes CPU time from the ranks
 _STACK_TIMEOUT = 2.0
 _START_TIMEOUT = 180.0  # imports take minutes if many ranks share a file system
+_PORT = 29400  # inside an emulated host, where no other process listens
+# Seconds for the other hosts after the first one failed: the responsible rank may be there.
+_OTHERS_TIMEOUT = 3.0
 
 
 def run_group(
@@ -59,6 +64,9 @@ def run_group(
 
     Returns:
         The failure; None if all ranks ended well.
+
+    Raises:
+        HostsUnavailable: This machine can't emulate hosts.
     """
     status = folder / STATUS
     shutil.rmtree(status, ignore_errors=True)
@@ -94,30 +102,30 @@ def _progress_timeout(beats: dict[int, Heartbeat], group: LaunchSettings) -> flo
 
 def _expected(beats: dict[int, Heartbeat], group: LaunchSettings) -> int:
     """Returns the expected number of heartbeats; on several hosts, other hosts' may be missing."""
-    return group.ranks if group.hosts == 1 else max(beats, default=-1) + 1
+    return group.ranks if group.on_this_machine else max(beats, default=-1) + 1
 
 
 class _Launched:
-    """torchrun and its workers, for a `with` statement that ends them."""
+    """torchrun of each host and its workers, for a `with` statement that ends them."""
 
     def __init__(self, folder: Path, group: LaunchSettings, worker: str) -> None:
         self._status = folder / STATUS
-        self._log = (folder / LOGS / "torchrun.log").open("ab")
-        command = [sys.executable, "-m", "fastplan.measure.launch", str(self._status)]
-        command += ["--nproc-per-node", str(group.ranks_per_host), "--max-restarts", "0"]
-        if group.hosts == 1:
-            command.append("--standalone")
-        else:
-            command += ["--nnodes", str(group.hosts), *group.torchrun]
-        command += ["-m", worker, str(folder.resolve())]
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=self._log,
-            env=_environment(group),
-            start_new_session=True,  # Ctrl-C reaches only this process, which then ends the others
-        )
+        self._processes: list[subprocess.Popen[bytes]] = []
+        with ExitStack() as stack:  # what is open is closed if the next step fails
+            log = stack.enter_context((folder / LOGS / "torchrun.log").open("ab"))
+            for command, environment in _commands(folder, group, worker, stack):
+                self._processes.append(
+                    subprocess.Popen(
+                        command,
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=log,
+                        env=environment,
+                        start_new_session=True,  # Ctrl-C reaches only this process
+                    )
+                )
+                stack.callback(self._stop, self._processes[-1])
+            self._stack = stack.pop_all()
 
     def __enter__(self) -> _Launched:
         return self
@@ -128,16 +136,55 @@ class _Launched:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._stack.close()
+
+    def _stop(self, process: subprocess.Popen[bytes]) -> None:
         beats = read_heartbeats(self._status).values()
-        known = [beat.pid for beat in beats if _is_local_process(beat)]
-        stop(self._process, known)
-        self._log.close()
+        stop(process, [beat.pid for beat in beats if _is_local_process(beat)])
 
     def wait(self, seconds: float) -> int | None:
-        """Returns the exit code; None if it still runs after these seconds."""
-        with suppress(subprocess.TimeoutExpired):
-            return self._process.wait(seconds)
-        return None
+        """Returns the exit code; None if it still runs after these seconds.
+
+        With several hosts it is the first code that is not 0.
+        """
+        self._wait_all(seconds)
+        if any(process.returncode for process in self._processes):
+            self._wait_all(_OTHERS_TIMEOUT)
+        codes = [process.returncode for process in self._processes]
+        failed = [code for code in codes if code]
+        return failed[0] if failed else None if None in codes else 0
+
+    def _wait_all(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        for process in self._processes:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, end - time.monotonic()))
+
+
+def _commands(
+    folder: Path, group: LaunchSettings, worker: str, stack: ExitStack
+) -> Iterator[tuple[list[str], dict[str, str]]]:
+    """Yields torchrun's command and environment for each host of this machine.
+
+    Emulated hosts are built first. The stack removes them.
+    """
+    begin = [sys.executable, "-m", "fastplan.measure.launch", str(folder / STATUS)]
+    begin += ["--nproc-per-node", str(group.ranks_per_host), "--max-restarts", "0"]
+    end = ["-m", worker, str(folder.resolve())]
+    environment = _environment(group)
+    if group.hosts == 1:
+        yield [*begin, "--standalone", *end], environment
+        return
+    nodes = ["--nnodes", str(group.hosts)]
+    if group.link is None:
+        yield [*begin, *nodes, *group.torchrun, *end], environment
+        return
+    hosts = stack.enter_context(EmulatedHosts(group.hosts, group.link))
+    first = ["--master-addr", hosts.address(0), "--master-port", str(_PORT)]
+    for host in range(group.hosts):
+        own = ["--node-rank", str(host), "--local-addr", hosts.address(host)]
+        command = hosts.command(host, [*begin, *nodes, *first, *own, *end])
+        yield command, {**environment, **hosts.environment}
 
 
 def _is_local_process(beat: Heartbeat) -> bool:
@@ -187,7 +234,7 @@ def main(folder: Path, arguments: list[str]) -> int:
         run.run(run.parse_args(arguments))
     except ChildFailedError as error:
         codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
-        (folder / "exits.json").write_text(json.dumps(codes))
+        (folder / f"exits-{os.getpid()}.json").write_text(json.dumps(codes))
         print(error, file=sys.stderr)
         return 1
     finally:

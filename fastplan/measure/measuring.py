@@ -50,9 +50,9 @@ def measure_plans(folder: Path, config: WorkerConfig, beats: Heartbeats) -> None
     with RankGroup(config.device, config.timeout) as ranks:
         beats.stage("inputs")
         batches = list(_batches(spec, settings, ranks))
-        stage = _Stage(folder, config.target, spec, ranks, beats)
+        stage = _Stage(folder, config, spec, ranks, beats)
         # The first run in a process needs more memory and time, so it is not counted.
-        stage.run(config.turns[0], batches, replace(settings, steps=1, warmup=1))
+        stage.run(config.turns[0], batches, replace(settings, steps=1, warmup=1, resident=False))
         for turn in config.turns:
             own = stage.run(turn, batches, settings)
             beats.stage("gather")
@@ -69,29 +69,32 @@ class _Stage:
     def __init__(
         self,
         folder: Path,
-        target: str | None,
+        config: WorkerConfig,
         spec: ModelSpec,
         ranks: RankGroup,
         beats: Heartbeats,
     ) -> None:
         self._folder = folder
-        self._target = target
+        self._target = config.target
         self._spec = spec
         self._ranks = ranks
         self._beats = beats
+        self._resident: dict[int, tuple[Trainer, int]] = {}  # by plan, with its peak memory
 
     def run(self, turn: Turn, batches: list[Inputs], settings: Settings) -> dict[str, Any]:
         """Returns this rank's measurements of the turn's plan."""
         device = self._ranks.device
         self._beats.turn(turn.plan, turn.round)
-        self._beats.stage("shard")
-        model = build(self._spec, self._target)
-        plan = load_plan(plan_file(self._folder, turn.plan), model.module, sharders=model.sharders)
-        device.begin_memory()
-        trainer = Trainer(model, plan, self._spec, device)
-        del model, plan
-        steps, parts = self._time(trainer, batches, settings)
-        peak = device.peak_memory()
+        trainer, peak = self._resident.get(turn.plan, (None, 0))
+        if trainer is None:
+            trainer = self._shard(turn.plan)
+        with_parts = settings.part_rounds is None or turn.round < settings.part_rounds
+        steps = self._time_steps(trainer, batches, settings)
+        parts = self._time_parts(trainer, batches, settings) if with_parts else {}
+        if turn.plan not in self._resident:
+            peak = device.peak_memory()
+            if settings.resident:
+                self._resident[turn.plan] = trainer, peak
         del trainer
         gc.collect()  # sharded modules have cycles; the next plan needs the memory
         return {
@@ -103,25 +106,39 @@ class _Stage:
             "peak_memory": peak,
         }
 
-    def _time(
+    def _shard(self, number: int) -> Trainer:
+        self._beats.stage("shard")
+        model = build(self._spec, self._target)
+        plan = load_plan(plan_file(self._folder, number), model.module, sharders=model.sharders)
+        self._ranks.device.begin_memory()
+        return Trainer(model, plan, self._spec, self._ranks.device)
+
+    def _time_steps(
         self, trainer: Trainer, batches: list[Inputs], settings: Settings
-    ) -> tuple[list[float], dict[str, list[float]]]:
+    ) -> list[float]:
         waiting = itertools.cycle(batches)
         # Each batch at least once: new shapes cost more the first time.
-        for _ in range(max(settings.warmup, len(batches))):
+        is_new = not any(trainer is known for known, _ in self._resident.values())
+        for _ in range(max(settings.warmup, len(batches)) if is_new else settings.warmup):
             self._together("warm-up")
             trainer.step(next(waiting))
         steps = []
         for _ in range(settings.steps):
             self._together("step")
             steps.append(trainer.step(next(waiting)))
+        return steps
+
+    def _time_parts(
+        self, trainer: Trainer, batches: list[Inputs], settings: Settings
+    ) -> dict[str, list[float]]:
+        waiting = itertools.cycle(batches)
         parts: dict[str, list[float]] = {}
         trainer.parts(next(waiting), self._ranks.barrier)
         for _ in range(max(3, settings.steps // 2)):
             self._beats.stage("parts of a step")
             for part, seconds in trainer.parts(next(waiting), self._ranks.barrier).items():
                 parts.setdefault(part, []).append(seconds)
-        return steps, parts
+        return parts
 
     def _together(self, stage: str) -> None:
         self._beats.stage(f"wait for {stage}")

@@ -26,7 +26,7 @@ class PlanRuns:
         estimated_memory: By rank, for the measured tables.
         steps: By round: the slowest rank of each step.
         rank_parts: By part: the median of each rank.
-        part_rounds: By part and round: the slowest rank.
+        part_rounds: By part and round in which parts were timed: the slowest rank.
         peak_memory: By rank.
     """
 
@@ -134,6 +134,7 @@ def _lines(file: Path) -> list[dict[str, Any]]:
 def _plan(entry: dict[str, Any], rounds: list[Any]) -> PlanRuns:
     rounds = sorted(rounds, key=lambda content: content["round"])
     ranks = len(rounds[0]["ranks"])
+    timed = [content for content in rounds if content["ranks"][0]["parts"]]
     memory = entry["memory"]
     return PlanRuns(
         label=entry["label"],
@@ -145,7 +146,7 @@ def _plan(entry: dict[str, Any], rounds: list[Any]) -> PlanRuns:
             part: tuple(
                 float(
                     np.median(
-                        np.concatenate([content["ranks"][i]["parts"][part] for content in rounds])
+                        np.concatenate([content["ranks"][i]["parts"][part] for content in timed])
                     )
                 )
                 for i in range(ranks)
@@ -154,7 +155,7 @@ def _plan(entry: dict[str, Any], rounds: list[Any]) -> PlanRuns:
         },
         part_rounds={
             part: tuple(
-                _slowest([rank["parts"][part] for rank in content["ranks"]]) for content in rounds
+                _slowest([rank["parts"][part] for rank in content["ranks"]]) for content in timed
             )
             for part in PARTS
         },

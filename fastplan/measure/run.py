@@ -39,7 +39,7 @@ def measure(
     """Measures plans into a new folder. `read_runs` reads the result.
 
     A plan that fails is skipped in later rounds, and the others are measured to the end. On several
-    hosts, and if nothing could be measured, the first failure ends the measurement.
+    real hosts, and if nothing could be measured, the first failure ends the measurement.
 
     Args:
         folder: The folder to create.
@@ -72,7 +72,7 @@ def _measure(
     settings: Settings,
     progress: Callable[[int], None],
 ) -> list[Failure]:
-    every = turns(len(subject.plans), settings.rounds)
+    every = turns(len(subject.plans), settings.rounds, settings.seed)
     failures: list[Failure] = []
     while True:
         failed = {failure.plan for failure in failures}
@@ -91,13 +91,13 @@ def _measure(
         ).write(folder)
         failure = run_group(folder, group, lambda: progress(_lines(folder)))
         if failure is None:
-            if group.hosts == 1 and set(left) - finished(folder):
+            if group.on_this_machine and set(left) - finished(folder):
                 raise MeasureError(f"the ranks ended early; {folder / LOGS} may say why")
             return failures
         failures.append(failure)
         content = {**failure._asdict(), "text": failure.text(subject.labels)}
         append_line(folder / FAILURES, json.dumps(content))
-        if failure.plan is None or group.hosts > 1:
+        if failure.plan is None or not group.on_this_machine:
             return failures
 
 

@@ -113,7 +113,7 @@ class MemoryLimit:
                 f"rank {rank} needs {format_size(max(on_device))} of device memory for tables, "
                 f"but the limit is {format_size(self.device)}"
             )
-        local = group.ranks_per_host
+        local = group.ranks_per_machine
         hosts = [sum(on_host[i : i + local]) for i in range(0, group.ranks, local)]
         if max(hosts) > self.host:
             return (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -57,21 +58,27 @@ class Settings:
         zipf: Skew of ids; 0 is none.
         seed: Seed of the batches.
         dataset: package.module:function that yields batches.
+        resident: Whether all plans stay in memory, so that a turn may be as short as one step.
+        part_rounds: The number of rounds, the first ones, in which parts are timed; None: all.
 
     Raises:
         MeasureError: A value is out of range.
     """
 
-    rounds: int = 5
-    steps: int = 10
+    rounds: int = 10
+    steps: int = 5
     warmup: int = 3
     batches: int = 4
     lengths: str = "fixed"
     zipf: float = 0.0
     seed: int = 0
     dataset: str | None = None
+    resident: bool = False
+    part_rounds: int | None = None
 
     def __post_init__(self) -> None:
+        if self.part_rounds is not None and self.part_rounds < 1:
+            raise MeasureError(f"`part_rounds` must be at least 1, not {self.part_rounds}")
         for name, least in (
             ("rounds", 1),
             ("steps", 1),
@@ -100,6 +107,8 @@ class LaunchSettings:
         threads: Threads of each process.
         timeout: Seconds without any progress after which the group is stopped.
         torchrun: More arguments for torchrun.
+        link: Bits per second between the hosts, which are emulated on this machine; None: the hosts
+            are real, and each runs its own command.
 
     Raises:
         MeasureError: A value is out of range.
@@ -111,6 +120,7 @@ class LaunchSettings:
     threads: int = 1
     timeout: float = 300.0
     torchrun: tuple[str, ...] = ()
+    link: int | None = None
 
     def __post_init__(self) -> None:
         if self.device not in DEVICES:
@@ -120,11 +130,23 @@ class LaunchSettings:
                 raise MeasureError(f"`{name}` must be at least 1")
         if not self.timeout > 0:
             raise MeasureError("`timeout` must be more than 0 seconds")
+        if self.link is not None and self.device != "cpu":
+            raise MeasureError("emulated hosts have no GPUs: `device` must be cpu")
 
     @property
     def ranks(self) -> int:
         """The number of ranks on all hosts."""
         return self.ranks_per_host * self.hosts
+
+    @property
+    def on_this_machine(self) -> bool:
+        """Whether all ranks run on this machine and share its files."""
+        return self.hosts == 1 or self.link is not None
+
+    @property
+    def ranks_per_machine(self) -> int:
+        """The ranks that share this machine's cores and memory."""
+        return self.ranks if self.on_this_machine else self.ranks_per_host
 
 
 class Turn(NamedTuple):
@@ -134,11 +156,14 @@ class Turn(NamedTuple):
     plan: int
 
 
-def turns(plans: int, rounds: int) -> tuple[Turn, ...]:
-    """Returns all turns. Plans alternate, so that drift affects all of them equally."""
-    return tuple(
-        Turn(number, (number + i) % plans) for number in range(rounds) for i in range(plans)
-    )
+def turns(plans: int, rounds: int, seed: int = 0) -> tuple[Turn, ...]:
+    """Returns all turns. Each round has every plan once, in an order that is drawn.
+
+    Drift then affects all plans equally, and work that comes at regular times favours none.
+    """
+    draw = random.Random(seed)
+    orders = (draw.sample(range(plans), plans) for _ in range(rounds))
+    return tuple(Turn(number, plan) for number, order in enumerate(orders) for plan in order)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

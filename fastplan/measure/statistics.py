@@ -33,10 +33,6 @@ class MedianSpread(NamedTuple):
         low, middle, high = np.percentile(values, [25, 50, 75])
         return MedianSpread(float(middle), float(high - low), len(values))
 
-    def same_as(self, other: MedianSpread) -> bool:
-        """Returns whether the medians differ by no more than the larger spread."""
-        return abs(self.median - other.median) <= max(self.spread, other.spread)
-
 
 class Interval(NamedTuple):
     """A value and its 95 % interval."""

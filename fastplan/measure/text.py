@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fastplan.measure.agreement import Agreement, PartAgreement
+from fastplan.measure.paired import ALPHA, Paired, compare_rounds
 from fastplan.measure.results import PlanRuns, Runs
 from fastplan.measure.settings import NAMES, PARTS
 from fastplan.measure.statistics import Interval
@@ -18,8 +19,6 @@ from fastplan.report.units import (
     format_percent,
     format_seconds,
 )
-
-AS_FAST = "  = as fast as the fastest, within noise"
 
 _LARGE_DRIFT = 0.1
 
@@ -72,15 +71,34 @@ def _plans(found: Agreement, style: Style) -> Iterator[str]:
             "-" if plan.estimated is None else format_milliseconds(plan.estimated),
             format_seconds(plan.measured.median),
             format_seconds(plan.measured.spread),
-            "=" if number and plan.like_fastest else "",
+            mark(plan.versus_fastest),
             "-" if plan.estimated_memory is None else format_bytes(plan.estimated_memory),
             format_bytes(plan.peak_memory),
         ]
-        for number, plan in enumerate(found.plans)
+        for plan in found.plans
     ]
     yield from table_lines(columns, rows, style)
-    if any(plan.like_fastest for plan in found.plans[1:]):
-        yield AS_FAST
+    yield from mark_lines([plan.versus_fastest for plan in found.plans])
+
+
+def mark(versus: Paired | None) -> str:
+    """Returns the mark of a plan that is not clearly slower than the fastest one."""
+    if versus is None or versus.different:
+        return ""
+    return "=" if versus.outcome == "same" else "?"
+
+
+def mark_lines(plans: Sequence[Paired | None]) -> Iterator[str]:
+    """Yields what the marks of plans mean, how it was tested, and how noisy the machine is."""
+    known = [versus for versus in plans if versus is not None]
+    same = [versus for versus in known if versus.outcome == "same"]
+    if same:
+        test = f"paired test of {min(v.rounds for v in same)} rounds, Wilcoxon, alpha {ALPHA:g}"
+        yield f"  = as fast as the fastest, within noise ({test})"
+    unclear = [versus for versus in known if versus.outcome == "unclear"]
+    if unclear:
+        worst = max(unclear, key=lambda versus: versus.resolution)
+        yield f"  ? may be as fast as the fastest: {worst.why_unclear}"
 
 
 def order(found: Agreement) -> Iterator[str]:
@@ -98,9 +116,11 @@ def order(found: Agreement) -> Iterator[str]:
         )
         yield "       1 is the device's order, 0 is chance, -1 is the reverse"
     pairs = found.pairs
+    within = format_count(pairs.noise, "pair is", "pairs are")
+    unclear = f"; the machine is too noisy to tell for {pairs.unclear}" if pairs.unclear else ""
     yield (
         f"pairs: {pairs.agreeing} of {pairs.clear} that differ by more than noise have the right "
-        f"estimated order; {format_count(pairs.noise, 'pair is', 'pairs are')} within noise"
+        f"estimated order; {within} within noise{unclear}"
     )
 
 
@@ -132,8 +152,9 @@ def agreement_json(found: Agreement, runs: Runs) -> dict[str, Any]:
     """Returns an agreement as JSON: estimates in milliseconds, measurements in seconds, bytes.
 
     Keys: `plans`, the fastest first; `tau` and `tau_rated`, without the distribution of inputs
-    (null, or `value`, `low`, `high`); `pairs` (null, or `clear`, `agreeing`, `noise`); `parts`;
-    `drift`, `scale_rows`, `failures`.
+    (null, or `value`, `low`, `high`); `pairs` (null, or `clear`, `agreeing`, `noise`, `unclear`);
+    `parts`; `drift`, `scale_rows`, `failures`. A plan's `versus_fastest` is null for the fastest
+    one, or `outcome`, `difference`, `p`, `noise`, `resolution`, `rounds`.
     """
     return {
         "plans": [
@@ -144,6 +165,7 @@ def agreement_json(found: Agreement, runs: Runs) -> dict[str, Any]:
                 "spread": plan.measured.spread,
                 "steps": plan.measured.n,
                 "like_fastest": plan.like_fastest,
+                "versus_fastest": _paired_json(plan.versus_fastest),
                 "peak_memory": plan.peak_memory,
                 "estimated_memory": plan.estimated_memory,
             }
@@ -161,6 +183,13 @@ def agreement_json(found: Agreement, runs: Runs) -> dict[str, Any]:
 
 def _interval_json(found: Interval | None) -> dict[str, float] | None:
     return None if found is None or math.isnan(found.value) else found._asdict()
+
+
+def _paired_json(found: Paired | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    values = found._asdict()
+    return {k: None if v == math.inf else v for k, v in values.items()}
 
 
 def _part_json(part: PartAgreement) -> dict[str, Any]:
@@ -182,21 +211,19 @@ def _steps(plans: list[PlanRuns], style: Style) -> Iterator[str]:
     columns = [Column("plan"), Column("step", right=True), Column("spread", right=True)]
     columns.append(Column(""))
     columns += [Column(NAMES[part], right=True) for part in PARTS]
-    fastest = plans[0].step
-    like_fastest = [False, *(plan.step.same_as(fastest) for plan in plans[1:])]
+    versus = [None, *(compare_rounds(plans[0].steps, plan.steps) for plan in plans[1:])]
     rows = [
         [
             escape_name(plan.label),
             format_seconds(plan.step.median),
             format_seconds(plan.step.spread),
-            "=" if same else "",
+            mark(own),
             *(format_seconds(plan.part(part).median) for part in PARTS),
         ]
-        for plan, same in zip(plans, like_fastest, strict=True)
+        for plan, own in zip(plans, versus, strict=True)
     ]
     yield from table_lines(columns, rows, style)
-    if any(like_fastest):
-        yield AS_FAST
+    yield from mark_lines(versus)
 
 
 def _memory(plans: list[PlanRuns], style: Style) -> Iterator[str]:

@@ -133,6 +133,26 @@ def test_phases_are_what_a_slow_count_says(seed):
         )
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_cpu_ranks_of_a_host_share_its_link(seed):
+    request, made = drawn(seed, tables=6)
+    domain, ranks = request.hardware.domain_ranks, len(made.cluster.rank_hbm)
+    request = replace(request, cost=replace(request.cost, device_kind="cpu"))
+    problem = Problem(estimate(request), made.cluster)
+    options, placed = random_plan(problem, random.Random(seed))
+    step = step_of(problem, options, placed)
+    ms, _ = counted(request, problem, options, placed)
+    for phase in step.phases:
+        own = ms[phase.name, phase.module, phase.sharding_type]
+        shares = "exchange" in phase.name and ranks > domain
+        width = domain if shares else 1
+        links = [range(i, i + width) for i in range(0, ranks, width)]
+        times = [sum(own.get(rank, 0.0) for rank in link) / len(link) for link in links]
+        assert phase.ms == pytest.approx(max(times), rel=1e-9)
+        assert phase.mean_ms == pytest.approx(sum(times) / len(times), rel=1e-9)
+    assert step_bound(problem) <= step.ms
+
+
 def test_hidden_phases_are_reported_and_do_not_count():
     steps = {}
     for pipeline in HIDDEN_PHASES:

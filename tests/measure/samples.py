@@ -96,7 +96,7 @@ def write_runs(
     plans: dict[str, Plan],
     seconds: dict[str, float],
     *,
-    rounds: int = 3,
+    rounds: int = 10,
     noise: float = 0.01,
     ranks: int = 2,
     seed: int = 1,

@@ -48,10 +48,23 @@ def test_times_in_the_reverse_order_disagree_fully(tmp_path, plans):
 
 def test_plans_that_take_the_same_time_are_within_noise(tmp_path, plans):
     seconds = dict.fromkeys(plans, 0.01)
-    found = agreed(plans, measured(tmp_path, plans, seconds, noise=0.2))
+    found = agreed(plans, measured(tmp_path, plans, seconds, noise=0.03))
     assert found.pairs.noise == 6
     assert all(plan.like_fastest for plan in found.plans)
     assert found.tau.low < found.tau.high
+
+
+def test_a_machine_that_is_too_noisy_is_named_with_the_figure(tmp_path, plans):
+    runs = measured(tmp_path, plans, dict.fromkeys(plans, 0.01), noise=0.6)
+    found = agreed(plans, runs)
+    assert found.pairs.clear == 0
+    assert found.pairs.unclear > 0
+    for text in (agreement_text(found, runs), runs_text(runs)):
+        assert "too noisy to tell: one plan changes by " in text
+    assert f"too noisy to tell for {found.pairs.unclear}" in agreement_text(found, runs)
+    told = agreement_json(found, runs)["plans"]
+    assert told[0]["versus_fastest"] is None
+    assert {plan["versus_fastest"]["rounds"] for plan in told[1:]} == {10}
 
 
 def test_a_part_s_factor_is_measured_over_estimated(tmp_path, plans):
@@ -158,6 +171,6 @@ def test_json_is_json(tmp_path, plans):
     assert {part["part"] for part in told["parts"]} == {
         "input_dist", "lookup", "output_dist", "backward"
     }  # fmt: skip
-    assert told["plans"][0]["steps"] == 15
+    assert told["plans"][0]["steps"] == 50
     told = json.loads(json.dumps(runs_json(runs), allow_nan=False))
-    assert told["plans"][0]["step"]["n"] == 15
+    assert told["plans"][0]["step"]["n"] == 50

@@ -39,7 +39,7 @@ def test_a_line_that_was_cut_off_is_none(tmp_path, plans):
     text = (tmp_path / "rounds.jsonl").read_text()
     (tmp_path / "rounds.jsonl").write_text(text[:-40])
     runs = read_runs(tmp_path)
-    assert [len(plan.steps) for plan in runs.plans] == [3, 2]
+    assert [len(plan.steps) for plan in runs.plans] == [10, 9]
 
 
 def test_a_plan_without_a_finished_round_is_left_out(tmp_path, plans):

@@ -19,14 +19,16 @@ def test_every_plan_has_a_turn_in_every_round():
         assert {turn.plan for turn in found if turn.round == number} == {0, 1, 2}
 
 
-def test_rounds_start_with_different_plans():
-    assert [turn.plan for turn in turns(3, 3)[::3]] == [0, 1, 2]
+def test_the_order_of_a_round_is_drawn_from_the_seed():
+    orders = {tuple(turn.plan for turn in turns(3, 9)[3 * i : 3 * i + 3]) for i in range(9)}
+    assert len(orders) > 3
+    assert turns(3, 9, seed=1) == turns(3, 9, seed=1) != turns(3, 9)
 
 
 @pytest.mark.parametrize(
     ("field", "value"),
     [("rounds", 0), ("steps", 0), ("warmup", -1), ("zipf", -0.1), ("zipf", float("nan")),
-     ("lengths", "odd"), ("seed", -1), ("batches", 0)],
+     ("lengths", "odd"), ("seed", -1), ("batches", 0), ("part_rounds", 0)],
 )  # fmt: skip
 def test_settings_name_the_field_that_is_wrong(field, value):
     with pytest.raises(MeasureError, match=f"`{field}`|`warmup` and `seed`"):

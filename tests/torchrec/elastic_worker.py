@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 import warnings
+from datetime import timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,9 @@ def main() -> None:
 
     logging.disable(logging.ERROR)
     warnings.simplefilter("ignore")
-    dist.init_process_group("gloo")
+    # A host whose link is cut closes no connection: only a time-out tells the others.
+    limit = timedelta(seconds=float(os.environ.get("COLLECTIVE_SECONDS", "1800")))
+    dist.init_process_group("gloo", timeout=limit)
     plan, told = planned(dist, folder)
     job = wrapped(plan, lambda: model(ROWS))
     for step in count():

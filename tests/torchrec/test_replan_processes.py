@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,31 @@ _SECONDS = 240
 _TIMES = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=5"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a host of the job runs: by default, all hosts are this one."""
+
+    first: str = "127.0.0.1"  # the address of the first host
+    own: str = "127.0.0.1"
+    command: tuple[str, ...] = ()  # before the host's own
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+HERE = Place()
+
+
 @contextmanager
-def host(folder: Path, port: int, workers: int, **more: int) -> Iterator[subprocess.Popen[bytes]]:
+def host(
+    folder: Path, port: int, workers: int, place: Place = HERE, **more: int
+) -> Iterator[subprocess.Popen[bytes]]:
     """A torchrun as a host of the job has it; it and its workers end with the context."""
     settings = ",".join([_TIMES, *(f"{name}={value}" for name, value in more.items())])
     command = [
+        *place.command,
         *(sys.executable, "-m", "torch.distributed.run"),
         *("--nnodes=1:2", f"--nproc-per-node={workers}", "--max-restarts=3"),
-        *("--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=job"),
-        *(f"--rdzv-conf={settings}", "--local-addr=127.0.0.1"),
+        *("--rdzv-backend=c10d", f"--rdzv-endpoint={place.first}:{port}", "--rdzv-id=job"),
+        *(f"--rdzv-conf={settings}", f"--local-addr={place.own}"),
         *("-m", "tests.torchrec.elastic_worker", str(folder)),
     ]
     environment = {
@@ -36,6 +53,7 @@ def host(folder: Path, port: int, workers: int, **more: int) -> Iterator[subproc
         "OMP_NUM_THREADS": "1",
         # Without it, a host that comes later waits for an address that only the first start tells.
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        **place.environment,
     }
     with (folder / "log").open("ab") as log:
         process = subprocess.Popen(

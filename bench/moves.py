@@ -1,0 +1,154 @@
+"""Do moves of a re-plan take as long as estimated, over links of a known rate?
+
+A job on two emulated hosts of two CPU ranks moves tables while it runs, as `fastplan.reshard` does.
+Each case has other tables that move. The estimate is that of `list_moves` with the calibrated SKU.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from bench.arguments import at_least_one, new_parser
+from bench.progress import Progress
+from bench.results_file import add_arguments, measured_or_shown
+from bench.text import duration, table
+from fastplan.files.document import document_of
+from fastplan.measure.hosts import parse_rate, why_unavailable
+from fastplan.measure.launch import run_group
+from fastplan.measure.rerate import reestimate
+from fastplan.measure.settings import MODEL, LaunchSettings, WorkerConfig, plan_file
+from fastplan.model.plan import RANK, Plan
+from fastplan.planning.moves import list_moves
+from fastplan.planning.plan import plan
+from fastplan.plans.file import write_plan
+from fastplan.spec.hardware import find_hardware
+from fastplan.spec.lower import lower
+from fastplan.spec.model import ModelSpec, replace
+from fastplan.spec.read import spec_of
+from fastplan.spec.write import write_spec
+
+FILE = "moves.json"
+HOSTS, RANKS_PER_HOST = 2, 2
+ROWS, DIM, TABLES = 16_000, 64, 8
+# By case: the new rank of each table. Table t starts on rank t % 4; ranks 0 and 1 are one host.
+CASES = {
+    "one table, to the other host": [2, 1, 2, 3, 0, 1, 2, 3],
+    "four tables, to the other host": [2, 3, 0, 1, 0, 1, 2, 3],
+    "all tables, to the other host": [2, 3, 0, 1, 2, 3, 0, 1],
+    "four tables, within their hosts": [1, 0, 3, 2, 0, 1, 2, 3],
+}
+
+
+def main() -> int:
+    parser = new_parser("bench.moves", __doc__)
+    parser.add_argument("--sku", help="a calibrated SKU file of such hosts")
+    parser.add_argument("--link", type=parse_rate, default="200Mbit", help="default 200Mbit")
+    parser.add_argument("--repetitions", type=at_least_one, default=5, help="default 5")
+    add_arguments(parser, FILE)
+    arguments = parser.parse_args()
+    if not arguments.show and (reason := why_unavailable()):
+        sys.exit(f"nothing was measured: {reason}")
+    if not arguments.show and arguments.sku is None:
+        parser.error("--sku is needed: `fastplan calibrate --hosts 2 --nproc 2 --link 200Mbit`")
+    return measured_or_shown(arguments, FILE, lambda: _measure(arguments), _report)
+
+
+def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    group = LaunchSettings(
+        device="cpu", ranks_per_host=RANKS_PER_HOST, hosts=HOSTS, timeout=120, link=arguments.link
+    )
+    os.environ["PYTHONHASHSEED"] = "0"  # of the ranks; TorchRec's reshard() needs the same on all
+    spec = _model(str(arguments.sku))
+    rows = []
+    for name, ranks in CASES.items():
+        with Progress(name):
+            rows.append({"name": name, **_case(spec, ranks, group, arguments.repetitions)})
+    return {"link": arguments.link, "cases": rows}
+
+
+def _model(sku: str) -> ModelSpec:
+    tables = [
+        {"name": f"t{i}", "rows": ROWS, "dim": DIM, "optimizer": "rowwise_adagrad"}
+        for i in range(TABLES)
+    ]
+    content = {
+        "model": "moves",
+        "batch_size": 32,
+        "modules": {"sparse": {}},
+        "tables": [{**each, "sharding_types": ["table_wise"]} for each in tables],
+        "topology": {"sku": "torchrec-cpu", "world_size": 4, "local_world_size": 2},
+    }
+    spec = spec_of(document_of(content, "moves.json"))
+    return replace(spec, topology=replace(spec.topology, hardware=find_hardware(sku)))
+
+
+def _case(
+    spec: ModelSpec, ranks: list[int], group: LaunchSettings, repetitions: int
+) -> dict[str, Any]:
+    job = lower(spec)
+    made = plan(job).plan()
+    before, after = (
+        reestimate(_placed(made, own), job) for own in ([t % 4 for t in range(TABLES)], ranks)
+    )
+    moves = list_moves(before, after)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_spec(spec, folder / MODEL)
+        plan_file(folder, 0).parent.mkdir()
+        for number, each in enumerate((before, after)):
+            bare = Plan(name=spec.name, layout=each.layout)
+            write_plan(bare, plan_file(folder, number))
+        WorkerConfig(
+            task="moves", device="cpu", timeout=120, settings={"repetitions": repetitions}
+        ).write(folder)
+        failure = run_group(folder, group, worker="bench.moves_worker")
+        if failure is not None:
+            log = (folder / "logs" / "torchrun.log").read_text(errors="replace")[-3000:]
+            sys.exit(f"{failure.text(('moves',) * 9)}\n{log}")
+        seconds = json.loads((folder / "seconds.json").read_text())
+    return {"bytes": moves.bytes, "estimated": moves.seconds, "seconds": seconds}
+
+
+def _placed(plan: Plan, ranks: list[int]) -> Plan:
+    tables = []
+    for each in plan.layout.tables:
+        shards = each.shards.copy()
+        shards[:, RANK] = ranks[int(each.name[1:])]
+        tables.append(each._replace(shards=shards))
+    layout = replace(plan.layout, tables=tuple(tables))
+    return replace(plan, layout=layout, basis=None, fingerprint=None)
+
+
+def rows_of(result: dict[str, Any]) -> list[list[str]]:
+    """Returns a row for each case: bytes, estimate, measured time with its range, and n."""
+    rows = []
+    for case in result["cases"]:
+        seconds = case["seconds"]
+        middle, estimated = statistics.median(seconds), case["estimated"]
+        rows.append(
+            [
+                case["name"],
+                f"{case['bytes'] / 1e6:.1f} MB",
+                "-" if estimated is None else duration(estimated),
+                f"{duration(middle)} ({duration(min(seconds))} to {duration(max(seconds))})",
+                "-" if estimated is None else f"{middle / estimated:.2f}",
+                str(len(seconds)),
+            ]
+        )
+    return rows
+
+
+HEADER = ["moves", "bytes", "estimated", "measured", "measured / estimated", "n"]
+
+
+def _report(result: dict[str, Any]) -> str:
+    return table(HEADER, rows_of(result))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
