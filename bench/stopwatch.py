@@ -30,7 +30,7 @@ from fastplan.measure.prepare import Subject, layout_key
 from fastplan.measure.results import read_runs
 from fastplan.measure.run import finished, measure
 from fastplan.measure.scaling import MemoryLimit, free_host_memory, host_memory
-from fastplan.measure.settings import LaunchSettings, Settings
+from fastplan.measure.settings import RUN, LaunchSettings, Settings
 from fastplan.model.plan import Plan
 from fastplan.plans.file import read_plan, write_plan
 from fastplan.spec.hardware import Hardware, find_hardware
@@ -123,10 +123,9 @@ def _run(
     plans = _plans(work, seed, spec, hardware)
     distinct = {layout_key(plan.layout): (name, plan) for name, plan in reversed(plans.items())}
     folder = work / str(seed) / f"pass-{number}"
-    if (folder / "rounds.jsonl").exists():
-        if len(finished(folder)) == len(distinct) * rounds:
-            return
-        shutil.rmtree(folder)
+    if _is_complete(folder):
+        return
+    shutil.rmtree(folder, ignore_errors=True)
     subject = Subject(
         spec,
         None,
@@ -169,6 +168,8 @@ def _model(work: Path, seed: int, hardware: Hardware) -> dict[str, Any]:
     steps: dict[str, list[list[float]]] = {}
     parts: dict[str, dict[str, float]] = {}
     for folder in sorted((work / str(seed)).glob("pass-*")):
+        if not _is_complete(folder):
+            continue
         for own in read_runs(folder).plans:
             steps.setdefault(own.layout, []).extend(list(map(float, each)) for each in own.steps)
             parts[own.layout] = {name: max(ranks) for name, ranks in own.rank_parts.items()}
@@ -189,6 +190,15 @@ def _model(work: Path, seed: int, hardware: Hardware) -> dict[str, Any]:
             for name, plan in plans.items()
         ],
     }
+
+
+def _is_complete(folder: Path) -> bool:
+    """Returns whether every plan had its turn in every round."""
+    about = folder / RUN
+    if not about.exists():
+        return False
+    content = json.loads(about.read_text())
+    return len(finished(folder)) == len(content["plans"]) * content["settings"]["rounds"]
 
 
 def _types(plan: Plan) -> dict[str, int]:

@@ -98,6 +98,23 @@ def test_torchrun_s_arguments_are_handed_on(files, capsys):
     assert group.torchrun == ("--rdzv-endpoint", "a:1")
 
 
+def test_emulated_hosts_have_cpu_ranks_and_a_link(files, capsys, monkeypatch):
+    monkeypatch.setattr("fastplan.measure.hosts.why_unavailable", lambda: None)
+    words = ("--nproc", "1", "--hosts", "2", "--link", "500Mbit", "-o", "runs")
+    code, _, errors = call(capsys, *MEASURE, *words)
+    assert code == 0, errors
+    (group,) = files.groups
+    assert (group.device, group.ranks, group.hosts, group.link) == ("cpu", 2, 2, 500_000_000)
+
+
+def test_a_machine_that_cannot_emulate_hosts_says_why(files, capsys, monkeypatch):
+    monkeypatch.setattr("fastplan.measure.hosts.why_unavailable", lambda: "no root")
+    words = ("--nproc", "1", "--hosts", "2", "--link", "500Mbit", "-o", "runs")
+    code, _, errors = call(capsys, *MEASURE, *words)
+    assert code == 1
+    assert "--hosts 2: no root" in errors
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -108,6 +125,10 @@ def test_torchrun_s_arguments_are_handed_on(files, capsys):
         (("--nproc", "2", "--scale-rows", "x"), "must be `auto`, or a whole number"),
         (("--nproc", "2", "--nnodes", "2"), "--rdzv-endpoint HOST:PORT"),
         (("--nproc", "2", "--rdzv-id", "x"), "give --nnodes, too"),
+        (("--nproc", "2", "--link", "1Gbit"), "--link needs --hosts N"),
+        (("--nproc", "1", "--hosts", "2"), "--hosts needs --link RATE"),
+        (("--nproc", "2", "--hosts", "1", "--link", "1Gbit"), "at least 2 hosts"),
+        (("--nproc", "1", "--hosts", "2", "--link", "1GB"), "must be a rate such as 500Mbit"),
         (("--nproc", "2", "--zipf", "-1"), "--zipf must be from 0 to below 10, not -1"),
         (("--nproc", "2", "--batch-size", "0"), "--batch-size must be from 1 to"),
         (("--nproc", "2", "--dataset", "nope"), "must be package.module:function, not 'nope'"),
