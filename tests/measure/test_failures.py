@@ -126,7 +126,7 @@ def test_faults_are_read_in_order_and_damaged_ones_skipped(tmp_path):
 
 def test_exits_that_nobody_noted_are_none(tmp_path):
     assert read_exit_codes(tmp_path) == {}
-    (tmp_path / "exits.json").write_text('{"1": -9}')
+    (tmp_path / "exits-7.json").write_text('{"1": -9}')
     assert read_exit_codes(tmp_path) == {1: -9}
 
 
