@@ -53,7 +53,7 @@ _rank_options = options(
     option("--threads N", "threads per rank; default: its share of the cores"),
     option("--timeout SECONDS", "seconds without progress before giving up (300)", default=300.0),
     option("--nnodes N", "hosts (1)", default=1),
-    option("--hosts N", "emulate N hosts on this Linux machine, of --nproc ranks each; needs root"),
+    option("--hosts N", "emulate N hosts of --nproc ranks on this machine; needs root"),
     option("--link RATE", "rate of an emulated host's link, such as 500Mbit"),
     *(option(f"--{name} X", "as torchrun has it, on several hosts") for name in _TORCHRUN),
     section="ranks",
