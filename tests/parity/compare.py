@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torchrec.distributed.planner.types import PlannerError, ShardingOption, Topology
+from torchrec.distributed.planner.types import PlannerError, ShardingOption
 from torchrec.distributed.types import ParameterSharding
 
 from .instances import Built
@@ -103,7 +103,9 @@ def plan_record(plan: Any) -> dict[str, Any]:
     return record
 
 
-def topology_record(topology: Topology | None) -> Any:
+def topology_record(topology: Any) -> Any:
+    if callable(topology):
+        topology = topology()  # a method of one reservation policy before TorchRec 1.7
     return None if topology is None else [plain(d) for d in topology.devices]
 
 
