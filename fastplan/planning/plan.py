@@ -99,7 +99,7 @@ def _for_costs(optimize: Optimize | None, job: Job) -> Optimize | None:
     has_step = job.request is not None and job.request.hardware is not None
     minimize = optimize.objectives.minimize
     if optimize.offload and not has_step:
-        raise ConstraintError("`offload` needs hardware costs, and these are TorchRec's")
+        raise ConstraintError("`offload` needs hardware costs: plan with `costs: hardware`")
     if minimize == "step" and not has_step:
         raise ConstraintError("`minimize: step` needs hardware costs, and these are TorchRec's")
     if minimize is not None or not has_step:
