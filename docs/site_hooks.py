@@ -1,8 +1,8 @@
 """Hooks of the documentation site: pages and files outside of docs/, and the API reference.
 
 The pages are written for readers of the repository, so they link to files beside docs/. The site
-gets a copy of each file that a page links to, and the links point to the copy. A link to a file that
-does not exist stays as it is, and the strict build names it.
+gets a copy of each file that a page links to, and the links point to the copy. A link to a file
+that does not exist stays as it is, and the strict build names it.
 """
 
 from __future__ import annotations
