@@ -20,6 +20,8 @@ VERSION_TESTS = $(NEXT_TESTS)
 CONTRACT_PARITY := tests/parity/test_contract.py
 # Seconds of fuzzing per parser.
 FUZZ_SECONDS ?= 60
+# The interpreters of `make wheels`; those that are not installed are reported and left out.
+WHEEL_PYTHONS ?= python3.10 python3.11 python3.12 python3.13
 # Selects benchmarks, e.g. BENCH_ARGS="planning cache".
 BENCH_ARGS ?=
 
@@ -43,18 +45,22 @@ export FASTPLAN_JOBS ?= $(JOBS)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-versions test-long lint format bench fuzz sanitize clean distclean
+.PHONY: help demo test test-versions test-newest test-long lint format bench fuzz sanitize wheels manylinux docs \
+	clean distclean
 
 help:
 	@echo "make demo      plan the Criteo model with both planners, cache, compare, write a report"
 	@echo "make test      run all tests, parity with a second TorchRec, a part of it with others, the sanitizers"
 	@echo "make test-versions  run the parity tests with TorchRec $(VERSIONS)"
+	@echo "make test-newest  run the contract with TorchRec's newest release"
 	@echo "make test-long run the instances that take TorchRec longest, with both versions"
 	@echo "make lint      check with ruff, mypy and clang-format"
 	@echo "make format    format the files with ruff and clang-format"
 	@echo "make bench     run the benchmarks, write docs/results.md (BENCH_ARGS=\"planning cache\" selects some)"
 	@echo "make sanitize  run core and property tests under the address and UB sanitizers"
 	@echo "make fuzz      fuzz every parser for a minute each (FUZZ_SECONDS=600)"
+	@echo "make wheels    build a wheel for each of WHEEL_PYTHONS and test it in an empty environment"
+	@echo "make docs      build the documentation site in build/docs, strictly"
 	@echo "make clean     remove build products; make distclean also removes the environment"
 	@echo
 	@echo "The first run creates $(VENV) with $(PYTHON) (PYTHON=... selects another)."
@@ -94,6 +100,13 @@ test-long: $(STAMPS)/native .torchrec/$(NEXT)/.stamp
 	@$(PYTEST) -m long tests
 	@PYTHONPATH=.torchrec/$(NEXT) $(PYTEST) -m long $(NEXT_TESTS)
 
+# The newest release may have a planner that nobody has seen: plans must be native or fall back.
+test-newest: $(STAMPS)/native
+	@rm -rf .torchrec/newest
+	@$(PIP) install --no-deps --target .torchrec/newest torchrec
+	@PYTHONPATH=.torchrec/newest $(PYTEST) $(CONTRACT_TESTS)
+	@PYTHONPATH=.torchrec/newest $(BIN)/fastplan doctor
+
 lint: $(STAMPS)/native
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -120,6 +133,19 @@ sanitize: $(STAMPS)/native
 	@cd $(SANITIZED) && $(SANITIZE_ENV) $(CURDIR)/$(BIN)/python -c \
 		"import os, fastplan.engine._native as n; assert n.__file__.startswith(os.getcwd()), n.__file__"
 	@cd $(SANITIZED) && $(SANITIZE_ENV) $(CURDIR)/$(PYTEST) $(SANITIZE_TESTS)
+
+wheels: $(STAMPS)/dev
+	@$(BIN)/python -m tests.wheels $(WHEEL_PYTHONS)
+
+# Needs a container engine. pyproject.toml has the settings.
+manylinux: $(STAMPS)/venv
+	@$(PIP) install -r requirements/wheels.txt
+	@$(BIN)/cibuildwheel --output-dir dist
+
+docs: $(STAMPS)/venv
+	@$(PIP) install -r requirements/docs.txt
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir build/docs
+	@echo "build/docs/index.html"
 
 fuzz: $(STAMPS)/native
 	@$(BIN)/python -m tests.fuzzing --seconds $(FUZZ_SECONDS)

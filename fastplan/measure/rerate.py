@@ -100,6 +100,3 @@ def _record(layout: Layout, request: Request) -> PlanRecord:
         ranks=np.concatenate([np.zeros(0, np.int64), *placed]).astype(np.int32),
         rating=0.0,
     )
-
-
-reestimate = reestimate  # the name of earlier versions

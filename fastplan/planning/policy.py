@@ -36,8 +36,9 @@ class Replan:
         max_changed: if new and changed tables have a larger share of all bytes, the plan is made
             from scratch.
         frontier: also report the best rating for each of several amounts of moved bytes.
-        move_budget, time_budget, seed: limits and seed of the search. Without `time_budget`
-            (seconds), the same input gives the same plan.
+        move_budget: the number of moves that the search may try.
+        time_budget: seconds for the search. Without it, the same input gives the same plan.
+        seed: the seed of the search.
     """
 
     max_moved: float = 0.05

@@ -51,9 +51,8 @@ def export_spec(planner: Any, module: Any, sharders: list[Any], name: str = "mod
 
     Args:
         planner: a fastplan.EmbeddingShardingPlanner.
-
-
-        module, sharders: the arguments of its `plan`; the module may be on the meta device.
+        module: the model, as in `planner.plan`; it may be on the meta device.
+        sharders: its sharders.
         name: the name of the model in the spec.
 
     Raises:

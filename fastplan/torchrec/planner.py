@@ -47,7 +47,9 @@ logger = logging.getLogger(__name__)
 class EmbeddingShardingPlanner(TorchRecPlanner):
     """TorchRec's EmbeddingShardingPlanner: the same arguments and the same plan, found faster.
 
-    Args are TorchRec's, in TorchRec's order. In addition:
+    The positional arguments are TorchRec's, in TorchRec's order. fastplan adds keyword arguments.
+
+    Args:
         deterministic: order a table's options as its sharder lists them, so that the plan does
             not depend on PYTHONHASHSEED (TorchRec 1.8's does when options tie).
         cache: where plans are stored across restarts: a directory, a URL for fsspec, or a `Cache`;
@@ -74,11 +76,13 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         statistics: what the ids of tables look like, for `costs="hardware"`: a statistics file, or
             an IdStatistics by name of the table. The ids of other tables count as uniform.
 
-    After `plan()`, `last_run` has the engine and the reason, the rating, seconds by phase,
-    proposals and plans, and the report of the cache. An optimized plan also has `lower_bound`,
-    `gap`, `stopped_by` and `start_ratings`, or `not_optimized` with the reason. A plan that follows
-    another has `replan` and `moves`, or `not_followed` with the reason. `shadow` is the comparison
-    with TorchRec's plan. With hardware costs, `step` is the predicted step by phase.
+    Attributes:
+        last_run: the report of the last `plan()`: the engine and the reason, the rating, seconds by
+            phase, proposals and plans, and the report of the cache. An optimized plan also has
+            `lower_bound`, `gap`, `stopped_by` and `start_ratings`, or `not_optimized` with the
+            reason. A plan that follows another has `replan` and `moves`, or `not_followed` with the
+            reason. `shadow` is the comparison with TorchRec's plan. With hardware costs, `step` is
+            the predicted step by phase.
     """
 
     last_run: Run | None = None

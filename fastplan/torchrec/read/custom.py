@@ -43,7 +43,8 @@ def cost_estimators(
 
     Args:
         cost: a function with @fastplan.shard_cost.
-        topology, constraints: the planner's, as for TorchRec's own estimators.
+        topology: the planner's, as for TorchRec's own estimators.
+        constraints: the planner's.
 
     Raises:
         TypeError: `cost` is not such a function.
@@ -58,7 +59,8 @@ class CostEstimator(ShardEstimator):
 
     Args:
         cost: a function with @fastplan.shard_cost.
-        topology, constraints: the planner's.
+        topology: the planner's.
+        constraints: the planner's.
         perf: TorchRec's perf estimator among the others; by default one of this topology and these
             constraints. If it is not of TorchRec's own class, `estimate` raises CostError.
 
