@@ -1,6 +1,7 @@
 """Runs a variant of the job that bench/ett.py measures, and leaves no process behind."""
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -27,16 +28,32 @@ class Steps:
     killed: int
 
 
-def run_job(variant: str, tables: int, ranks: int, steps: Steps, own: Path) -> None:
+TORCHRUN = "torch.distributed.run"
+
+
+def run_job(
+    variant: str,
+    tables: int,
+    ranks: int,
+    steps: Steps,
+    own: Path,
+    *,
+    launcher: str = TORCHRUN,
+    kept_before: Path | None = None,
+) -> None:
     """Runs the job to its end, with one restart, in a folder that it creates.
 
-    Raises SystemExit with the end of its log if it fails.
+    `launcher` is torchrun's module, or one that takes its arguments. `kept_before` is a folder with
+    what an earlier job has kept. Raises SystemExit with the end of its log if it fails.
     """
     kept = own / "kept"
-    kept.mkdir(parents=True)
+    if kept_before is None:
+        kept.mkdir(parents=True)
+    else:
+        shutil.copytree(kept_before, kept)
     if variant == "loader":
         _leave_plan(tables, ranks, kept)
-    torchrun = ["torch.distributed.run", f"--nproc-per-node={ranks}", "--max-restarts=1"]
+    torchrun = [launcher, f"--nproc-per-node={ranks}", "--max-restarts=1"]
     torchrun += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
     job = ["bench.ett_job", f"--variant={variant}", f"--tables={tables}", f"--steps={steps.last}"]
     job += [f"--save={steps.saved}", f"--kill={steps.killed}", f"--kept={kept}", f"--folder={own}"]

@@ -1,0 +1,263 @@
+"""Starts the workers of torchrun's agent through a fork server, or plainly if that is not possible."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import IO, Any
+
+from fastplan.launch import server
+
+# What a job of TorchRec imports anyway. Modules that are not installed are skipped.
+MODULES = (
+    "torch",
+    "torch.distributed.checkpoint",
+    "torch.distributed.elastic.multiprocessing.errors",
+    "torchrec",
+    "torchrec.distributed.model_parallel",
+    "torchrec.distributed.planner",
+    "torchrec.distributed.train_pipeline",
+    "torch._dynamo",
+    "torch._inductor.compile_fx",
+    "fastplan.torchrec.planner",
+    "fastplan.bundle",
+)
+# What torchrun's agent sets per worker, and what no import of these modules reads.
+_PER_WORKER = frozenset(
+    {
+        *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME"),
+        *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE"),
+        *("MASTER_ADDR", "MASTER_PORT", "TORCH_NCCL_ASYNC_ERROR_HANDLING"),
+        *server.HELD_BACK,
+    }
+)
+_PER_JOB = "TORCHELASTIC_"
+_SUBREAPER = 36  # prctl's PR_SET_CHILD_SUBREAPER
+_PATIENCE = 300.0  # seconds for the imports
+_END_TIMEOUT = 5.0
+
+logger = logging.getLogger(__name__)
+
+
+class Preloader:
+    """A fork server, and another one if the first has ended or has the wrong environment.
+
+    Args:
+        modules: More modules to import.
+    """
+
+    def __init__(self, modules: Sequence[str] = ()) -> None:
+        self._modules = [*MODULES, *modules]
+        self._asked = frozenset(modules)
+        self._server: ForkServer | None = None
+
+    def start(self, python: str, environment: Mapping[str, str]) -> None:
+        """Starts the fork server. It imports while this process goes on."""
+        self.close()
+        self._server = ForkServer(python, self._modules, self._asked, environment)
+
+    def popen(
+        self, words: Sequence[str], env: Mapping[str, str], streams: Sequence[int]
+    ) -> subprocess.Popen[bytes] | None:
+        """Starts a worker as a fork.
+
+        Args:
+            words: The command line, beginning with Python.
+            env: Its environment.
+            streams: Its stdin, stdout and stderr.
+
+        Returns:
+            The worker; None if it must be started plainly. The reason is logged.
+        """
+        reason = _why_not_python(words)
+        if reason is None and (self._server is None or self._server.why_not_for(words[0], env)):
+            reason = self._server.why_not_for(words[0], env) if self._server else "not started"
+            self.start(words[0], env)  # for the next restart
+        elif reason is None:
+            assert self._server is not None
+            reason = self._server.wait()
+            if reason is None:
+                try:
+                    return ForkedProcess(self._server, words, env, streams)
+                except (OSError, EOFError) as error:
+                    reason = f"the fork server has ended: {error}"
+                    self.start(words[0], env)
+        logger.warning("fastplan run: a worker starts without preloaded modules: %s", reason)
+        return None
+
+    def close(self) -> None:
+        """Ends the fork server."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+
+def _why_not_python(words: Sequence[str]) -> str | None:
+    """Returns why a command line can't be run in a fork; None if it can."""
+    if sys.platform != "linux":
+        return "this needs Linux"
+    if len(words) < 3 or words[1] != "-u":
+        return f"`{words[0]}` is not started as torchrun starts Python"
+    if words[2] == "-m":
+        return None if len(words) > 3 else "no module is given"
+    return None if os.path.isfile(words[2]) else f"{words[2]} is not a file"
+
+
+class ForkServer:
+    """The agent's side of a fork server.
+
+    Args:
+        python: The interpreter.
+        modules: What to import.
+        asked: Which of them the user has asked for; only those must exist.
+        environment: Of the workers. What differs per worker is removed.
+    """
+
+    def __init__(
+        self,
+        python: str,
+        modules: Sequence[str],
+        asked: frozenset[str],
+        environment: Mapping[str, str],
+    ) -> None:
+        self.environment = _shared(environment)
+        self._python, self._asked = python, asked
+        self._why_not: str | None = None
+        self._is_ready = False
+        self.channel, other = socket.socketpair()
+        with other:
+            self._process = subprocess.Popen(
+                [python, "-u", server.__file__, str(other.fileno()), *modules],
+                env=self.environment,
+                pass_fds=[other.fileno()],
+                start_new_session=True,  # Ctrl-C is for the agent, which then ends the workers
+            )
+
+    def why_not_for(self, python: str, env: Mapping[str, str]) -> str | None:
+        """Returns why this server can't start a worker with this environment; None if it can."""
+        if python != self._python:
+            return f"the worker's Python is {python}, that of the fork server is {self._python}"
+        wanted = _shared(env)
+        names = sorted(
+            name
+            for name in wanted.keys() | self.environment.keys()
+            if wanted.get(name) != self.environment.get(name)
+        )
+        if names:
+            return (
+                f"{', '.join(names)} changed after the fork server had started, and imports may "
+                "have read it; the next restart uses a new fork server"
+            )
+        return None
+
+    def wait(self) -> str | None:
+        """Waits for the imports.
+
+        Returns:
+            Why the server can't fork; None if it can.
+        """
+        if self._is_ready:
+            return self._why_not
+        self._is_ready = True
+        self.channel.settimeout(_PATIENCE)
+        try:
+            answer, _ = server.receive(self.channel)
+        except (OSError, EOFError, ValueError) as error:
+            self._why_not = f"the fork server did not finish its imports: {error!r}"
+            return self._why_not
+        self._why_not = answer["why_not"]
+        for name, error in answer["failed"].items():
+            if name in self._asked:
+                logger.warning("fastplan run: --preload %s: %s", name, error)
+        logger.info(
+            "fastplan run: %s modules were imported in %.1f s", answer["modules"], answer["seconds"]
+        )
+        return self._why_not
+
+    def fork(self, request: dict[str, Any], streams: Sequence[int]) -> int:
+        """Returns the number of a new worker, which is a child of this process.
+
+        Raises:
+            OSError: if the server has ended.
+            EOFError: likewise.
+        """
+        # Only now: orphans of workers are not this process's at any other time.
+        _set_subreaper(True)
+        try:
+            server.send(self.channel, request, list(streams))
+            return int(server.receive(self.channel)[0]["pid"])
+        finally:
+            _set_subreaper(False)
+
+    def close(self) -> None:
+        """Ends the server. Its workers stay."""
+        self.channel.close()
+        if not self._is_ready:
+            self._process.kill()  # it would import to the end before it looks
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END_TIMEOUT)
+            return
+        self._process.kill()
+        self._process.wait()
+
+
+class ForkedProcess(subprocess.Popen[bytes]):
+    """A worker that is a fork of the server, and a child of this process like any other.
+
+    Raises:
+        OSError, EOFError: if the server has ended.
+    """
+
+    def __init__(
+        self,
+        server: ForkServer,
+        words: Sequence[str],
+        env: Mapping[str, str],
+        streams: Sequence[int],
+    ) -> None:
+        request = {"words": list(words[2:]), "env": dict(env), "cwd": os.getcwd()}
+        self._start_fork = lambda: server.fork(request, streams)
+        super().__init__(list(words))
+
+    def _execute_child(self, *args: Any, **kwargs: Any) -> None:
+        """Replaces what Popen does to start a program."""
+        self.pid = self._start_fork()
+        self._child_created = True
+
+
+def _shared(environment: Mapping[str, str]) -> dict[str, str]:
+    """The part of an environment that is the same for all workers of a job."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name not in _PER_WORKER and not name.startswith(_PER_JOB)
+    }
+
+
+def _set_subreaper(on: bool) -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(_SUBREAPER, int(on), 0, 0, 0)
+
+
+def use(preloader: Preloader) -> None:
+    """Lets torchrun's agent, in this process, start its workers through the preloader."""
+    from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
+
+    handler: Any = subprocess_handler.SubprocessHandler
+    plain = handler._popen
+
+    def popen(self: Any, args: tuple[str, ...], env: dict[str, str]) -> subprocess.Popen[bytes]:
+        files: list[IO[str] | None] = [None, self._stdout, self._stderr]
+        streams = [number if file is None else file.fileno() for number, file in enumerate(files)]
+        found = preloader.popen(args, env, streams)
+        if found is not None:
+            return found
+        process: subprocess.Popen[bytes] = plain(self, args, env)
+        return process
+
+    handler._popen = popen
