@@ -14,6 +14,7 @@ import os
 from dataclasses import dataclass
 
 from fastplan.ett.building import load
+from fastplan.ett.causes import end_cause
 from fastplan.ett.phases import Kind, phase_name, phase_order, totals, within
 from fastplan.ett.timeline import Attempt, Job, RankTimeline
 from fastplan.report.units import format_ranks
@@ -168,7 +169,7 @@ def _report(attempt: Attempt, origin: int, failed_at: int | None) -> AttemptRepo
         begin=(attempt.begin - origin) / _SECOND,
         end=(attempt.end - origin) / _SECOND,
         failed=attempt.failed,
-        cause=_end_cause(attempt),
+        cause=end_cause(attempt),
         to_training=None
         if start is None
         else (attempt.begin - since + sum(start.values())) / _SECOND,
@@ -244,22 +245,6 @@ def _failed_at(attempt: Attempt, before: int | None) -> int | None:
             break
         end = piece.begin
     return end
-
-
-def _end_cause(attempt: Attempt) -> str | None:
-    """Why an attempt was not the last, or did not end normally."""
-    causes = [(at, rank.rank, cause) for rank in attempt.ranks for cause, at in rank.failures]
-    if causes:
-        _, number, cause = min(causes)
-        return f"rank {number}: {cause}"
-    if attempt.ended:
-        return "ended normally and was restarted" if attempt.failed else None
-    for rank in attempt.ranks:
-        if rank.killed_in is not None:
-            title = phase_name(rank.killed_in).title
-            return f"rank {rank.rank} ended in {title} without an error message"
-    silent = [rank.rank for rank in attempt.ranks if not rank.ended]
-    return f"{format_ranks(silent, len(attempt.ranks))} ended without an error message"
 
 
 def _plan(attempt: Attempt) -> PlannerTimes | None:

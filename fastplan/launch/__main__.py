@@ -1,4 +1,4 @@
-"""`python -m fastplan.launch [--preload MODULES] TORCHRUN-ARGUMENTS`: torchrun with preloaded workers."""
+"""`python -m fastplan.launch [--preload=MODULES] ARGUMENTS`: torchrun with preloaded workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts the workers of torchrun's agent through a fork server, or plainly if that is not possible."""
+"""Starts the workers of torchrun's agent through a fork server, or plainly if that can't be."""
 
 from __future__ import annotations
 
