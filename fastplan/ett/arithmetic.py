@@ -43,6 +43,15 @@ class PlannerTimes:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class CheckpointTimes:
+    """All checkpoints of a job. Times are in seconds, each of the rank that took longest."""
+
+    count: int = 0
+    blocking: float = 0.0  # training waited: saving, or staging of asynchronous saves
+    upload: float = 0.0  # in the background
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class AttemptReport:
     """The report on one attempt. Times are in seconds, `begin` and `end` since the job's begin."""
 
@@ -92,6 +101,7 @@ class Report:
     longest: dict[str, LongestPhase]
     background: dict[str, float]  # the longest time of a rank in the background, by phase
     notes: tuple[str, ...]
+    checkpoints: CheckpointTimes = CheckpointTimes()
 
     @property
     def ett(self) -> float:
@@ -140,6 +150,7 @@ def job_report(job: Job) -> Report:
         failed_at = _failed_at(attempt, failed_at)
     seconds = (job.end - job.begin) / _SECOND
     productive = sum(report.productive for report in reports)
+    phases = _in_order(_added([report.phases for report in reports]))
     return Report(
         source=job.source,
         seconds=seconds,
@@ -149,10 +160,24 @@ def job_report(job: Job) -> Report:
         steps=sum(report.steps for report in reports),
         lost_steps=sum(report.lost_steps for report in reports),
         attempts=tuple(reports),
-        phases=_in_order(_added([report.phases for report in reports])),
+        phases=phases,
         longest=_longest(job),
         background=_background(job),
         notes=tuple(dict.fromkeys([*job.notes, *_notes(job)])),
+        checkpoints=_checkpoints(job, phases),
+    )
+
+
+def _checkpoints(job: Job, phases: dict[str, float]) -> CheckpointTimes:
+    uploads = [
+        sum(p.until - p.begin for p in rank.background if p.name == "checkpoint_upload")
+        for attempt in job.attempts
+        for rank in attempt.ranks
+    ]
+    return CheckpointTimes(
+        count=sum(max(len(rank.checkpoints) for rank in a.ranks) for a in job.attempts),
+        blocking=sum(phases.get(name, 0.0) for name in ("checkpoint_save", "checkpoint_stage")),
+        upload=max(uploads, default=0) / _SECOND,
     )
 
 

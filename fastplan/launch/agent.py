@@ -14,7 +14,8 @@ from typing import IO, Any
 
 from fastplan.launch import server
 
-# What a job of TorchRec imports anyway. Modules that are not installed are skipped.
+# What jobs of TorchRec import, most of them; torch.compile imports its own when it is first used.
+# Modules that are not installed, or that another version does not have, are skipped.
 MODULES = (
     "torch",
     "torch.distributed.checkpoint",
@@ -23,8 +24,20 @@ MODULES = (
     "torchrec.distributed.model_parallel",
     "torchrec.distributed.planner",
     "torchrec.distributed.train_pipeline",
+    "torchrec.models.dlrm",
     "torch._dynamo",
+    "torch._dynamo.backends.inductor",
+    "torch._dynamo.repro.after_dynamo",
+    "torch._functorch._aot_autograd.subclass_codegen",
     "torch._inductor.compile_fx",
+    "torch._inductor.codegen.cpp_wrapper_cpu_array_ref",
+    "torch._inductor.codegen.cpp_wrapper_gpu",
+    "torch._inductor.codegen.cuda_combined_scheduling",
+    "torch._inductor.codegen.halide",
+    "torch._inductor.codegen.wrapper_fxir",
+    "torch.export._trace",
+    "torch.fx.experimental.validator",
+    "torch.utils.cpp_extension",
     "fastplan.torchrec.planner",
     "fastplan.bundle",
 )
