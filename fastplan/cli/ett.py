@@ -18,6 +18,7 @@ EXAMPLES = """
 fastplan ett report runs/
 fastplan ett report runs/ --html ett.html --trace ett.trace.json
 fastplan ett diff before/ after/
+fastplan ett interval --from runs/
 fastplan ett project --work 3d --failures 12 --start 5m --lost 15m --plan 95s --loader 21s
 """
 
@@ -98,6 +99,61 @@ def _diff(args: Args) -> int:
     else:
         print(diff_text(before, after, style()), end="")
     return OK
+
+
+@ett.action(
+    "interval",
+    "work out how often to save a checkpoint",
+    "fastplan ett interval --from runs/\n"
+    "fastplan ett interval --save 60s --between-failures 8h --recover 10m --now 2h",
+)
+@option("--from DIR", "take them from a recorded job", name="runs")
+@option("--save TIME", "C: training is blocked per checkpoint")
+@option("--between-failures TIME", "M: mean time between failures")
+@option("--recover TIME", "R: from a failure to training")
+@option("--upload TIME", "U: until an asynchronous save can be restored")
+@option("--now TIME", "the present interval, to compare with")
+@option("--html FILE", "write a page with the curve")
+@json_option()
+def _interval(args: Args) -> int:
+    from fastplan.ett.interval import FailureModel, interval_json
+    from fastplan.ett.interval_text import interval_html, interval_text
+
+    check_outputs(args.html)
+    values = _recorded_failures(args.runs)
+    given = {
+        name: getattr(args, name) for name in ("save", "between_failures", "recover", "upload")
+    }
+    given["interval"] = args.now
+    values.update({name: value for name, value in given.items() if value is not None})
+    for name in ("save", "between_failures"):
+        if name not in values:
+            why = (
+                "was not recorded" if args.runs else "must be given, or a recorded job with --from"
+            )
+            raise CommandError(f"--{name.replace('_', '-')} {why}")
+    with naming_options(ValueError, interval="now"):
+        model = FailureModel(**values)
+    if args.html:
+        from fastplan.files.storage import replace_file
+
+        replace_file(args.html, [interval_html(model, args.runs or "").encode()])
+    if args.json:
+        print_json(interval_json(model))
+    elif args.html:
+        print(f"written: {args.html}")
+    else:
+        print(interval_text(model, style()), end="")
+    return OK
+
+
+def _recorded_failures(runs: str | None) -> dict[str, float]:
+    if runs is None:
+        return {}
+    from fastplan.ett.arithmetic import read_report
+    from fastplan.ett.interval import model_of_job
+
+    return model_of_job(read_report(runs))
 
 
 @ett.action(

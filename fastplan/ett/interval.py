@@ -71,11 +71,17 @@ class FailureModel:
         whole = self.seconds_per(interval)
         if math.isinf(whole):
             return {"saving": 0.0, "recovering": 0.0, "repeating": 1.0}
-        saving = self.save / whole
-        recovering = self.recover / self.between_failures  # a failure per M seconds, each costs R
-        recovering = min(recovering, max(0.0, self.waste(interval) - saving))
-        repeating = max(0.0, self.waste(interval) - saving - recovering)
-        return {"saving": saving, "recovering": recovering, "repeating": repeating}
+        mean, segment = self.between_failures, interval + self.save
+        failures = math.expm1(segment / mean)  # per segment that is saved at last
+        after = self.recover + self.upload
+        lost = failures * mean * math.expm1(after / mean)  # recoveries may fail as well
+        recovering = lost * self.recover / after if after else 0.0
+        repeating = max(0.0, failures * mean - segment) + lost - recovering
+        return {
+            "saving": self.save / whole,
+            "recovering": recovering / whole,
+            "repeating": repeating / whole,
+        }
 
     @property
     def young(self) -> float:
