@@ -167,6 +167,8 @@ def _recorded_failures(runs: str | None) -> dict[str, float]:
 @option("--failures N", "F", read=number)
 @option("--start TIME", "B: a start without its planning")
 @option("--lost TIME", "L: work that a failure loses")
+@option("--save TIME", "C: training is blocked per checkpoint")
+@option("--interval TIME", "T: training between checkpoints; L is T / 2 by default")
 @option("--plan TIME", "P: TorchRec's planning")
 @option("--loader TIME", "P with a PlanLoader hit")
 @option("--fastplan TIME", "P of fastplan, no cache")
@@ -176,8 +178,11 @@ def _project(args: Args) -> int:
     from fastplan.ett.projection import Costs, Plans, project_json, project_text
 
     needed = ("work", "failures", "start", "lost", "plan")
-    given = {name: getattr(args, name) for name in needed if getattr(args, name) is not None}
+    names = (*needed, "save", "interval")
+    given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     values = {**_measured(args.runs), **given}
+    if args.interval is not None and args.lost is None:
+        values["lost"] = args.interval / 2  # a failure is equally likely at any time between saves
     taken: dict[str, float] = {
         name: values.pop(name) for name in ("cold", "cached") if name in values
     }

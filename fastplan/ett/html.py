@@ -10,6 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from fastplan import __version__
+from fastplan.ett.advice import advice
 from fastplan.ett.arithmetic import AttemptReport, Report, job_report
 from fastplan.ett.phases import NAMES, Piece, phase_name, phase_order, within
 from fastplan.ett.text import (
@@ -59,6 +60,7 @@ def html_report(job: Job, report: Report | None = None) -> str:
         facts=facts(report),
         tiles=_tiles(report),
         waterfall=_waterfall(report),
+        advice=[(each.title, each.text) for each in advice(report)],
         zooms=_ZOOMS,
         job=_job_lanes(job),
         starts=[

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from fastplan.ett.advice import advice
 from fastplan.ett.arithmetic import AttemptReport, PlannerTimes, Report
 from fastplan.ett.phases import phase_name, phase_order
 from fastplan.report.terminal import Column, Style, escape_name, table_lines
@@ -35,6 +36,7 @@ def report_text(report: Report, style: Style | None = None) -> str:
         "",
         *_attempts(report, style),
         *_planning(report, style),
+        *_advice(report, style),
         *_notes(report, style),
     ]
     return "\n".join(line.rstrip() for line in lines) + "\n"
@@ -49,6 +51,7 @@ def report_json(report: Report) -> dict[str, Any]:
     found["times_to_recover"] = list(report.times_to_recover)
     found["goodput"] = by_bucket(report)
     found["one_logger"] = by_span(report)
+    found["advice"] = [asdict(each) for each in advice(report)]
     return found
 
 
@@ -228,6 +231,15 @@ def planner_text(plan: PlannerTimes | None) -> str:
     )
     cached = f", cache {plan.cache}" if plan.cache else ""
     return f"on rank {plan.rank} ({plan.engine or 'unknown'}{cached}): {times}"
+
+
+def _advice(report: Report, style: Style) -> Iterator[str]:
+    found = advice(report)
+    if found:
+        yield ""
+        yield style.paint("what would shorten it", "bold")
+    for each in found:
+        yield from _wrapped("  ", f"{each.title}: {each.text}", style)
 
 
 def _notes(report: Report, style: Style) -> Iterator[str]:
