@@ -21,11 +21,15 @@ fastplan.save_plan(planner.plan(ett_model.build(tables), ett_model.sharders()), 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Steps:
-    """The last step, the step after which the job saves, and that after which a rank dies."""
+    """The last step, the step after which the job saves, and that after which a rank dies.
+
+    A rank dies in each of the first `kills` attempts.
+    """
 
     last: int
     saved: int
     killed: int
+    kills: int = 1
 
 
 TORCHRUN = "torch.distributed.run"
@@ -53,10 +57,11 @@ def run_job(
         shutil.copytree(kept_before, kept)
     if variant == "loader":
         _leave_plan(tables, ranks, kept)
-    torchrun = [launcher, f"--nproc-per-node={ranks}", "--max-restarts=1"]
+    torchrun = [launcher, f"--nproc-per-node={ranks}", f"--max-restarts={steps.kills}"]
     torchrun += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
     job = ["bench.ett_job", f"--variant={variant}", f"--tables={tables}", f"--steps={steps.last}"]
     job += [f"--save={steps.saved}", f"--kill={steps.killed}", f"--kept={kept}", f"--folder={own}"]
+    job += [f"--kills={steps.kills}"]
     environment = _environment(
         FASTPLAN_ETT=str(own / "runs"),
         FASTPLAN_ETT_LAUNCHED=str(time.time()),
