@@ -8,7 +8,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Any
 
@@ -185,9 +185,9 @@ class ForkServer:
             self._why_not = f"the fork server did not finish its imports: {error!r}"
             return self._why_not
         self._why_not = answer["why_not"]
-        for name, error in answer["failed"].items():
+        for name, text in answer["failed"].items():
             if name in self._asked:
-                logger.warning("fastplan run: --preload %s: %s", name, error)
+                logger.warning("fastplan run: --preload %s: %s", name, text)
         logger.info(
             "fastplan run: %s modules were imported in %.1f s", answer["modules"], answer["seconds"]
         )
@@ -235,7 +235,7 @@ class ForkedProcess(subprocess.Popen[bytes]):
         streams: Sequence[int],
     ) -> None:
         request = {"words": list(words[2:]), "env": dict(env), "cwd": os.getcwd()}
-        self._start_fork = lambda: server.fork(request, streams)
+        self._start_fork: Callable[[], int] = lambda: server.fork(request, streams)
         super().__init__(list(words))
 
     def _execute_child(self, *args: Any, **kwargs: Any) -> None:
