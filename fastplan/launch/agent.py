@@ -47,6 +47,7 @@ _PER_WORKER = frozenset(
         *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME"),
         *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE"),
         *("MASTER_ADDR", "MASTER_PORT", "TORCH_NCCL_ASYNC_ERROR_HANDLING"),
+        *("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
         *server.HELD_BACK,
     }
 )
@@ -54,6 +55,7 @@ _PER_JOB = "TORCHELASTIC_"
 _SUBREAPER = 36  # prctl's PR_SET_CHILD_SUBREAPER
 _PATIENCE = 300.0  # seconds for the imports
 _END_TIMEOUT = 5.0
+_MOST_SERVERS = 5  # of a job: if the environment differs per worker, another one does not help
 
 logger = logging.getLogger(__name__)
 
@@ -69,11 +71,14 @@ class Preloader:
         self._modules = [*MODULES, *modules]
         self._asked = frozenset(modules)
         self._server: ForkServer | None = None
+        self._started = 0
 
     def start(self, python: str, environment: Mapping[str, str]) -> None:
         """Starts the fork server. It imports while this process goes on."""
         self.close()
-        self._server = ForkServer(python, self._modules, self._asked, environment)
+        if self._started < _MOST_SERVERS:
+            self._started += 1
+            self._server = ForkServer(python, self._modules, self._asked, environment)
 
     def popen(
         self, words: Sequence[str], env: Mapping[str, str], streams: Sequence[int]
@@ -89,20 +94,32 @@ class Preloader:
             The worker; None if it must be started plainly. The reason is logged.
         """
         reason = _why_not_python(words)
-        if reason is None and (self._server is None or self._server.why_not_for(words[0], env)):
-            reason = self._server.why_not_for(words[0], env) if self._server else "not started"
-            self.start(words[0], env)  # for the next restart
-        elif reason is None:
-            assert self._server is not None
-            reason = self._server.wait()
-            if reason is None:
-                try:
-                    return ForkedProcess(self._server, words, env, streams)
-                except (OSError, EOFError) as error:
-                    reason = f"the fork server has ended: {error}"
-                    self.start(words[0], env)
+        if reason is None:
+            found = self._fork(words, env, streams)
+            if not isinstance(found, str):
+                return found
+            reason = found
         logger.warning("fastplan run: a worker starts without preloaded modules: %s", reason)
         return None
+
+    def _fork(
+        self, words: Sequence[str], env: Mapping[str, str], streams: Sequence[int]
+    ) -> subprocess.Popen[bytes] | str:
+        """Returns the worker, or the reason for none; a new server may help the next one."""
+        if self._server is None:
+            return f"{_MOST_SERVERS} fork servers were not of use"
+        changed = self._server.why_not_for(words[0], env)
+        if changed is not None:
+            self.start(words[0], env)
+            return changed
+        reason = self._server.wait()
+        if reason is not None:
+            return reason
+        try:
+            return ForkedProcess(self._server, words, env, streams)
+        except (OSError, EOFError) as error:
+            self.start(words[0], env)
+            return f"the fork server has ended: {error}"
 
     def close(self) -> None:
         """Ends the fork server."""

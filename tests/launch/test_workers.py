@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from fastplan.ett.arithmetic import read_report
 from fastplan.launch.agent import ForkedProcess, ForkServer, Preloader
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks for another parent")
@@ -174,9 +175,33 @@ def test_another_environment_starts_a_worker_plainly_and_the_next_one_forked(mon
     preloader.close()
 
 
+def test_an_environment_that_changes_all_the_time_ends_in_plain_starts(monkeypatch, caplog):
+    preloader = preloader_after(os.environ, monkeypatch)
+    for number in range(6):
+        assert preloader.popen(WORDS, {**os.environ, "OWN": str(number)}, [0, 1, 2]) is None
+    assert "5 fork servers were not of use" in caplog.text
+    preloader.close()
+
+
+def test_a_worker_records_where_fastplan_ett_says_and_the_server_does_not(tmp_path, monkeypatch):
+    preloader = preloader_after(os.environ, monkeypatch, ["fastplan", "fastplan.ett"])
+    script = tmp_path / "train.py"
+    script.write_text("from fastplan import ett\nett.step(1)")
+    words = [sys.executable, "-u", str(script)]
+    for rank in range(2):
+        own = {"RANK": str(rank), "WORLD_SIZE": "2", "FASTPLAN_ETT": str(tmp_path / "runs")}
+        assert preloader.popen(words, {**os.environ, **own}, [0, 1, 2]).wait(60) == 0
+    preloader.close()
+    names = sorted(path.name.split(".")[1] for path in (tmp_path / "runs").iterdir())
+    assert names == ["rank00000", "rank00001"]
+    report = read_report(tmp_path / "runs")
+    assert (report.attempts[0].world, report.steps) == (2, 1)
+
+
 def test_torchruns_own_variables_may_differ(monkeypatch):
     preloader = preloader_after({**os.environ, "RANK": "0", "FASTPLAN_ETT": "a"}, monkeypatch)
     own = {"RANK": "1", "MASTER_PORT": "2", "TORCHELASTIC_RESTART_COUNT": "1", "FASTPLAN_ETT": "b"}
+    own["CUDA_VISIBLE_DEVICES"] = "7"
     with open(os.devnull, "r+b") as null:
         assert preloader.popen(WORDS, {**os.environ, **own}, [null.fileno()] * 3).wait(60) == 0
     preloader.close()
