@@ -39,7 +39,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--tables", type=int, default=200, metavar="N", help="default 200")
     parser.add_argument(
         "--ranks",
-        type=_counts,
+        type=parse_counts,
         default=[4],
         metavar="COUNTS",
         help="numbers of ranks, e.g. 2,4 (default 4)",
@@ -59,7 +59,8 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _counts(text: str) -> list[int]:
+def parse_counts(text: str) -> list[int]:
+    """The numbers of `2,4`."""
     counts = [int(part) if part.strip().isdigit() else 0 for part in text.split(",")]
     if 0 in counts:
         raise argparse.ArgumentTypeError(f"{text!r} must be counts of at least 1, e.g. 2,4")

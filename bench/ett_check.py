@@ -13,12 +13,12 @@ def differing_losses(folders: dict[str, Path], ranks: int, steps: Steps) -> list
     expected: dict[tuple[int, int], str] = {}
     for variant, folder in folders.items():
         for rank in range(ranks):
-            first, second = (_losses(folder / f"losses.{i}.{rank}") for i in (0, 1))
-            if sorted(first) != list(range(1, steps.killed + 1)):
-                wrong.append(f"{variant}, rank {rank}: the first attempt has other steps")
-            if sorted(second) != list(range(steps.saved + 1, steps.last + 1)):
-                wrong.append(f"{variant}, rank {rank}: the second attempt has other steps")
-            for losses in (first, second):
+            for attempt in range(steps.kills + 1):
+                losses = _losses(folder / f"losses.{attempt}.{rank}")
+                begin = steps.saved + 1 if attempt else 1
+                end = steps.killed if attempt < steps.kills else steps.last
+                if sorted(losses) != list(range(begin, end + 1)):
+                    wrong.append(f"{variant}, rank {rank}: attempt {attempt} has other steps")
                 for step, loss in losses.items():
                     if expected.setdefault((rank, step), loss) != loss:
                         wrong.append(f"{variant}, rank {rank}, step {step}: another loss")

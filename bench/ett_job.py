@@ -72,7 +72,8 @@ class Job:
                 self._started()
             if step == args.save:
                 dcp.save(self.model.state_dict(), checkpoint_id=saved)
-            if step == args.kill and self.attempt == 0 and self.rank == self.world - 1:
+            dies = step == args.kill and self.attempt < args.kills
+            if dies and self.rank == self.world - 1:
                 os.kill(os.getpid(), signal.SIGKILL)
         losses.close()
 
@@ -108,6 +109,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--save", type=int, required=True, help="the step after which to save")
     parser.add_argument("--kill", type=int, required=True, help="the step after which it dies")
+    parser.add_argument("--kills", type=int, default=1, help="attempts in which it dies")
     parser.add_argument("--kept", type=Path, required=True, help="folder that starts share")
     parser.add_argument("--folder", type=Path, required=True, help="for checkpoint and losses")
     warnings.simplefilter("ignore")

@@ -1,6 +1,7 @@
 """Runs a variant of the job that bench/ett.py measures, and leaves no process behind."""
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -20,26 +21,47 @@ fastplan.save_plan(planner.plan(ett_model.build(tables), ett_model.sharders()), 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Steps:
-    """The last step, the step after which the job saves, and that after which a rank dies."""
+    """The last step, the step after which the job saves, and that after which a rank dies.
+
+    A rank dies in each of the first `kills` attempts.
+    """
 
     last: int
     saved: int
     killed: int
+    kills: int = 1
 
 
-def run_job(variant: str, tables: int, ranks: int, steps: Steps, own: Path) -> None:
+TORCHRUN = "torch.distributed.run"
+
+
+def run_job(
+    variant: str,
+    tables: int,
+    ranks: int,
+    steps: Steps,
+    own: Path,
+    *,
+    launcher: str = TORCHRUN,
+    kept_before: Path | None = None,
+) -> None:
     """Runs the job to its end, with one restart, in a folder that it creates.
 
-    Raises SystemExit with the end of its log if it fails.
+    `launcher` is torchrun's module, or one that takes its arguments. `kept_before` is a folder with
+    what an earlier job has kept. Raises SystemExit with the end of its log if it fails.
     """
     kept = own / "kept"
-    kept.mkdir(parents=True)
+    if kept_before is None:
+        kept.mkdir(parents=True)
+    else:
+        shutil.copytree(kept_before, kept)
     if variant == "loader":
         _leave_plan(tables, ranks, kept)
-    torchrun = ["torch.distributed.run", f"--nproc-per-node={ranks}", "--max-restarts=1"]
+    torchrun = [launcher, f"--nproc-per-node={ranks}", f"--max-restarts={steps.kills}"]
     torchrun += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
     job = ["bench.ett_job", f"--variant={variant}", f"--tables={tables}", f"--steps={steps.last}"]
     job += [f"--save={steps.saved}", f"--kill={steps.killed}", f"--kept={kept}", f"--folder={own}"]
+    job += [f"--kills={steps.kills}"]
     environment = _environment(
         FASTPLAN_ETT=str(own / "runs"),
         FASTPLAN_ETT_LAUNCHED=str(time.time()),

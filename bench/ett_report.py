@@ -6,6 +6,7 @@ from typing import Any
 
 from bench.text import duration, table
 from fastplan.ett.arithmetic import Report
+from fastplan.ett.phases import NAMES
 
 SHOWN = {
     "torchrec": "TorchRec",
@@ -37,6 +38,12 @@ _OUTSIDE = (*_ROWS["launch"], "imports")
 Cell = dict[str, Any]
 Job = dict[str, Any]
 Figure = Callable[[Job], float]
+
+
+def start_rows() -> dict[str, tuple[str, ...]]:
+    """The rows of a start, and the phases that each of them adds up."""
+    named = {name for names in _ROWS.values() for name in names}
+    return {**_ROWS, _OTHERS: tuple(name for name in NAMES if name not in named)}
 
 
 def digest(report: Report, starts: list[list[dict[str, Any]]]) -> Job:

@@ -83,6 +83,12 @@ PARTS = (
         "bench.ett",
     ),
     Part(
+        "restart",
+        "Restarts without imports",
+        "The same job under torchrun and under `fastplan run`: [restart.md](restart.md).",
+        "bench.restart",
+    ),
+    Part(
         "ett_fake",
         "Starts of large jobs",
         "One rank of many. torch's fake process group answers its collectives at once.",

@@ -177,8 +177,9 @@ def __dir__() -> list[str]:
 
 def _runs_as_command() -> bool:
     """Whether this process is the `fastplan` command, which must do without TorchRec."""
-    script, words = next(iter(sys.argv), ""), sys.orig_argv
-    return os.path.basename(script) == "fastplan" or ("-m", "fastplan") in pairwise(words)
+    script, words = next(iter(sys.argv), ""), set(pairwise(sys.orig_argv))
+    is_module = not words.isdisjoint({("-m", "fastplan"), ("-m", "fastplan.launch")})
+    return os.path.basename(script) == "fastplan" or is_module
 
 
 def _env_is_set(variable: str) -> bool:
@@ -198,9 +199,17 @@ def _patch_from_env(how: str) -> None:
         )
 
 
-if _env_is_set("FASTPLAN_ETT"):
-    from fastplan.ett import install
+def _follow_environment() -> None:
+    """Does what FASTPLAN_ETT and FASTPLAN_PATCH ask for.
 
-    install()
-if _env_is_set("FASTPLAN_PATCH"):
-    _patch_from_env(os.environ["FASTPLAN_PATCH"])
+    A worker that is forked with fastplan imported (`fastplan.launch`) calls it again.
+    """
+    if _env_is_set("FASTPLAN_ETT"):
+        from fastplan.ett import install
+
+        install()
+    if _env_is_set("FASTPLAN_PATCH"):
+        _patch_from_env(os.environ["FASTPLAN_PATCH"])
+
+
+_follow_environment()

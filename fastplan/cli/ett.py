@@ -18,6 +18,7 @@ EXAMPLES = """
 fastplan ett report runs/
 fastplan ett report runs/ --html ett.html --trace ett.trace.json
 fastplan ett diff before/ after/
+fastplan ett interval --from runs/
 fastplan ett project --work 3d --failures 12 --start 5m --lost 15m --plan 95s --loader 21s
 """
 
@@ -101,6 +102,61 @@ def _diff(args: Args) -> int:
 
 
 @ett.action(
+    "interval",
+    "work out how often to save a checkpoint",
+    "fastplan ett interval --from runs/\n"
+    "fastplan ett interval --save 60s --between-failures 8h --recover 10m --now 2h",
+)
+@option("--from DIR", "take them from a recorded job", name="runs")
+@option("--save TIME", "C: training is blocked per checkpoint")
+@option("--between-failures TIME", "M: mean time between failures")
+@option("--recover TIME", "R: from a failure to training")
+@option("--upload TIME", "U: until an asynchronous save can be restored")
+@option("--now TIME", "the present interval, to compare with")
+@option("--html FILE", "write a page with the curve")
+@json_option()
+def _interval(args: Args) -> int:
+    from fastplan.ett.interval import FailureModel, interval_json
+    from fastplan.ett.interval_text import interval_html, interval_text
+
+    check_outputs(args.html)
+    values = _recorded_failures(args.runs)
+    given = {
+        name: getattr(args, name) for name in ("save", "between_failures", "recover", "upload")
+    }
+    given["interval"] = args.now
+    values.update({name: value for name, value in given.items() if value is not None})
+    for name in ("save", "between_failures"):
+        if name not in values:
+            why = (
+                "was not recorded" if args.runs else "must be given, or a recorded job with --from"
+            )
+            raise CommandError(f"--{name.replace('_', '-')} {why}")
+    with naming_options(ValueError, interval="now"):
+        model = FailureModel(**values)
+    if args.html:
+        from fastplan.files.storage import replace_file
+
+        replace_file(args.html, [interval_html(model, args.runs or "").encode()])
+    if args.json:
+        print_json(interval_json(model))
+    elif args.html:
+        print(f"written: {args.html}")
+    else:
+        print(interval_text(model, style()), end="")
+    return OK
+
+
+def _recorded_failures(runs: str | None) -> dict[str, float]:
+    if runs is None:
+        return {}
+    from fastplan.ett.arithmetic import read_report
+    from fastplan.ett.interval import model_of_job
+
+    return model_of_job(read_report(runs))
+
+
+@ett.action(
     "project",
     "project the gain of faster planning",
     f"{EXAMPLES.strip().splitlines()[-1]}\n"
@@ -111,6 +167,8 @@ def _diff(args: Args) -> int:
 @option("--failures N", "F", read=number)
 @option("--start TIME", "B: a start without its planning")
 @option("--lost TIME", "L: work that a failure loses")
+@option("--save TIME", "C: training is blocked per checkpoint")
+@option("--interval TIME", "T: training between checkpoints; L is T / 2 by default")
 @option("--plan TIME", "P: TorchRec's planning")
 @option("--loader TIME", "P with a PlanLoader hit")
 @option("--fastplan TIME", "P of fastplan, no cache")
@@ -120,8 +178,11 @@ def _project(args: Args) -> int:
     from fastplan.ett.projection import Costs, Plans, project_json, project_text
 
     needed = ("work", "failures", "start", "lost", "plan")
-    given = {name: getattr(args, name) for name in needed if getattr(args, name) is not None}
+    names = (*needed, "save", "interval")
+    given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     values = {**_measured(args.runs), **given}
+    if args.interval is not None and args.lost is None:
+        values["lost"] = args.interval / 2  # a failure is equally likely at any time between saves
     taken: dict[str, float] = {
         name: values.pop(name) for name in ("cold", "cached") if name in values
     }

@@ -46,6 +46,7 @@ GROUPS = {
     "Cache": {
         "cache": "list, show, check and prune cached plans",
         "bundle": "put plans and compiled code into one file for restarts",
+        "run": "run torchrun, with workers that need no imports",
     },
     "Help": {
         "doctor": "find out what is wrong with this installation",
@@ -79,6 +80,7 @@ fastplan costs check times.jsonl
 fastplan ett report runs/
 fastplan cache ls
 fastplan bundle save -o start.bundle --plans /shared/plans
+fastplan run -- --nproc-per-node=8 train.py
 fastplan doctor
 source <(fastplan completion bash)
 """

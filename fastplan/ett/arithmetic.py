@@ -14,6 +14,7 @@ import os
 from dataclasses import dataclass
 
 from fastplan.ett.building import load
+from fastplan.ett.causes import end_cause
 from fastplan.ett.phases import Kind, phase_name, phase_order, totals, within
 from fastplan.ett.timeline import Attempt, Job, RankTimeline
 from fastplan.report.units import format_ranks
@@ -39,6 +40,15 @@ class PlannerTimes:
     engine: str | None
     cache: str | None
     parts: dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckpointTimes:
+    """All checkpoints of a job. Times are in seconds, each of the rank that took longest."""
+
+    count: int = 0
+    blocking: float = 0.0  # training waited: saving, or staging of asynchronous saves
+    upload: float = 0.0  # in the background
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,6 +101,7 @@ class Report:
     longest: dict[str, LongestPhase]
     background: dict[str, float]  # the longest time of a rank in the background, by phase
     notes: tuple[str, ...]
+    checkpoints: CheckpointTimes = CheckpointTimes()
 
     @property
     def ett(self) -> float:
@@ -139,6 +150,7 @@ def job_report(job: Job) -> Report:
         failed_at = _failed_at(attempt, failed_at)
     seconds = (job.end - job.begin) / _SECOND
     productive = sum(report.productive for report in reports)
+    phases = _in_order(_added([report.phases for report in reports]))
     return Report(
         source=job.source,
         seconds=seconds,
@@ -148,10 +160,24 @@ def job_report(job: Job) -> Report:
         steps=sum(report.steps for report in reports),
         lost_steps=sum(report.lost_steps for report in reports),
         attempts=tuple(reports),
-        phases=_in_order(_added([report.phases for report in reports])),
+        phases=phases,
         longest=_longest(job),
         background=_background(job),
         notes=tuple(dict.fromkeys([*job.notes, *_notes(job)])),
+        checkpoints=_checkpoints(job, phases),
+    )
+
+
+def _checkpoints(job: Job, phases: dict[str, float]) -> CheckpointTimes:
+    uploads = [
+        sum(p.until - p.begin for p in rank.background if p.name == "checkpoint_upload")
+        for attempt in job.attempts
+        for rank in attempt.ranks
+    ]
+    return CheckpointTimes(
+        count=sum(max(len(rank.checkpoints) for rank in a.ranks) for a in job.attempts),
+        blocking=sum(phases.get(name, 0.0) for name in ("checkpoint_save", "checkpoint_stage")),
+        upload=max(uploads, default=0) / _SECOND,
     )
 
 
@@ -168,7 +194,7 @@ def _report(attempt: Attempt, origin: int, failed_at: int | None) -> AttemptRepo
         begin=(attempt.begin - origin) / _SECOND,
         end=(attempt.end - origin) / _SECOND,
         failed=attempt.failed,
-        cause=_end_cause(attempt),
+        cause=end_cause(attempt),
         to_training=None
         if start is None
         else (attempt.begin - since + sum(start.values())) / _SECOND,
@@ -244,22 +270,6 @@ def _failed_at(attempt: Attempt, before: int | None) -> int | None:
             break
         end = piece.begin
     return end
-
-
-def _end_cause(attempt: Attempt) -> str | None:
-    """Why an attempt was not the last, or did not end normally."""
-    causes = [(at, rank.rank, cause) for rank in attempt.ranks for cause, at in rank.failures]
-    if causes:
-        _, number, cause = min(causes)
-        return f"rank {number}: {cause}"
-    if attempt.ended:
-        return "ended normally and was restarted" if attempt.failed else None
-    for rank in attempt.ranks:
-        if rank.killed_in is not None:
-            title = phase_name(rank.killed_in).title
-            return f"rank {rank.rank} ended in {title} without an error message"
-    silent = [rank.rank for rank in attempt.ranks if not rank.ended]
-    return f"{format_ranks(silent, len(attempt.ranks))} ended without an error message"
 
 
 def _plan(attempt: Attempt) -> PlannerTimes | None:

@@ -10,6 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from fastplan import __version__
+from fastplan.ett.advice import advice
 from fastplan.ett.arithmetic import AttemptReport, Report, job_report
 from fastplan.ett.phases import NAMES, Piece, phase_name, phase_order, within
 from fastplan.ett.text import (
@@ -30,6 +31,8 @@ from fastplan.report.units import format_count, format_percent, format_seconds
 _FEW_STARTS = 12
 _OPEN_STARTS = 2
 _FEW_RANKS = 32
+_ZOOMS = (1, 4, 16)
+_BEFORE = ("launch", "restart", "down", "imports")  # of what a job does by itself
 _WIDTH = 1000.0
 _FINEST = 2000  # pieces that a lane can show side by side
 _TICKS = 5
@@ -57,6 +60,8 @@ def html_report(job: Job, report: Report | None = None) -> str:
         facts=facts(report),
         tiles=_tiles(report),
         waterfall=_waterfall(report),
+        advice=[(each.title, each.text) for each in advice(report)],
+        zooms=_ZOOMS,
         job=_job_lanes(job),
         starts=[
             _start(*pair)
@@ -133,8 +138,34 @@ def _job_lanes(job: Job) -> dict[str, Any]:
 
 
 def _start(attempt: Attempt, report: AttemptReport) -> dict[str, Any]:
-    """A start up to the end of its first step; a line marks the first batch."""
+    """A start up to the end of its first step, as a whole and after launch and imports."""
     begin, end = attempt.begin, attempt.first_step_end or attempt.end
+    imported = _end_of_imports(within(attempt.job, begin, end), begin)
+    shown = len(chosen_ranks(attempt, _FEW_RANKS))
+    some = f", {shown} of {len(attempt.ranks)} ranks" if shown < report.ranks else ""
+    took = f"{format_seconds((end - begin) / 1e9)}, {format_seconds((end - imported) / 1e9)}"
+    plan = planner_text(report.plan)
+    return {
+        "summary": f"Attempt {attempt.number}: {took} after imports{some}",
+        "open": attempt.number < _OPEN_STARTS,
+        "lanes": _start_lanes(attempt, begin, end),
+        "after_imports": _start_lanes(attempt, imported, end),
+        "plan": plan and f"Inside plan {plan}.",
+    }
+
+
+def _end_of_imports(pieces: Iterable[Piece], begin: int) -> int:
+    """When the job begins with something else; later imports belong to what needs them."""
+    for piece in pieces:
+        if piece.name in _BEFORE:
+            begin = piece.end
+        elif piece.name != "starting":
+            break
+    return begin
+
+
+def _start_lanes(attempt: Attempt, begin: int, end: int) -> dict[str, Any]:
+    """A part of a start; a line marks the first batch."""
     ranks = chosen_ranks(attempt, _FEW_RANKS)
     all_pieces = [("job", attempt.job), *((f"rank {rank.rank}", rank.pieces) for rank in ranks)]
     rows, names = [], set()
@@ -143,14 +174,7 @@ def _start(attempt: Attempt, report: AttemptReport) -> dict[str, Any]:
         lane = _lane(inside, begin, end, is_job=is_job, edge=attempt.first_batch)
         rows.append((label, lane, is_job))
         names |= {piece.name for piece in inside}
-    some = f", {len(ranks)} of {len(attempt.ranks)} ranks" if len(ranks) < report.ranks else ""
-    plan = planner_text(report.plan)
-    return {
-        "summary": f"Attempt {attempt.number}: {format_seconds((end - begin) / 1e9)}{some}",
-        "open": attempt.number < _OPEN_STARTS,
-        "lanes": _lanes(rows, names, begin, end),
-        "plan": plan and f"Inside plan {plan}.",
-    }
+    return _lanes(rows, names, begin, end)
 
 
 def _attempts(report: Report) -> tuple[str, Titles, list[list[str]]]:

@@ -122,7 +122,7 @@ class Journal:
         self._held = b""
         self._try_at = 0
         self.lost = 0
-        self._warned = False
+        self._warned = self._warned_removed = False
 
     @property
     def blocked(self) -> bool:
@@ -164,6 +164,9 @@ class Journal:
             self._file = None
             self._held = b""
             warn("%s: recording ended because the job closed the file", self.path)
+        if self._file is not None and not self._warned_removed and _is_removed(self._file):
+            self._warned_removed = True
+            warn("%s: was removed while the job runs: its record will be lost", self.path)
         return self._file
 
     def _within_limit(self, waiting: bytes) -> bytes:
@@ -187,6 +190,14 @@ def _file_id(file: int) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def _is_removed(file: int) -> bool:
+    """Whether no name of an open file is left, for example because its directory was removed."""
+    try:
+        return os.fstat(file).st_nlink == 0
+    except OSError:
+        return False
 
 
 def why_not_writable(directory: str) -> str | None:

@@ -24,15 +24,30 @@ class Costs:
     failures: float  # F: each is followed by another start
     start: float  # B: a start without planning, from launch or failure to training
     lost: float  # L: work lost per failure
-    other: float = 0.0  # neither start nor failure, such as checkpoints and evaluation
+    other: float = 0.0  # neither start nor failure nor checkpoint, such as evaluation
+    save: float = 0.0  # C: training is blocked per checkpoint
+    interval: float | None = None  # T: training between checkpoints; None for no checkpoints
 
     def __post_init__(self) -> None:
-        for name in ("work", "failures", "start", "lost", "other"):
+        for name in ("work", "failures", "start", "lost", "other", "save", "interval"):
             value = getattr(self, name)
+            if value is None and name == "interval":
+                continue
+            if name == "interval" and value == 0:
+                raise ValueError("`interval` must be a number of more than 0, not 0.0")
             if not (math.isfinite(value) and value >= 0):
                 raise ValueError(f"`{name}` must be a number of at least 0, not {value}")
         if self.work == 0:
             raise ValueError("`work` must be more than 0: a job that does not train has no ETT")
+        if self.save and self.interval is None:
+            raise ValueError("`save` needs `interval`: how much training is between checkpoints")
+
+    @property
+    def saving(self) -> float:
+        """The time of all checkpoints: (W + F L) / T of them, each C."""
+        if self.interval is None:
+            return 0.0
+        return (self.work + self.failures * self.lost) / self.interval * self.save
 
     def seconds(self, first_plan: float, later_plan: float | None = None) -> float:
         """Returns how long the job takes.
@@ -43,10 +58,13 @@ class Costs:
         """
         later = first_plan if later_plan is None else later_plan
         starts = (1 + self.failures) * self.start + first_plan + self.failures * later
-        return self.work + self.other + starts + self.failures * self.lost
+        return self.work + self.other + self.saving + starts + self.failures * self.lost
 
     def ett(self, first_plan: float, later_plan: float | None = None) -> float:
-        """Returns W / (W + (1 + F)(B + P) + F L); `later_plan` is the P after failures."""
+        """Returns W / (W + S + (1 + F)(B + P) + F L).
+
+        S is the time of checkpoints and all other time, and `later_plan` the P after failures.
+        """
         return self.work / self.seconds(first_plan, later_plan)
 
 
@@ -118,8 +136,12 @@ def assumptions(costs: Costs, plans: Plans) -> list[str]:
         "same",
         "all ranks wait for planning, which includes sending the plan",
     ]
-    if costs.other == 0:
+    if costs.other == 0 and costs.interval is None:
         found.append("the job only starts, trains and fails: no checkpoints, no evaluation")
+    if costs.interval is not None:
+        found.append(
+            "a checkpoint is saved after every T of training, also of training that is lost later"
+        )
     if plans.loader is None:
         found.append("TorchRec's PlanLoader is not shown, because the time of a hit is not given")
     else:
@@ -143,11 +165,15 @@ def costs_of_job(report: Report) -> tuple[Costs, float]:
     starting = sum(sum(attempt.start.values()) for attempt in starts)
     never = sum(a.seconds for a in report.attempts if a.to_training is None)
     lost = report.lost + report.phases.get("stalled", 0.0)
+    saves = report.checkpoints
+    trained = report.productive + lost
     costs = Costs(
         work=report.productive,
         failures=report.failures,
         start=max(0.0, (starting + never) / count - planning),
         lost=lost / report.failures if report.failures else 0.0,
+        save=saves.blocking / saves.count if saves.count else 0.0,
+        interval=trained / saves.count if saves.count else None,
     )
     other = report.seconds - costs.seconds(planning)
     return replace(costs, other=max(0.0, other)), planning
@@ -180,12 +206,18 @@ def project_text(costs: Costs, plans: Plans, style: Style | None = None) -> str:
         style: `Style.of(stream)` of the stream to print to.
     """
     style = style or Style()
+    saving = costs.interval is not None
     lines = [
-        "ETT = W / (W + (1 + F)(B + P) + F L)",
+        f"ETT = W / (W + {'(W + F L) C / T + ' if saving else ''}(1 + F)(B + P) + F L)",
         f"W {format_seconds(costs.work)} of training, F {costs.failures:g} failures, "
         f"B {format_seconds(costs.start)} per start without planning, "
         f"L {format_seconds(costs.lost)} lost per failure",
     ]
+    if costs.interval is not None:
+        lines.append(
+            f"C {format_seconds(costs.save)} blocked per checkpoint, T "
+            f"{format_seconds(costs.interval)} between checkpoints: {format_seconds(costs.saving)}"
+        )
     if costs.other:
         lines.append(f"and {format_seconds(costs.other)} of other time, added to the denominator")
     lines += [

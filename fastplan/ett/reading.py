@@ -15,6 +15,8 @@ from fastplan.ett.journal import FORMAT, SUFFIX, Identity
 _CHUNK = 1 << 20
 _LONGEST_LINE = 1 << 22
 _MARKS_KEPT = 4096
+_PHASES_KEPT = 20_000  # with a time of their own; those after them are added up by name
+_INNER_KEPT = 1000
 _INT64_LIMIT = 1 << 63
 _DECODER = json.JSONDecoder()
 
@@ -73,6 +75,8 @@ class Record:
     end: int | None = None
     last: int = 0  # the last event
     problems: list[str] = field(default_factory=list)
+    summed: int = 0  # phases beyond those that are kept
+    inner: list[tuple[int, int]] = field(default_factory=list)  # the last of them: begin, end
 
     @property
     def begin(self) -> int:
@@ -162,6 +166,11 @@ def read(path: str | os.PathLike[str]) -> Record:
         raise RecordError(f"{path}: empty: the process ended before its first line was written")
     record.steps = _joined(record)
     record.problems += entries.problems()
+    if record.summed:
+        record.problems.append(
+            f"{path.name}: {record.summed:,} phases after the first {_PHASES_KEPT:,} are added up "
+            "by name; their time is right, but timelines don't show them"
+        )
     return record
 
 
@@ -297,10 +306,32 @@ def _add_phase(
 ) -> None:
     name, sums, more = str(entry["name"]), _sums(entry.get("in")), dict(entry.get("more") or {})
     phase = open_phases.pop((name, begin), None)
+    if phase is None and record.steps and len(record.phases) >= _PHASES_KEPT:
+        into, own = record.aside, end - begin
+        if not entry.get("background"):
+            around = [other for other in open_phases.values() if not other.background]
+            into = around[-1].sums if around else record.rest
+            own = _own_time(record, begin, end, sums)
+        _merge(into, sums)
+        _merge(into, {name: [1, own]})
+        record.summed += 1
+        return
     if phase is None:
         phase = Phase(name, begin, None, bool(entry.get("background")))
         record.phases.append(phase)
-    phase.end, phase.sums, phase.more = end, sums, more
+    phase.end, phase.more = end, more
+    _merge(phase.sums, sums)
+
+
+def _own_time(record: Record, begin: int, end: int, sums: Sums) -> int:
+    """The time of a phase without the phases within it, whose lines come before its own."""
+    own = end - begin - sum(took for _, took in sums.values())
+    while record.inner and record.inner[-1][0] >= begin:
+        inner_begin, inner_end = record.inner.pop()
+        own -= inner_end - inner_begin
+    record.inner.append((begin, end))
+    del record.inner[:-_INNER_KEPT]
+    return max(0, own)
 
 
 def _add_steps(record: Record, entry: dict[str, Any], begin: int, end: int) -> None:

@@ -40,6 +40,7 @@ _LONGEST_WAIT = 60 * _SECOND
 _WAIT_SHARE = 1000  # a killed process loses at most one in so many of its attempt's steps
 _SHORT_AT_START = _SECOND // 1000
 _SHORT_IN_TRAINING = _SECOND
+_MOST_DETAILED = 1000  # short phases whose details are written
 _FULL = 1 << 16  # characters of lines that are written at once
 _MARK_MASK = 255  # the end of every 256th step is written, to compare the clocks of hosts
 
@@ -85,6 +86,7 @@ class Recorder:
         self._last: int | None = None
         self._first = self._first_begin = self._due = 0
         self._mark: list[int] = []
+        self._detailed = 0  # short phases whose details were written
         self._warned = False  # that an event is not recorded
         self._trainer = self._stack()
         self._aside: Sums = {}  # short phases in the background
@@ -124,7 +126,7 @@ class Recorder:
             stack.remove(frame)
         if stack:
             stack[-1].inner += took
-        if frame.announced or frame.more or took >= self._short:
+        if frame.announced or took >= self._short or self._keeps_details(frame):
             # Not under the lock: it may run code of the job.
             frame.more = to_json(frame.more) if frame.more else None
             self._run_locked(lambda: self._add_phase(frame, took, now))
@@ -137,6 +139,13 @@ class Recorder:
             self._run_locked(lambda: add_to_sums(self._aside, frame, took))
         else:
             stack.add(frame, took, self._since)
+
+    def _keeps_details(self, frame: Frame) -> bool:
+        """Whether a short phase gets a line for its details, which only the first ones do."""
+        if not frame.more or self._detailed >= _MOST_DETAILED:
+            return False
+        self._detailed += 1
+        return True
 
     def add(self, name: str, begin: int, end: int, *, background: bool = False) -> None:
         """Records a phase that has ended already, within the open phases of this thread."""

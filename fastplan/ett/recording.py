@@ -140,7 +140,8 @@ class phase(Frame):
     Phases nest: the own time of a phase excludes the phases within it. A phase in a thread that is
     neither the main thread nor the one that trains is in the background: it is shown, but no rank
     waits for it. Arguments never cause an error: a value that is not JSON is written as text, and
-    long ones are cut off.
+    long ones are cut off. Of short phases, the first 1000 keep their details; the others are added
+    up by name.
 
     Args:
         name: A name of `fastplan.ett.phases`, or your own, which is shown unchanged.

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from fastplan.ett.advice import advice
 from fastplan.ett.arithmetic import AttemptReport, PlannerTimes, Report
 from fastplan.ett.phases import phase_name, phase_order
 from fastplan.report.terminal import Column, Style, escape_name, table_lines
@@ -14,6 +15,7 @@ from fastplan.report.units import format_change, format_count, format_percent, f
 _LABEL = 17
 _BAR = 24
 _FEW_ATTEMPTS = 20
+_LONGEST_ESCAPE = 10  # characters for one, such as \\U0010ffff
 
 
 def report_text(report: Report, style: Style | None = None) -> str:
@@ -25,7 +27,7 @@ def report_text(report: Report, style: Style | None = None) -> str:
     """
     style = style or Style()
     lines = [
-        style.paint(style.name(report.source or "job", style.width), "bold"),
+        style.paint(_plain(report.source or "job", style), "bold"),
         facts(report),
         "",
         *_headline(report, style),
@@ -34,6 +36,7 @@ def report_text(report: Report, style: Style | None = None) -> str:
         "",
         *_attempts(report, style),
         *_planning(report, style),
+        *_advice(report, style),
         *_notes(report, style),
     ]
     return "\n".join(line.rstrip() for line in lines) + "\n"
@@ -48,6 +51,7 @@ def report_json(report: Report) -> dict[str, Any]:
     found["times_to_recover"] = list(report.times_to_recover)
     found["goodput"] = by_bucket(report)
     found["one_logger"] = by_span(report)
+    found["advice"] = [asdict(each) for each in advice(report)]
     return found
 
 
@@ -163,9 +167,14 @@ def _attempts(report: Report, style: Style) -> Iterator[str]:
         Column("ended"),
     ]
     shown = report.attempts[:_FEW_ATTEMPTS]
-    yield from table_lines(columns, [attempt_cells(attempt) for attempt in shown], style)
+    rows = [[*attempt_cells(attempt)[:-1], _ended_word(attempt)] for attempt in shown]
+    yield from table_lines(columns, rows, style)
     if len(report.attempts) > len(shown):
         yield style.paint(f"  and {len(report.attempts) - len(shown)} more attempts", "dim")
+    for attempt in shown:
+        if attempt.cause is not None:
+            label = f"  attempt {attempt.number}: "
+            yield from _wrapped(label, ended_text(attempt), style)
 
 
 def attempt_cells(attempt: AttemptReport) -> list[str]:
@@ -177,7 +186,7 @@ def attempt_cells(attempt: AttemptReport) -> list[str]:
         _planning_text(attempt),
         f"{attempt.steps:,}",
         f"{attempt.lost_steps:,}",
-        _ended_text(attempt),
+        ended_text(attempt),
     ]
 
 
@@ -190,8 +199,15 @@ def _planning_text(attempt: AttemptReport) -> str:
     return format_seconds(attempt.planning) + share
 
 
-def _ended_text(attempt: AttemptReport) -> str:
-    """The cause of the end; `well` if there was no failure."""
+def _ended_word(attempt: AttemptReport) -> str:
+    """How an attempt ended; the cause has a line of its own."""
+    if attempt.cause is None:
+        return "well"
+    return "failed" if attempt.failed else "open"
+
+
+def ended_text(attempt: AttemptReport) -> str:
+    """Returns the first line of the cause of the end; `well` if there was no failure."""
     if attempt.cause is not None:
         return attempt.cause.splitlines()[0] if attempt.cause.strip() else "failed"
     return "well"
@@ -202,7 +218,7 @@ def _planning(report: Report, style: Style) -> Iterator[str]:
     text = planner_text(next((attempt.plan for attempt in report.attempts if attempt.plan), None))
     if text:
         yield ""
-        yield style.name(f"inside plan {text}", style.width)
+        yield from _wrapped("", f"inside plan {text}", style)
 
 
 def planner_text(plan: PlannerTimes | None) -> str:
@@ -217,11 +233,34 @@ def planner_text(plan: PlannerTimes | None) -> str:
     return f"on rank {plan.rank} ({plan.engine or 'unknown'}{cached}): {times}"
 
 
+def _advice(report: Report, style: Style) -> Iterator[str]:
+    found = advice(report)
+    if found:
+        yield ""
+        yield style.paint("what would shorten it", "bold")
+    for each in found:
+        yield from _wrapped("  ", f"{each.title}: {each.text}", style)
+
+
 def _notes(report: Report, style: Style) -> Iterator[str]:
     if report.notes:
         yield ""
     for note in report.notes:
-        yield style.paint(f"note: {escape_name(note)}", "yellow")
+        yield style.paint(f"note: {_plain(note, style)}", "yellow")
+
+
+def _wrapped(label: str, text: str, style: Style) -> Iterator[str]:
+    """A text beside its label, on as many lines as it takes: nothing is cut out."""
+    from textwrap import wrap
+
+    lines = wrap(_plain(text, style), style.width - len(label), break_on_hyphens=False)
+    for number, line in enumerate(lines):
+        yield (" " * len(label) if number else label) + line
+
+
+def _plain(text: str, style: Style) -> str:
+    """A text of any length in characters of the stream, not cut off."""
+    return style.name(text, len(escape_name(text)) * _LONGEST_ESCAPE)
 
 
 def diff_text(before: Report, after: Report, style: Style | None = None) -> str:
@@ -233,8 +272,7 @@ def diff_text(before: Report, after: Report, style: Style | None = None) -> str:
         style: `Style.of(stream)` of the stream to print to.
     """
     style = style or Style()
-    room = style.width // 2 - 3
-    names = [style.name(report.source or "job", room) for report in (before, after)]
+    names = [_plain(report.source or "job", style) for report in (before, after)]
     points = 100 * (after.ett - before.ett)
     change = f"ETT {format_percent(before.ett)} -> {format_percent(after.ett)}"
     lines = [
@@ -253,9 +291,8 @@ def diff_text(before: Report, after: Report, style: Style | None = None) -> str:
     ]
     for report in (before, after):
         for note in report.notes:
-            lines.append(
-                style.paint(f"note: {escape_name(report.source)}: {escape_name(note)}", "yellow")
-            )
+            text = f"note: {report.source}: {note}"
+            lines.append(style.paint(_plain(text, style), "yellow"))
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 

@@ -77,9 +77,10 @@ def test_two_dimensional(folder):
     check(*found)
 
 
-def test_ett_project():
-    (found,) = [each for each in shown("ett.md") if "ett project" in each[0]]
-    check(*found)
+def test_ett_project_and_interval():
+    for action in ("project", "interval"):
+        (found,) = [each for each in shown("ett.md") if f"ett {action} --" in each[0]]
+        check(*found)
 
 
 def test_spec_files_are_planned(folder):
@@ -110,7 +111,7 @@ def test_no_page_has_grown_examples_that_nobody_runs():
     }
     assert {page: count for page, count in with_output.items() if count} == {
         "bundle.md": 1,  # of a file that says when it was written
-        "ett.md": 1,
+        "ett.md": 2,
         "inspect-and-compare.md": 2,
         "precompute.md": 2,
         "two-dimensional.md": 1,

@@ -46,7 +46,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag, attributes):
         self.tags.append((tag, dict(attributes)))
-        if tag not in ("meta", "link"):
+        if tag not in ("meta", "link", "input"):
             self._open.append(tag)
 
     def handle_startendtag(self, tag, attributes):
@@ -91,6 +91,17 @@ def test_it_has_every_rank_of_every_attempt(job):
         for rank in range(3):
             assert f"attempt {attempt} rank {rank}<" in text
     assert text.count("<details") == 2
+
+
+def test_a_start_is_shown_once_more_without_launch_and_imports(tmp_path):
+    rank = Rank(tmp_path, launched=0.0, begin=2.0, recorded=9.0, watched=9.0)
+    rank.do("imports", 1.0).do("plan", 2.0).do("imports", 0.5).steps(1, 2, 1.0).recorder.stop()
+    text = html_report(load(tmp_path))
+    assert "Attempt 0: 13.5 s, 3.5 s after imports" in text
+    after = text.split('class="after-imports"')[1].split("</details>")[0]
+    assert "plan: 2.0 s" in after
+    assert "Python and imports: 500.0 ms" in after
+    assert "Python and imports: 1.0 s" not in after
 
 
 def test_it_shows_the_figures_of_the_account(job):

@@ -29,7 +29,10 @@ def test_a_rank_that_was_killed_in_a_phase_was_in_it_until_the_end(tmp_path):
     other.wait(4.0).recorder.failure("connection closed")
     report = read_report(tmp_path)
     assert report.phases["checkpoint_save"] == close(4.0)
-    assert report.attempts[0].cause == "rank 1: connection closed"
+    assert report.attempts[0].cause == (
+        "rank 0 stopped without an error message in checkpoint save (killed?); rank 1 noticed: "
+        "connection closed"
+    )
 
 
 def test_the_phase_that_a_job_died_in_is_named(tmp_path):
@@ -37,7 +40,9 @@ def test_the_phase_that_a_job_died_in_is_named(tmp_path):
         rank = Rank(tmp_path, number, world=2)
         rank.phase("restore").__enter__()
     report = read_report(tmp_path)
-    assert report.attempts[0].cause == "rank 0 ended in checkpoint restore without an error message"
+    assert report.attempts[0].cause == (
+        "all ranks stopped without an error message in checkpoint restore (killed?)"
+    )
 
 
 def test_a_job_that_still_runs_is_counted_up_to_now(tmp_path):

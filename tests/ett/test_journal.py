@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shutil
 
 import pytest
 
@@ -36,6 +37,15 @@ def test_every_process_has_a_file_of_its_own(tmp_path):
 def test_a_directory_is_made(tmp_path):
     Journal(str(tmp_path / "a" / "b"), identify())
     assert len(list((tmp_path / "a" / "b").iterdir())) == 1
+
+
+def test_a_directory_that_vanishes_is_said_once(tmp_path, caplog):
+    rank = Rank(tmp_path / "runs").do("plan", 1.0)
+    shutil.rmtree(tmp_path / "runs")
+    for _ in range(3):
+        rank.do("shard", 1.0)
+    rank.recorder.stop()
+    assert caplog.text.count("was removed while the job runs: its record will be lost") == 1
 
 
 def test_a_full_disk_is_waited_for_and_no_line_is_incomplete(tmp_path, monkeypatch):

@@ -73,7 +73,24 @@ def test_json_is_json():
     assert found["cases"][0]["ett"] == 800 / 930
 
 
-@pytest.mark.parametrize("bad", [{"work": 0.0}, {"failures": -1}, {"lost": float("nan")}])
+def test_checkpoints_by_hand():
+    costs = Costs(work=800.0, failures=2, start=10.0, lost=50.0, save=3.0, interval=100.0)
+    assert costs.saving == 9 * 3.0
+    assert costs.ett(20.0) == 800 / (800 + 27 + 3 * 30 + 100)
+    text = project_text(costs, Plans(full=20.0))
+    assert "ETT = W / (W + (W + F L) C / T + (1 + F)(B + P) + F L)" in text
+    assert "C 3.0 s blocked per checkpoint, T 100.0 s between checkpoints: 27.0 s" in text
+    assert "no checkpoints" not in text
+
+
+def test_a_save_needs_an_interval():
+    with pytest.raises(ValueError, match="`save` needs `interval`"):
+        Costs(work=1.0, failures=0, start=0.0, lost=0.0, save=1.0)
+
+
+@pytest.mark.parametrize(
+    "bad", [{"work": 0.0}, {"failures": -1}, {"lost": float("nan")}, {"interval": 0.0}]
+)
 def test_nonsense_is_refused_by_name(bad):
     good = {"work": 1.0, "failures": 1, "start": 1.0, "lost": 1.0}
     with pytest.raises(ValueError, match=f"`{next(iter(bad))}` must be"):
@@ -95,7 +112,8 @@ def test_a_recorded_job_in_numbers(tmp_path):
     assert (costs.work, costs.failures, costs.lost) == pytest.approx((40.0, 1, 6.0))
     assert plan == pytest.approx(3.0)
     assert costs.start == pytest.approx((1 + 5 + 3 + 5) / 2)
-    assert costs.other == pytest.approx(2.0)
+    assert (costs.save, costs.interval) == pytest.approx((2.0, 46.0))
+    assert costs.other == pytest.approx(0.0, abs=1e-9)
     assert costs.ett(plan) == pytest.approx(report.ett, abs=1e-9)
 
 

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from fastplan.ett.arithmetic import job_report
+from fastplan.ett.arithmetic import job_report, read_report
 from fastplan.ett.building import build
 from fastplan.ett.export import chrome_trace
 from fastplan.ett.html import html_report
@@ -40,6 +40,30 @@ def write(path, *entries):
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "a.ett.jsonl"
+
+
+def test_phases_beyond_a_limit_are_added_up_and_the_account_stays_the_same(tmp_path, monkeypatch):
+    def write(folder):
+        rank = Rank(folder).do("shard", 1.0).steps(1, 1, 1.0)
+        for number in range(2, 60):
+            with rank.phase("eval", 0.25):
+                rank.do("data_wait", 0.5)
+            rank.do("lookup", 0.125).steps(number, number, 1.0)
+        rank.do("publish", 2.0).recorder.stop()
+        lines = rank.path.read_text().splitlines(keepends=True)
+        # As if none of them had been announced.
+        rank.path.write_text("".join(line for line in lines if '"begin"' not in line))
+        return folder
+
+    folder = write(tmp_path / "runs")
+    whole = read_report(folder)
+    monkeypatch.setattr("fastplan.ett.reading._PHASES_KEPT", 10)
+    record = read(next(folder.iterdir()))
+    assert len(record.phases) == 10
+    found = read_report(folder)
+    assert found.phases == pytest.approx(whole.phases)
+    assert found.ett == pytest.approx(whole.ett)
+    assert "166 phases after the first 10 are added up by name" in " ".join(found.notes)
 
 
 def test_a_missing_directory_is_an_error_with_the_way_out(tmp_path):

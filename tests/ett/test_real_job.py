@@ -90,7 +90,8 @@ def test_the_killed_attempt_failed_and_its_work_after_the_checkpoint_is_lost(job
     first, second = report.attempts
     assert report.failures == 1
     assert first.failed
-    assert first.cause is not None
+    assert first.cause.startswith("rank 1 stopped without an error message")
+    assert "; rank 0 noticed: " in first.cause
     assert not second.failed
     assert second.cause is None
     assert job.attempts[0].saved == SAVED

@@ -40,6 +40,22 @@ def test_a_phase_has_its_details(rank):
     assert rank.lines()[-1]["more"] == {"engine": "native", "parts": {"search": 0.5}}
 
 
+def test_short_phases_with_details_do_not_fill_the_disk(rank):
+    rank.steps(1, 1, 0.1)
+    for number in range(5000):
+        frame = Frame("lookup", {"batch": number})
+        rank.recorder.begin(frame)
+        rank.wait(0.001)
+        rank.recorder.end(frame)
+    rank.steps(2, 2, 0.1)
+    rank.do("lookup", 2.0, batch="a long one").recorder.stop()
+    lines = [line for line in rank.lines() if line.get("name") == "lookup" and "d" in line]
+    assert len(lines) == 1001
+    assert lines[-1]["more"] == {"batch": "a long one"}
+    sums = [line["in"]["lookup"] for line in rank.lines() if "in" in line]
+    assert sums == [[4000, ns(0.001) * 4000]]
+
+
 def test_the_first_step_is_on_disk_at_once(rank):
     rank.steps(1, 1, 0.1)
     assert step_lines(rank) == [(1, 1, ns(0.1))]

@@ -70,6 +70,19 @@ def test_lines_fit_and_hold_no_control_characters(tmp_path, width, unicode):
         assert max(map(display_width, tables)) <= width
 
 
+@pytest.mark.parametrize("width", [40, 100, 200])
+def test_causes_and_times_of_the_planner_are_not_cut(tmp_path, width):
+    cause = " ".join(f"word{i}" for i in range(60)) + " /a/long/path" * 20
+    report = make(tmp_path / ("runs" * 40), 4.0, cause=cause.replace(" /a", "/a"))
+    text = report_text(report, Style(width=width))
+    assert f"rank0:{cause.replace(' ', '')}" in "".join(text.split())
+    if width >= 100:  # a narrower table has no room for its bars
+        assert "…" not in text
+    assert report.source in text
+    words = " ".join(text.split())
+    assert "inside plan on rank 0 (native, cache miss): search 1.5 s, build 100.0 ms" in words
+
+
 def test_notes_are_printed(tmp_path):
     Rank(tmp_path, world=2).steps(1, 2, 1.0)
     assert "note: attempt 0: no file of 1 of 2 ranks (1)" in report_text(read_report(tmp_path))
