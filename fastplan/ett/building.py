@@ -47,8 +47,9 @@ def build(records: list[Record], source: str = "") -> Job:
     job = Job(source, attempts, _missing_files(groups) + clocks.notes, _unseen_restarts(groups))
     _set_begin_times(job)
     for attempt, limit in zip(attempts, _lost_from(job), strict=True):
+        failed = attempt.failed
         for rank in attempt.ranks:
-            _set_pieces(rank, attempt, limit)
+            _set_pieces(rank, attempt, limit, failed)
         attempt.job = _job_pieces(attempt)
     return job
 
@@ -80,11 +81,13 @@ def _attempt(number: int, group: _AttemptFiles, clocks: Clocks) -> Attempt:
 
 
 def _rank(record: Record, clocks: Clocks) -> RankTimeline:
+    moved = clocks.offset(record)
+
     def time(t: int) -> int:
-        return clocks.time(record, t)
+        return t + moved
 
     steps = [StepRange(s.first, s.last, time(s.begin), time(s.end), s.sums) for s in record.steps]
-    phases = [_moved(phase, record, clocks) for phase in record.phases]
+    phases = [_moved(phase, moved) for phase in record.phases]
     batch = record.first_batch
     watched = record.t if record.watched is None else record.watched
     return RankTimeline(
@@ -106,9 +109,9 @@ def _rank(record: Record, clocks: Clocks) -> RankTimeline:
     )
 
 
-def _moved(phase: Phase, record: Record, clocks: Clocks) -> Phase:
-    end = None if phase.end is None else clocks.time(record, phase.end)
-    begin = clocks.time(record, phase.begin)
+def _moved(phase: Phase, moved: int) -> Phase:
+    end = None if phase.end is None else phase.end + moved
+    begin = phase.begin + moved
     return Phase(phase.name, begin, end, phase.background, phase.sums, phase.more)
 
 
@@ -116,7 +119,7 @@ def _add_helper(ranks: list[RankTimeline], record: Record, clocks: Clocks) -> No
     """Adds a helper process, which no rank waits for."""
     rank = next(rank for rank in ranks if rank.rank == record.rank)
     for phase in record.phases:
-        moved = _moved(phase, record, clocks)
+        moved = _moved(phase, clocks.offset(record))
         moved.background = True
         rank.background.append(moved)
 
@@ -191,8 +194,8 @@ def _lost_from(job: Job) -> list[int | None]:
     return limits[::-1]
 
 
-def _set_pieces(rank: RankTimeline, attempt: Attempt, limit: int | None) -> None:
-    """Splits a rank's time in the attempt into pieces."""
+def _set_pieces(rank: RankTimeline, attempt: Attempt, limit: int | None, failed: bool) -> None:
+    """Splits a rank's time in the attempt, which may have failed, into pieces."""
     late = "restart" if attempt.number and attempt.launched is None else "launch"
     base = [Piece(attempt.process, rank.begin, late), Piece(rank.begin, rank.imported, "imports")]
     start = rank.end if rank.first_batch is None else rank.first_batch
@@ -210,8 +213,8 @@ def _set_pieces(rank: RankTimeline, attempt: Attempt, limit: int | None) -> None
         base += pieces
         done = pieces[-1].end
     if rank.first_batch is not None:
-        running = not (attempt.failed or rank.steps)
-        left = "training" if running else "stalled" if attempt.failed else "ending"
+        running = not (failed or rank.steps)
+        left = "training" if running else "stalled" if failed else "ending"
         base.append(Piece(done, rank.end, left))
     phases = flatten(Piece(p.begin, p.until, p.name) for p in rank.phases)
     rank.between = within(subtract(_in_order(base), phases), attempt.process, attempt.end)
