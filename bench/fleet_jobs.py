@@ -74,7 +74,7 @@ def _write_job(folder: Path, number: int, fleet: Fleet, seed: int) -> int:
     dice = random.Random(f"{seed} {number}")
     place = folder / f"team{number % 7}" / f"job{number:05}"
     place.mkdir(parents=True)
-    begin = (EPOCH + dice.random() * fleet.days * DAY) * SECOND
+    origin = begin = int((EPOCH + dice.random() * fleet.days * DAY) * SECOND)
     failing = dice.random() < FAILING
     written = 0
     for attempt in range(1 + failing):
@@ -87,8 +87,8 @@ def _write_job(folder: Path, number: int, fleet: Fleet, seed: int) -> int:
         killed = failing and not attempt
         ends = 0
         for rank, ready in enumerate(_ready(dice, phases, fleet.ranks)):
-            who = _identity(number, rank, attempt, fleet.ranks, int(begin))
-            lines, end = _rank(dice, who, int(begin), ready, train, killed)
+            who = _identity(number, rank, attempt, fleet.ranks, begin, BOOTED + begin - origin)
+            lines, end = _rank(dice, who, origin - BOOTED, ready, train, killed)
             data = "".join(lines).encode("ascii")
             name = f"attempt{attempt:03}.rank{rank:05}.{dice.getrandbits(32):08x}{SUFFIX}"
             (place / name).write_bytes(data)
@@ -114,7 +114,9 @@ def _ready(dice: random.Random, phases: dict[str, float], ranks: int) -> list[li
     return found
 
 
-def _identity(number: int, rank: int, attempt: int, ranks: int, begin: int) -> Identity:
+def _identity(
+    number: int, rank: int, attempt: int, ranks: int, begin: int, process: int
+) -> Identity:
     host = f"host{number % 997}-{rank // HOSTED}"
     return Identity(
         run=f"job{number:05}",
@@ -125,21 +127,21 @@ def _identity(number: int, rank: int, attempt: int, ranks: int, begin: int) -> I
         boot=f"boot-{host}",
         pid=1000 + rank,
         launched=begin - 20 * SECOND,
-        process=BOOTED,
+        process=process,
     )
 
 
 def _rank(
     dice: random.Random,
     identity: Identity,
-    begin: int,
+    wall: int,
     phases: list[_Taken],
     train: float,
     killed: bool,
 ) -> tuple[list[str], int]:
-    """The lines of a rank, and the time of day at its end."""
-    wall = begin - BOOTED
-    t = BOOTED + SECOND
+    """The lines of a rank, and the time of day at its end; `wall` is that at 0 of its clock."""
+    assert identity.process is not None
+    t = identity.process + SECOND
     lines = [start_line(identity, t, wall + t, t)]
     for name, took in phases:
         if name == "restore":
@@ -153,9 +155,7 @@ def _rank(
         first = 1000 * line
         sums = {"data_wait": [1000, int(each * dice.uniform(0.01, 0.03))]}
         mark = [first, t + each // 1000]
-        lines.append(
-            steps_line((first, first + 999), (t, each), wall + t + each, (sums, {}), mark)
-        )
+        lines.append(steps_line((first, first + 999), (t, each), wall + t + each, (sums, {}), mark))
         t += each
     if killed:
         lines.insert(-1, event_line("checkpoint", t - each, step=1000 * (STEP_LINES - 1) - 1))

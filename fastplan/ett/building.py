@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from fastplan.ett.events import merge_sums
 from fastplan.ett.phases import (
     Kind,
     Piece,
@@ -44,7 +45,8 @@ def build(records: list[Record], source: str = "") -> Job:
     clocks = Clocks([group.records for group in groups])
     attempts = [_attempt(number, group, clocks) for number, group in enumerate(groups)]
     attempts[-1].is_last = True
-    job = Job(source, attempts, _missing_files(groups) + clocks.notes, _unseen_restarts(groups))
+    notes = _missing_files(groups) + clocks.notes
+    job = Job(source, attempts, notes, _unseen_restarts(groups), _labels(records))
     _set_begin_times(job)
     for attempt, limit in zip(attempts, _lost_from(job), strict=True):
         failed = attempt.failed
@@ -234,7 +236,10 @@ def _in_order(pieces: Iterable[Piece]) -> list[Piece]:
 
 def _cut(rank: RankTimeline, steps: StepRange, lost_from: int | None) -> list[Piece]:
     """Splits steps into those that were kept, and those that a restart had to repeat."""
-    kept = steps.count if lost_from is None else min(max(0, lost_from - steps.first), steps.count)
+    if lost_from is None or lost_from > steps.last:
+        merge_sums(rank.kept_sums, steps.sums)
+        return [Piece(steps.begin, steps.end, "training")]
+    kept = min(max(0, lost_from - steps.first), steps.count)
     rank.lost_steps += steps.count - kept
     for name, (count, own) in steps.sums.items():
         entry = rank.kept_sums.setdefault(name, [0, 0])
@@ -308,6 +313,15 @@ def _group_by_attempt(records: list[Record]) -> list[_AttemptFiles]:
             latest[key].add(record)
             groups.append(latest[key])
     return groups
+
+
+def _labels(records: list[Record]) -> dict[str, str]:
+    """The labels of a job: those of its first rank win."""
+    found: dict[str, str] = {}
+    for record in sorted(records, key=lambda record: (record.rank, record.identity.attempt)):
+        for name, text in record.identity.labels.items():
+            found.setdefault(name, text)
+    return found
 
 
 def _missing_files(groups: list[_AttemptFiles]) -> list[str]:

@@ -15,6 +15,7 @@ from msgspec.json import Decoder
 
 from fastplan.ett.events import merge_sums
 from fastplan.ett.journal import FORMAT, Identity
+from fastplan.ett.labels import clean_labels
 from fastplan.ett.reading import MARKS_KEPT, Phase, Record, Steps, join_steps
 
 MOST_BYTES = 1 << 22
@@ -42,6 +43,7 @@ class _Start(Struct):
     pid: _Int
     launched: _Int | None
     process: _Int | None
+    labels: dict[str, str] = {}  # msgspec copies it
 
 
 class _Line(Struct, rename={"sums": "in"}):
@@ -102,6 +104,7 @@ def _record(path: Path, start: _Start) -> Record:
         pid=start.pid,
         launched=start.launched,
         process=start.process,
+        labels=clean_labels(start.labels) if start.labels else {},
     )
     return Record(
         path=path,

@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 from importlib.machinery import (
@@ -40,7 +40,9 @@ _installed: Hooks | None = None
 _lock = threading.RLock()  # installing may import a module that installs
 
 
-def install(directory: str | os.PathLike[str] | None = None) -> bool:
+def install(
+    directory: str | os.PathLike[str] | None = None, *, labels: Mapping[str, str] | None = None
+) -> bool:
     """Starts recording the standard phases, which `fastplan.ett.phases` lists.
 
     Call it before other imports, so that imports are recorded as such. Calling it again changes
@@ -49,12 +51,14 @@ def install(directory: str | os.PathLike[str] | None = None) -> bool:
     Args:
         directory: Where to write the file of this process; FASTPLAN_ETT by default. If it can't be
             written to, a warning is logged and nothing is recorded.
+        labels: What fleets of jobs are filtered by, such as `{"team": "ads", "model": "dlrm"}`. They
+            win over FASTPLAN_ETT_LABELS.
 
     Returns:
         Whether recording is on.
     """
     global _installed
-    if not recording.set_directory(directory):
+    if not recording.set_directory(directory, labels):
         return False
     with _lock:
         if _installed is None:

@@ -111,9 +111,10 @@ class Piece(NamedTuple):
 
 def flatten(phases: Iterable[Piece]) -> list[Piece]:
     """Returns phases that nest or overlap as pieces that don't: the latest to begin wins."""
-    ordered = sorted((p for p in phases if p.end > p.begin), key=lambda p: (p.begin, -p.end))
-    if all(before.end <= after.begin for before, after in pairwise(ordered)):
+    ordered = [p for p in phases if p.end > p.begin]
+    if not _overlap(ordered):
         return _joined(ordered)
+    ordered.sort(key=lambda p: (p.begin, -p.end))
     moments = sorted({t for piece in ordered for t in (piece.begin, piece.end)})
     open_now: list[tuple[int, int, Piece]] = []
     pieces: list[Piece] = []
@@ -187,9 +188,9 @@ def merge_by_priority(
 def within(pieces: Iterable[Piece], begin: int, end: int) -> list[Piece]:
     """Returns the pieces between two times; those that cross one are cut there."""
     return [
-        Piece(max(p.begin, begin), min(p.end, end), p.name)
+        p if begin <= p[0] < p[1] <= end else Piece(max(p.begin, begin), min(p.end, end), p.name)
         for p in pieces
-        if max(p.begin, begin) < min(p.end, end)
+        if p[0] < end and begin < p[1] and p[0] < p[1]
     ]
 
 
@@ -201,11 +202,26 @@ def totals(pieces: Iterable[Piece]) -> dict[str, int]:
     return found
 
 
+def _overlap(pieces: list[Piece]) -> bool:
+    """Whether pieces overlap, or are not in order."""
+    done = pieces[0][0] if pieces else 0
+    for begin, end, _ in pieces:
+        if begin < done:
+            return True
+        done = end
+    return False
+
+
 def _joined(pieces: list[Piece]) -> list[Piece]:
     """Joins neighbours of the same name."""
     joined: list[Piece] = []
-    for begin, end, name in pieces:
-        _append(joined, begin, end, name)
+    last = None
+    for piece in pieces:
+        if last is not None and last[1] == piece[0] and last[2] == piece[2]:
+            last = joined[-1] = Piece(last[0], piece[1], last[2])
+        else:
+            last = piece
+            joined.append(piece)
     return joined
 
 

@@ -11,8 +11,10 @@ from typing import Any
 
 from fastplan.ett.events import Sums, merge_sums
 from fastplan.ett.journal import FORMAT, SUFFIX, Identity
+from fastplan.ett.labels import clean_labels
 
 _CHUNK = 1 << 20
+_SMALL = 1 << 14
 _LONGEST_LINE = 1 << 22
 MARKS_KEPT = 4096
 _INT64_LIMIT = 1 << 63
@@ -147,10 +149,19 @@ def read(path: str | os.PathLike[str]) -> Record:
     from fastplan.ett.clean import MOST_BYTES, read_clean
 
     path = Path(path)
-    with path.open("rb", buffering=0) as file:
-        data = file.read(MOST_BYTES)
+    data = _first_bytes(path, MOST_BYTES)
     found = read_clean(path, data) if len(data) < MOST_BYTES else None
     return _read_lines(path) if found is None else found
+
+
+def _first_bytes(path: Path, most: int) -> bytes:
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        # Most files are small, and a large buffer takes longer than to read them.
+        data = os.read(file, _SMALL)
+        return data + os.read(file, most - _SMALL) if len(data) == _SMALL else data
+    finally:
+        os.close(file)
 
 
 def _read_lines(path: Path) -> Record:
@@ -238,6 +249,7 @@ def _started(path: Path, entry: dict[str, Any]) -> Record:
         pid=_int(entry["pid"]),
         launched=_optional_int(entry["launched"]),
         process=_optional_int(entry["process"]),
+        labels=clean_labels(entry.get("labels") or {}),
     )
     return Record(
         path=path,

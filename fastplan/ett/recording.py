@@ -6,6 +6,7 @@ import atexit
 import os
 import threading
 import time
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
@@ -23,6 +24,7 @@ _LONGEST_NAME = 200
 _active: Recorder | None = None
 _off = False  # recording is known to be off
 _directory: str | None = None
+_labels: Mapping[str, str] | None = None
 _watched: int | None = None
 _imports: list[tuple[int, int]] = []  # before the file was created
 _registered = False
@@ -36,6 +38,7 @@ def start(
     rank: int | None = None,
     world: int | None = None,
     attempt: int | None = None,
+    labels: Mapping[str, str] | None = None,
 ) -> str | None:
     """Starts recording in this process and returns the path of its file.
 
@@ -47,6 +50,8 @@ def start(
         rank: The rank of this process; torchrun's by default.
         world: The number of ranks; torchrun's by default.
         attempt: The number of restarts before this one; torchrun's by default.
+        labels: What fleets of jobs are filtered by, such as `{"team": "ads"}`; those of `install`
+            and of FASTPLAN_ETT_LABELS by default.
 
     Returns:
         The path of the file; None without a writable directory.
@@ -58,7 +63,9 @@ def start(
         _off = where is None
         if where is None:
             return None
-        identity = identify(rank=rank, world=world, attempt=attempt)
+        identity = identify(
+            rank=rank, world=world, attempt=attempt, labels=_labels if labels is None else labels
+        )
         journal = Journal(where, identity)
     except (OSError, TypeError, ValueError) as error:
         warn("nothing is recorded: %s", error)
@@ -96,16 +103,21 @@ def current() -> Recorder | None:
     return _active
 
 
-def set_directory(directory: str | os.PathLike[str] | None) -> bool:
+def set_directory(
+    directory: str | os.PathLike[str] | None, labels: Mapping[str, str] | None = None
+) -> bool:
     """Sets where to record, before the first event.
 
     Args:
         directory: Where to write the file; None for FASTPLAN_ETT.
+        labels: Labels of the job; None for those of the environment.
 
     Returns:
         Whether recording is on. A directory that can't be used is logged as a warning.
     """
-    global _directory, _watched, _off
+    global _directory, _labels, _watched, _off
+    if labels is not None:
+        _labels = labels
     problem = None
     if directory is not None:
         try:

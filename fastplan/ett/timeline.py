@@ -126,6 +126,7 @@ class Job:
     attempts: list[Attempt]
     notes: list[str]
     unseen_restarts: int  # restarts without a file
+    labels: dict[str, str] = field(default_factory=dict)
 
     @property
     def begin(self) -> int:
