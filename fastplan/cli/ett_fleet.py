@@ -14,6 +14,7 @@ from fastplan.cli.parser import Args, Decorator, argument, option, options
 __all__ = ["ett"]
 
 _WORST_PAGES = 20
+_LINE_SECONDS = 10.0  # between two lines about progress in a file
 select_options: Decorator = options(
     option(
         "--where LABEL=VALUE",
@@ -39,10 +40,8 @@ database_options: Decorator = options(
     "fastplan ett fleet s3://bucket/runs --by team --since 14d --html fleet.html\n"
     "fastplan ett fleet mlperf/ --path-labels '{round}-*' --by round --json",
 )
-@argument(
-    "PATH...", "directories of recordings, MLPerf logs and others, or their URLs", name="paths"
-)
-@option("--by LABEL", "a table by this label; can be given several times", multiple=True)
+@argument("PATH...", "directories or URLs of recordings, MLPerf logs and others", name="paths")
+@option("--by LABEL", "a table by this label; can be repeated", multiple=True)
 @option("--html FILE", "write a page to look at in a browser")
 @option("--parquet FILE", "write a row per job")
 @option("--forget-gone", "delete jobs whose files are gone from the database")
@@ -150,10 +149,17 @@ class _Reading(Progress):
 
     def __init__(self) -> None:
         super().__init__("reading recordings", 1)
+        self._next = _LINE_SECONDS
 
     def reach(self, done: int) -> None:
         self._total = max(self._total, done)
-        super().reach(done)
+        now = self._clock()
+        if self._stream.isatty():
+            super().reach(done)
+        elif now - self._begin >= self._next:
+            self._next = now - self._begin + _LINE_SECONDS
+            print(self._state(now), file=self._stream, flush=True)
+        self._done = done
 
     def _state(self, now: float) -> str:
         rate = self._done / max(1e-9, now - self._begin)

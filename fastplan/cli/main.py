@@ -60,7 +60,7 @@ _MODULES = {
     "completion": "help",
     "convert": "plans",
     "doctor": "help",
-    "ett": "ett_fleet",
+    "ett": "ett_gate",
     "export": "plan",
     "inspect": "plans",
 }

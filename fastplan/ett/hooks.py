@@ -51,8 +51,8 @@ def install(
     Args:
         directory: Where to write the file of this process; FASTPLAN_ETT by default. If it can't be
             written to, a warning is logged and nothing is recorded.
-        labels: What fleets of jobs are filtered by, such as `{"team": "ads", "model": "dlrm"}`. They
-            win over FASTPLAN_ETT_LABELS.
+        labels: What fleets of jobs are filtered by, such as `{"team": "ads"}`. They win over
+            FASTPLAN_ETT_LABELS.
 
     Returns:
         Whether recording is on.

@@ -1,8 +1,8 @@
 """Labels of a job: short texts that fleets of jobs are filtered and grouped by.
 
-They come from `ett.install(labels=...)`, from FASTPLAN_ETT_LABELS=team=ads,model=dlrm, and from what
-schedulers set. The first source that has a name wins. Labels come from the code of the job and from
-its environment, so nothing here raises because of them.
+They come from `ett.install(labels=...)`, from FASTPLAN_ETT_LABELS=team=ads,model=dlrm, and from
+what schedulers set. The first source that has a name wins. Labels come from the code of the job and
+from its environment, so nothing here raises because of them.
 """
 
 from __future__ import annotations

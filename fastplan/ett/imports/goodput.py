@@ -76,7 +76,7 @@ def read_jobs(place: str, data: bytes) -> list[FleetJob]:
             continue
         jobs.setdefault(payload["job_name"], _Entries()).add(payload)
     notes = [f"{skipped} entries without a job are skipped"] if skipped else []
-    found = []
+    found: list[FleetJob] = []
     for name, entries in jobs.items():
         if entries.starts or entries.steps:
             source = place if not found else f"{place}#{len(found) + 1}"
@@ -104,9 +104,9 @@ def _objects(data: bytes) -> Iterator[Any]:
 
 
 def _nanoseconds(value: Any) -> int | None:
-    if type(value) in (int, float) and math.isfinite(value) and 0 <= value < _FAR:
-        return round(value * _NANO)
-    return None
+    if type(value) not in (int, float) or not (math.isfinite(value) and 0 <= value < _FAR):
+        return None
+    return round(float(value) * _NANO)
 
 
 def _job(name: str, entries: _Entries, place: str, source: str, notes: list[str]) -> FleetJob:
@@ -123,9 +123,9 @@ def _job(name: str, entries: _Entries, place: str, source: str, notes: list[str]
     seconds = (end - begin) / _NANO
     trained = whole.get("training", 0) / _NANO
     first = next((at for at, _ in steps if at >= begin), None)
-    lost = sum(took for key, took in whole.items() if key == "lost")
+    start = totals(within(named, begin, end if first is None else first))
     told = [*notes, "ml-goodput-measurement records no launch, and no end of the last step"]
-    if lost:
+    if whole.get("lost"):
         told.append("steps that were repeated count as lost work")
     return FleetJob(
         source=source,

@@ -7,8 +7,8 @@
 `job` and `phase` are required. Times are seconds. Further columns are labels. Known: what the file
 says. Phases count one after the other if there is no `begin`, so they must not overlap then; with
 `begin` and `end`, the one that begins last wins. The phase `training` is training, `lost` is lost
-work, and each phase `down` or `restart` is a failure. All phases before the first `training` are the
-start.
+work, and each phase `down` or `restart` is a failure. The phases before the first `training` are
+the start.
 """
 
 from __future__ import annotations
