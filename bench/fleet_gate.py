@@ -1,4 +1,4 @@
-"""The gate on Time to Start: how many regressions of 5 % it finds, and how many false alarms it has.
+"""The gate on Time to Start: how many regressions of 5 % it finds, and how many false alarms.
 
 Time to Start is drawn with a log-normal spread from job to job, and three jobs in a hundred take
 1.5 to 4 times as long, as jobs do that wait for a slow disk. All draws follow from fixed seeds.

@@ -41,7 +41,10 @@ _lock = threading.RLock()  # installing may import a module that installs
 
 
 def install(
-    directory: str | os.PathLike[str] | None = None, *, labels: Mapping[str, str] | None = None
+    directory: str | os.PathLike[str] | None = None,
+    *,
+    labels: Mapping[str, str] | None = None,
+    export: Sequence[str] | str | None = None,
 ) -> bool:
     """Starts recording the standard phases, which `fastplan.ett.phases` lists.
 
@@ -53,12 +56,14 @@ def install(
             written to, a warning is logged and nothing is recorded.
         labels: What fleets of jobs are filtered by, such as `{"team": "ads"}`. They win over
             FASTPLAN_ETT_LABELS.
+        export: Where figures go while the job runs: `textfile:DIR`, `http:PORT` and `otlp:URL`;
+            those of FASTPLAN_ETT_EXPORT by default.
 
     Returns:
         Whether recording is on.
     """
     global _installed
-    if not recording.set_directory(directory, labels):
+    if not recording.set_directory(directory, labels, export):
         return False
     with _lock:
         if _installed is None:

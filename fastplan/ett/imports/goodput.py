@@ -142,12 +142,7 @@ def _job(name: str, entries: _Entries, place: str, source: str, notes: list[str]
         attempts=len(starts),
         steps=len({number for _, number in steps}),
         phases={key: took / _NANO for key, took in whole.items() if took},
-        start={
-            key: took / _NANO
-            for key, took in totals(
-                within(named, begin, first if first is not None else end)
-            ).items()
-        },
+        start={key: took / _NANO for key, took in start.items()},
         labels={"job": name} if name else {},
         notes=told,
     )
