@@ -88,12 +88,19 @@ _WRITERS = {"html": _write_html, "trace": _write_trace, "tensorboard": _write_sc
 @ett.action("diff", "show what changed from one job to another", "fastplan ett diff before/ after/")
 @argument("DIR", "a recorded job", name="before")
 @argument("DIR", "another", name="after")
+@option("--html FILE", "write a page to look at in a browser")
 @json_option()
 def _diff(args: Args) -> int:
     from fastplan.ett.arithmetic import read_report
     from fastplan.ett.text import diff_json, diff_text
 
+    check_outputs(args.html)
     before, after = read_report(args.before), read_report(args.after)
+    if args.html:
+        from fastplan.ett.fleet.diff_page import diff_page
+        from fastplan.files.storage import replace_file
+
+        replace_file(args.html, [diff_page(before, after).encode()])
     if args.json:
         print_json(diff_json(before, after))
     else:

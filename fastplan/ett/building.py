@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from fastplan.ett.events import merge_sums
 from fastplan.ett.phases import (
     Kind,
     Piece,
@@ -44,11 +45,13 @@ def build(records: list[Record], source: str = "") -> Job:
     clocks = Clocks([group.records for group in groups])
     attempts = [_attempt(number, group, clocks) for number, group in enumerate(groups)]
     attempts[-1].is_last = True
-    job = Job(source, attempts, _missing_files(groups) + clocks.notes, _unseen_restarts(groups))
+    notes = _missing_files(groups) + clocks.notes
+    job = Job(source, attempts, notes, _unseen_restarts(groups), _labels(records))
     _set_begin_times(job)
     for attempt, limit in zip(attempts, _lost_from(job), strict=True):
+        failed = attempt.failed
         for rank in attempt.ranks:
-            _set_pieces(rank, attempt, limit)
+            _set_pieces(rank, attempt, limit, failed)
         attempt.job = _job_pieces(attempt)
     return job
 
@@ -80,11 +83,13 @@ def _attempt(number: int, group: _AttemptFiles, clocks: Clocks) -> Attempt:
 
 
 def _rank(record: Record, clocks: Clocks) -> RankTimeline:
+    moved = clocks.offset(record)
+
     def time(t: int) -> int:
-        return clocks.time(record, t)
+        return t + moved
 
     steps = [StepRange(s.first, s.last, time(s.begin), time(s.end), s.sums) for s in record.steps]
-    phases = [_moved(phase, record, clocks) for phase in record.phases]
+    phases = [_moved(phase, moved) for phase in record.phases]
     batch = record.first_batch
     watched = record.t if record.watched is None else record.watched
     return RankTimeline(
@@ -106,9 +111,9 @@ def _rank(record: Record, clocks: Clocks) -> RankTimeline:
     )
 
 
-def _moved(phase: Phase, record: Record, clocks: Clocks) -> Phase:
-    end = None if phase.end is None else clocks.time(record, phase.end)
-    begin = clocks.time(record, phase.begin)
+def _moved(phase: Phase, moved: int) -> Phase:
+    end = None if phase.end is None else phase.end + moved
+    begin = phase.begin + moved
     return Phase(phase.name, begin, end, phase.background, phase.sums, phase.more)
 
 
@@ -116,7 +121,7 @@ def _add_helper(ranks: list[RankTimeline], record: Record, clocks: Clocks) -> No
     """Adds a helper process, which no rank waits for."""
     rank = next(rank for rank in ranks if rank.rank == record.rank)
     for phase in record.phases:
-        moved = _moved(phase, record, clocks)
+        moved = _moved(phase, clocks.offset(record))
         moved.background = True
         rank.background.append(moved)
 
@@ -191,8 +196,8 @@ def _lost_from(job: Job) -> list[int | None]:
     return limits[::-1]
 
 
-def _set_pieces(rank: RankTimeline, attempt: Attempt, limit: int | None) -> None:
-    """Splits a rank's time in the attempt into pieces."""
+def _set_pieces(rank: RankTimeline, attempt: Attempt, limit: int | None, failed: bool) -> None:
+    """Splits a rank's time in the attempt, which may have failed, into pieces."""
     late = "restart" if attempt.number and attempt.launched is None else "launch"
     base = [Piece(attempt.process, rank.begin, late), Piece(rank.begin, rank.imported, "imports")]
     start = rank.end if rank.first_batch is None else rank.first_batch
@@ -210,8 +215,8 @@ def _set_pieces(rank: RankTimeline, attempt: Attempt, limit: int | None) -> None
         base += pieces
         done = pieces[-1].end
     if rank.first_batch is not None:
-        running = not (attempt.failed or rank.steps)
-        left = "training" if running else "stalled" if attempt.failed else "ending"
+        running = not (failed or rank.steps)
+        left = "training" if running else "stalled" if failed else "ending"
         base.append(Piece(done, rank.end, left))
     phases = flatten(Piece(p.begin, p.until, p.name) for p in rank.phases)
     rank.between = within(subtract(_in_order(base), phases), attempt.process, attempt.end)
@@ -231,7 +236,10 @@ def _in_order(pieces: Iterable[Piece]) -> list[Piece]:
 
 def _cut(rank: RankTimeline, steps: StepRange, lost_from: int | None) -> list[Piece]:
     """Splits steps into those that were kept, and those that a restart had to repeat."""
-    kept = steps.count if lost_from is None else min(max(0, lost_from - steps.first), steps.count)
+    if lost_from is None or lost_from > steps.last:
+        merge_sums(rank.kept_sums, steps.sums)
+        return [Piece(steps.begin, steps.end, "training")]
+    kept = min(max(0, lost_from - steps.first), steps.count)
     rank.lost_steps += steps.count - kept
     for name, (count, own) in steps.sums.items():
         entry = rank.kept_sums.setdefault(name, [0, 0])
@@ -305,6 +313,15 @@ def _group_by_attempt(records: list[Record]) -> list[_AttemptFiles]:
             latest[key].add(record)
             groups.append(latest[key])
     return groups
+
+
+def _labels(records: list[Record]) -> dict[str, str]:
+    """The labels of a job: those of its first rank win."""
+    found: dict[str, str] = {}
+    for record in sorted(records, key=lambda record: (record.rank, record.identity.attempt)):
+        for name, text in record.identity.labels.items():
+            found.setdefault(name, text)
+    return found
 
 
 def _missing_files(groups: list[_AttemptFiles]) -> list[str]:

@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 from importlib.machinery import (
@@ -40,7 +40,12 @@ _installed: Hooks | None = None
 _lock = threading.RLock()  # installing may import a module that installs
 
 
-def install(directory: str | os.PathLike[str] | None = None) -> bool:
+def install(
+    directory: str | os.PathLike[str] | None = None,
+    *,
+    labels: Mapping[str, str] | None = None,
+    export: Sequence[str] | str | None = None,
+) -> bool:
     """Starts recording the standard phases, which `fastplan.ett.phases` lists.
 
     Call it before other imports, so that imports are recorded as such. Calling it again changes
@@ -49,12 +54,16 @@ def install(directory: str | os.PathLike[str] | None = None) -> bool:
     Args:
         directory: Where to write the file of this process; FASTPLAN_ETT by default. If it can't be
             written to, a warning is logged and nothing is recorded.
+        labels: What fleets of jobs are filtered by, such as `{"team": "ads"}`. They win over
+            FASTPLAN_ETT_LABELS.
+        export: Where figures go while the job runs: `textfile:DIR`, `http:PORT` and `otlp:URL`;
+            those of FASTPLAN_ETT_EXPORT by default.
 
     Returns:
         Whether recording is on.
     """
     global _installed
-    if not recording.set_directory(directory):
+    if not recording.set_directory(directory, labels, export):
         return False
     with _lock:
         if _installed is None:

@@ -8,10 +8,11 @@ import secrets
 import socket
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fastplan.ett.events import Sums, to_int, warn
+from fastplan.ett.labels import job_labels
 
 # Unix seconds at which the launcher, or the scheduler's prologue, began. Without it, a job counts
 # from the start of its first process.
@@ -38,10 +39,15 @@ class Identity:
     pid: int
     launched: int | None  # wall clock
     process: int | None  # monotonic clock
+    labels: dict[str, str] = field(default_factory=dict)
 
 
 def identify(
-    *, rank: int | None = None, world: int | None = None, attempt: int | None = None
+    *,
+    rank: int | None = None,
+    world: int | None = None,
+    attempt: int | None = None,
+    labels: Any = None,
 ) -> Identity:
     """Returns the identity of this process from torchrun's environment.
 
@@ -49,6 +55,7 @@ def identify(
         rank: Overrides RANK.
         world: Overrides WORLD_SIZE.
         attempt: Overrides TORCHELASTIC_RESTART_COUNT.
+        labels: Labels of the job; see `labels`.
 
     Raises:
         ValueError: if an argument is not a whole number.
@@ -63,6 +70,7 @@ def identify(
         pid=os.getpid(),
         launched=_launched(),
         process=_process_start(),
+        labels=job_labels(labels),
     )
 
 
@@ -216,7 +224,10 @@ def why_not_writable(directory: str) -> str | None:
 def start_line(identity: Identity, t: int, wall: int, watched: int | None) -> str:
     """The first line. `t` and `watched` are the recorder's clock, `wall` the time of day at `t`."""
     head = {"e": "start", "format": FORMAT, "t": t, "wall": wall, "watched": watched}
-    return json.dumps({**head, **asdict(identity)}) + "\n"
+    who = asdict(identity)
+    if not identity.labels:
+        del who["labels"]
+    return json.dumps({**head, **who}) + "\n"
 
 
 def begin_line(name: str, t: int, background: bool) -> str:

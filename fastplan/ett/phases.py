@@ -6,7 +6,6 @@ not in NAMES is the user's own, and counts as CUSTOM_BADPUT_EVENTS.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -112,7 +111,10 @@ class Piece(NamedTuple):
 
 def flatten(phases: Iterable[Piece]) -> list[Piece]:
     """Returns phases that nest or overlap as pieces that don't: the latest to begin wins."""
-    ordered = sorted((p for p in phases if p.end > p.begin), key=lambda p: (p.begin, -p.end))
+    ordered = [p for p in phases if p.end > p.begin]
+    if not _overlap(ordered):
+        return _joined(ordered)
+    ordered.sort(key=lambda p: (p.begin, -p.end))
     moments = sorted({t for piece in ordered for t in (piece.begin, piece.end)})
     open_now: list[tuple[int, int, Piece]] = []
     pieces: list[Piece] = []
@@ -162,15 +164,23 @@ def merge_by_priority(
             if end > begin:
                 changes += ((begin, 1, name), (end, -1, name))
     changes.sort()
-    active: Counter[str] = Counter()
+    keys = {name: importance(name) for name in {change[2] for change in changes}}
+    active: dict[str, int] = {}
     job: list[Piece] = []
     before = 0
+    first: str | None = None  # among the active names; None if it has to be found again
     for moment, change, name in changes:
         if moment > before and active:
-            _append(job, before, moment, min(active, key=importance))
-        active[name] += change
-        if not active[name]:
+            if first is None:
+                first = min(active, key=keys.__getitem__)
+            _append(job, before, moment, first)
+        count = active.get(name, 0) + change
+        if count:
+            active[name] = count
+        else:
             del active[name]
+        if name == first or first is None or keys[name] <= keys[first]:
+            first = None
         before = moment
     return job
 
@@ -178,9 +188,9 @@ def merge_by_priority(
 def within(pieces: Iterable[Piece], begin: int, end: int) -> list[Piece]:
     """Returns the pieces between two times; those that cross one are cut there."""
     return [
-        Piece(max(p.begin, begin), min(p.end, end), p.name)
+        p if begin <= p[0] < p[1] <= end else Piece(max(p.begin, begin), min(p.end, end), p.name)
         for p in pieces
-        if max(p.begin, begin) < min(p.end, end)
+        if p[0] < end and begin < p[1] and p[0] < p[1]
     ]
 
 
@@ -190,6 +200,29 @@ def totals(pieces: Iterable[Piece]) -> dict[str, int]:
     for begin, end, name in pieces:
         found[name] = found.get(name, 0) + end - begin
     return found
+
+
+def _overlap(pieces: list[Piece]) -> bool:
+    """Whether pieces overlap, or are not in order."""
+    done = pieces[0][0] if pieces else 0
+    for begin, end, _ in pieces:
+        if begin < done:
+            return True
+        done = end
+    return False
+
+
+def _joined(pieces: list[Piece]) -> list[Piece]:
+    """Joins neighbours of the same name."""
+    joined: list[Piece] = []
+    last = None
+    for piece in pieces:
+        if last is not None and last[1] == piece[0] and last[2] == piece[2]:
+            last = joined[-1] = Piece(last[0], piece[1], last[2])
+        else:
+            last = piece
+            joined.append(piece)
+    return joined
 
 
 def _append(pieces: list[Piece], begin: int, end: int, name: str) -> None:

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fastplan.ett.events import Sums
+from fastplan.ett.events import Sums, merge_sums
 from fastplan.ett.journal import FORMAT, SUFFIX, Identity
+from fastplan.ett.labels import clean_labels
 
 _CHUNK = 1 << 20
+_SMALL = 1 << 14
 _LONGEST_LINE = 1 << 22
-_MARKS_KEPT = 4096
+MARKS_KEPT = 4096
 _PHASES_KEPT = 20_000  # with a time of their own; those after them are added up by name
 _INNER_KEPT = 1000
 _INT64_LIMIT = 1 << 63
@@ -148,7 +150,26 @@ def read(path: str | os.PathLike[str]) -> Record:
     Raises:
         RecordError: if its first line can't be read.
     """
+    from fastplan.ett.clean import MOST_BYTES, read_clean
+
     path = Path(path)
+    data = _first_bytes(path, MOST_BYTES)
+    found = read_clean(path, data) if len(data) < MOST_BYTES else None
+    return _read_lines(path) if found is None else found
+
+
+def _first_bytes(path: Path, most: int) -> bytes:
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        # Most files are small, and a large buffer takes longer than to read them.
+        data = os.read(file, _SMALL)
+        return data + os.read(file, most - _SMALL) if len(data) == _SMALL else data
+    finally:
+        os.close(file)
+
+
+def _read_lines(path: Path) -> Record:
+    """Reads a file line by line, and skips what is damaged."""
     entries = _Entries(path)
     record = None
     open_phases: dict[tuple[str, int], Phase] = {}
@@ -164,7 +185,7 @@ def read(path: str | os.PathLike[str]) -> Record:
             entries.bad += 1
     if record is None:
         raise RecordError(f"{path}: empty: the process ended before its first line was written")
-    record.steps = _joined(record)
+    record.steps = join_steps(record)
     record.problems += entries.problems()
     if record.summed:
         record.problems.append(
@@ -237,6 +258,7 @@ def _started(path: Path, entry: dict[str, Any]) -> Record:
         pid=_int(entry["pid"]),
         launched=_optional_int(entry["launched"]),
         process=_optional_int(entry["process"]),
+        labels=clean_labels(entry.get("labels") or {}),
     )
     return Record(
         path=path,
@@ -277,8 +299,8 @@ def _add_event(
     elif kind == "phase":
         _add_phase(record, entry, t, t + took, open_phases)
     elif kind == "rest":
-        _merge(record.rest, _sums(entry.get("in")))
-        _merge(record.aside, _sums(entry.get("aside")))
+        merge_sums(record.rest, _sums(entry.get("in")))
+        merge_sums(record.aside, _sums(entry.get("aside")))
     elif kind == "checkpoint":
         record.checkpoints.append((_int(entry["step"]), t))
     elif kind == "failure":
@@ -339,18 +361,18 @@ def _add_steps(record: Record, entry: dict[str, Any], begin: int, end: int) -> N
     if last < first:
         raise ValueError("its last step is before its first")
     sums, aside = _sums(entry.get("in")), entry.get("aside")
-    if (mark := entry.get("mark")) and len(record.marks) < _MARKS_KEPT:
+    if (mark := entry.get("mark")) and len(record.marks) < MARKS_KEPT:
         record.marks[_int(mark[0])] = _int(mark[1])
     if aside:
-        _merge(record.aside, _sums(aside))
+        merge_sums(record.aside, _sums(aside))
     if record.rest:  # training continued, so these short phases belong to the steps
-        _merge(sums, record.rest)
+        merge_sums(sums, record.rest)
         record.rest = {}
     record.steps.append(Steps(first, last, begin, end, sums))
 
 
-def _joined(record: Record) -> list[Steps]:
-    """Joins consecutive steps, except across a checkpoint."""
+def join_steps(record: Record) -> list[Steps]:
+    """Returns a record's steps; consecutive ones are joined, except across a checkpoint."""
     saved = {step for step, _ in record.checkpoints}
     joined: list[Steps] = []
     for steps in record.steps:
@@ -362,7 +384,7 @@ def _joined(record: Record) -> list[Steps]:
         ):
             before.last, before.end = steps.last, steps.end
             if steps.sums:
-                _merge(before.sums, steps.sums)
+                merge_sums(before.sums, steps.sums)
         else:
             joined.append(steps)
     return joined
@@ -373,10 +395,3 @@ def _sums(value: Any) -> Sums:
     if value is None:
         return {}
     return {str(name): [_int(count), _int(own)] for name, (count, own) in dict(value).items()}
-
-
-def _merge(sums: Sums, more: Sums) -> None:
-    for name, (count, own) in more.items():
-        entry = sums.setdefault(name, [0, 0])
-        entry[0] += count
-        entry[1] += own

@@ -6,12 +6,16 @@ import atexit
 import os
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastplan.ett.events import Frame, to_text, warn
 from fastplan.ett.journal import Journal, identify, why_not_writable
 from fastplan.ett.recorder import Recorder
+
+if TYPE_CHECKING:
+    from fastplan.ett.exporters.thread import ExportThread
 
 # This environment variable turns recording on. Its value is a directory.
 DIRECTORY = "FASTPLAN_ETT"
@@ -23,6 +27,9 @@ _LONGEST_NAME = 200
 _active: Recorder | None = None
 _off = False  # recording is known to be off
 _directory: str | None = None
+_labels: Mapping[str, str] | None = None
+_export: Sequence[str] | str | None = None
+_exports: ExportThread | None = None
 _watched: int | None = None
 _imports: list[tuple[int, int]] = []  # before the file was created
 _registered = False
@@ -36,6 +43,8 @@ def start(
     rank: int | None = None,
     world: int | None = None,
     attempt: int | None = None,
+    labels: Mapping[str, str] | None = None,
+    export: Sequence[str] | str | None = None,
 ) -> str | None:
     """Starts recording in this process and returns the path of its file.
 
@@ -47,18 +56,24 @@ def start(
         rank: The rank of this process; torchrun's by default.
         world: The number of ranks; torchrun's by default.
         attempt: The number of restarts before this one; torchrun's by default.
+        labels: What fleets of jobs are filtered by, such as `{"team": "ads"}`; those of `install`
+            and of FASTPLAN_ETT_LABELS by default.
+        export: Where figures go while the job runs, such as `["http:9400"]`; FASTPLAN_ETT_EXPORT by
+            default.
 
     Returns:
         The path of the file; None without a writable directory.
     """
-    global _active, _off, _imports
+    global _active, _exports, _off, _imports
     stop()
     try:
         where = _where() if directory is None else os.fsdecode(directory)
         _off = where is None
         if where is None:
             return None
-        identity = identify(rank=rank, world=world, attempt=attempt)
+        identity = identify(
+            rank=rank, world=world, attempt=attempt, labels=_labels if labels is None else labels
+        )
         journal = Journal(where, identity)
     except (OSError, TypeError, ValueError) as error:
         warn("nothing is recorded: %s", error)
@@ -69,16 +84,20 @@ def start(
     for begin, end in _imports:
         _active.add("imports", begin, end)
     _imports = []
+    _exports = _start_exporters(_active.path, _export if export is None else export)
     return _active.path
 
 
 def stop() -> None:
     """Ends recording cleanly, as the end of the process does."""
-    global _active, _off
+    global _active, _exports, _off
     recorder, _active = _active, None
+    exports, _exports = _exports, None
     _off = True
     if recorder is not None:
         recorder.stop()
+    if exports is not None:
+        exports.stop()
 
 
 def current() -> Recorder | None:
@@ -96,16 +115,26 @@ def current() -> Recorder | None:
     return _active
 
 
-def set_directory(directory: str | os.PathLike[str] | None) -> bool:
+def set_directory(
+    directory: str | os.PathLike[str] | None,
+    labels: Mapping[str, str] | None = None,
+    export: Sequence[str] | str | None = None,
+) -> bool:
     """Sets where to record, before the first event.
 
     Args:
         directory: Where to write the file; None for FASTPLAN_ETT.
+        labels: Labels of the job; None for those of the environment.
+        export: Exporters; None for those of the environment.
 
     Returns:
         Whether recording is on. A directory that can't be used is logged as a warning.
     """
-    global _directory, _watched, _off
+    global _directory, _export, _labels, _watched, _off
+    if labels is not None:
+        _labels = labels
+    if export is not None:
+        _export = export
     problem = None
     if directory is not None:
         try:
@@ -210,6 +239,14 @@ def failure(cause: str) -> None:
         recorder.failure(cause)
 
 
+def _start_exporters(path: str, wanted: Any) -> ExportThread | None:
+    if wanted is None and not os.environ.get("FASTPLAN_ETT_EXPORT"):
+        return None  # what exports is not even imported
+    from fastplan.ett.exporters.thread import start_exporters
+
+    return start_exporters(path, wanted)
+
+
 def _where() -> str | None:
     found = _directory or os.environ.get(DIRECTORY, "")
     return None if found in ("", "0") else found
@@ -230,8 +267,8 @@ def _reset_after_fork() -> None:
 
     `start()` creates another file for the child.
     """
-    global _active, _off, _imports, _lock, _starting
+    global _active, _exports, _off, _imports, _lock, _starting
     if _active is not None:
         _active.abandon()
-    _active, _off, _imports = None, True, []
+    _active, _exports, _off, _imports = None, None, True, []
     _lock, _starting = threading.RLock(), False

@@ -126,6 +126,7 @@ class Job:
     attempts: list[Attempt]
     notes: list[str]
     unseen_restarts: int  # restarts without a file
+    labels: dict[str, str] = field(default_factory=dict)
 
     @property
     def begin(self) -> int:
@@ -191,8 +192,12 @@ class Clocks:
 
     def time(self, record: Record, t: int) -> int:
         """Returns a time of a record as nanoseconds since 1970."""
+        return t + self.offset(record)
+
+    def offset(self, record: Record) -> int:
+        """Returns what to add to a record's times to get nanoseconds since 1970."""
         host = _host(record)
-        return t + self._offset[host] - self._ahead[host]
+        return self._offset[host] - self._ahead[host]
 
     def time_of_day(self, record: Record, wall: int) -> int:
         """Returns a time of day of a record's host, corrected."""
@@ -202,8 +207,12 @@ class Clocks:
         hosts = {_host(record) for record in records}
         if not hosts & aligned:
             aligned.add(_host(min(records, key=lambda record: record.rank)))
+        ends = self._ends(records)
+        there: dict[int, int] = {}
+        for host in hosts & aligned:
+            _keep_first(there, ends[host], 0)
         for host in sorted(hosts - aligned):
-            here, there = self._ends(records, {host}), self._ends(records, aligned)
+            here = ends[host]
             differences = [here[step] - there[step] for step in here.keys() & there.keys()]
             if not differences:
                 continue
@@ -212,16 +221,22 @@ class Clocks:
             if offset.is_clear:
                 self._ahead[host] = offset.ahead
                 self.notes.append(offset.text())
+            _keep_first(there, here, -self._ahead[host])
 
-    def _ends(self, records: list[Record], hosts: set[_Host]) -> dict[int, int]:
-        """When each step first ended on these hosts: a rank can be late, but not early."""
-        first: dict[int, int] = {}
+    def _ends(self, records: list[Record]) -> dict[_Host, dict[int, int]]:
+        """When each step first ended on each host: a rank can be late, but not early."""
+        first: dict[_Host, dict[int, int]] = defaultdict(dict)
         for record in records:
-            if _host(record) in hosts:
-                for step, t in record.marks.items():
-                    at = self.time(record, t)
-                    first[step] = min(at, first.get(step, at))
+            _keep_first(first[_host(record)], record.marks, self.offset(record))
         return first
+
+
+def _keep_first(first: dict[int, int], ends: dict[int, int], moved: int) -> None:
+    """Adds the ends of steps, moved by `moved`, where they are the first."""
+    for step, t in ends.items():
+        at = t + moved
+        if at < first.get(step, at + 1):
+            first[step] = at
 
 
 def _offset(host: str, differences: list[int]) -> _ClockOffset:

@@ -1,0 +1,167 @@
+"""Finds recordings below directories and fsspec URLs, and tells which have to be read again.
+
+A directory of a recorded job is one place, and so is every file of another tool. A place that is
+settled is not listed again while its time of change is the same: a new file changes the time of its
+directory, and files of a job that has ended don't grow.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from fastplan.ett.fleet.jobs import RECORDED, FleetError
+from fastplan.ett.imports import HEAD_BYTES, recognise
+from fastplan.ett.journal import SUFFIX
+
+_DEEPEST = 32
+# A directory that changed just now may change again within the same tick of its file system.
+_TICK = 2_000_000_000
+
+
+class Known(NamedTuple):
+    """What the database knows about a place."""
+
+    kind: str
+    modified: int
+    size: int
+    files: int
+    settled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A place that has to be read.
+
+    Attributes:
+        place: Its path or URL.
+        kind: `fastplan`, the name of an importer, or empty if none reads it.
+        modified: See `Place`.
+        size: Bytes of all its files.
+        files: Their names.
+        remote: The fsspec file system, for a URL.
+    """
+
+    place: str
+    kind: str
+    modified: int
+    size: int
+    files: tuple[str, ...] = ()
+    remote: Any = field(default=None, compare=False)
+
+
+class Walk:
+    """Walks below some roots. Iterating yields the places to read.
+
+    Args:
+        roots: Directories, files, or URLs.
+        known: What the database knows, by place.
+
+    Attributes:
+        seen: Every place that is there, read or not.
+        problems: Directories that can't be listed.
+    """
+
+    def __init__(self, roots: Iterable[str], known: Mapping[str, Known]) -> None:
+        self._roots = [clean_root(root) for root in roots]
+        self._known = known
+        self._now = time.time_ns()
+        self.seen: set[str] = set()
+        self.problems: list[str] = []
+
+    def __iter__(self) -> Iterator[Found]:
+        for root in self._roots:
+            if "://" in root:
+                yield from self._remote(root)
+            elif os.path.isdir(root):
+                yield from self._directory(root, os.stat(root).st_mtime_ns, 0)
+            elif os.path.isfile(root):
+                found = os.stat(root)
+                yield from self._file(root, found.st_mtime_ns, found.st_size)
+            else:
+                raise FleetError(f"{root}: no such directory or file")
+
+    def _directory(self, path: str, modified: int, depth: int) -> Iterator[Found]:
+        known = self._known.get(path)
+        if known is not None and known.settled and known.modified == modified:
+            self.seen.add(path)
+            return
+        names, folders, others = [], [], []
+        try:
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    if entry.name.endswith(SUFFIX):
+                        names.append(entry.name)
+                    elif entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+                    elif entry.is_file():
+                        others.append(entry.path)
+        except OSError as error:
+            self.problems.append(f"{path}: {error.strerror or error}")
+            return
+        if names:
+            yield from self._recording(path, sorted(names), modified, not (folders or others))
+        for other in sorted(others):
+            try:
+                found = os.stat(other)
+            except OSError:
+                continue  # deleted after the listing
+            yield from self._file(other, found.st_mtime_ns, found.st_size)
+        for folder in sorted(folders) if depth < _DEEPEST else ():
+            try:
+                found = os.stat(folder)
+            except OSError:
+                continue
+            yield from self._directory(folder, found.st_mtime_ns, depth + 1)
+
+    def _recording(
+        self, path: str, names: list[str], modified: int, alone: bool
+    ) -> Iterator[Found]:
+        """A directory of a recorded job. With anything else in it, it is always listed again."""
+        self.seen.add(path)
+        size = 0
+        for name in names:
+            try:
+                size += os.stat(f"{path}/{name}").st_size
+            except OSError:
+                continue
+        known = self._known.get(path)
+        if known is None or (known.size, known.files) != (size, len(names)):
+            recent = self._now - modified < _TICK
+            usable = 0 if recent or not alone else modified
+            yield Found(path, RECORDED, usable, size, tuple(names))
+
+    def _file(self, path: str, modified: int, size: int) -> Iterator[Found]:
+        known = self._known.get(path)
+        if known is not None and (known.modified, known.size) == (modified, size):
+            self.seen.add(path)
+            return
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return
+        try:
+            with open(path, "rb") as file:
+                kind = recognise(path, file.read(HEAD_BYTES))
+        except OSError as error:
+            self.problems.append(f"{path}: {error.strerror or error}")
+            return
+        self.seen.add(path)
+        yield Found(path, kind or "", modified if self._now - modified > _TICK else 0, size)
+
+    def _remote(self, root: str) -> Iterator[Found]:
+        from fastplan.ett.fleet.remote import remote_places
+
+        for found in remote_places(root):
+            self.seen.add(found.place)
+            known = self._known.get(found.place)
+            files = len(found.files) or 1
+            if known is None or (known.size, known.files) != (found.size, files):
+                yield found
+
+
+def clean_root(root: str) -> str:
+    """Returns an absolute path, or a URL without a slash at its end."""
+    return root.rstrip("/") if "://" in root else os.path.abspath(root)

@@ -1,0 +1,185 @@
+"""Entries of Google's ml-goodput-measurement, as Cloud Logging exports them: JSON or JSON lines.
+
+Each entry is an object with `job_name` and one time, or a log entry with it in `jsonPayload`. Times
+are seconds since 1970. Known: starts of jobs and steps, initialisation, preparation, data loading,
+custom events. Not known: the launch, planning within the preparation, and when a job failed: the
+time between two starts counts as a restart, and the steps that are repeated as lost work.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from fastplan.ett.fleet.jobs import FleetJob, last_name, usable_time
+from fastplan.ett.phases import Piece, flatten, subtract, totals, within
+
+MARK = re.compile(rb'"(job_start_time|step_start_time|tpu_init_start_time)"\s*:')
+_NANO = 1e9
+_FAR = 1e11  # seconds
+_MOST_ENTRIES = 10_000_000
+_INTERVALS = {
+    "tpu_init": "process_group",
+    "training_prep": "model_build",
+    "data_loading": "data_loader",
+    "custom_badput_event": "",
+}
+_LONGEST_NAME = 200
+
+
+class _Entries:
+    """The entries of one job, sorted by what they say."""
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []
+        self.ends: list[int] = []
+        self.steps: list[tuple[int, int]] = []  # time, number
+        self.pieces: list[Piece] = []
+        self._open: dict[str, int] = {}
+
+    def add(self, entry: dict[str, Any]) -> None:
+        for key, value in entry.items():
+            at = _nanoseconds(value) if key.endswith("_time") else None
+            if at is None:
+                continue
+            if key == "job_start_time":
+                self.starts.append(at)
+            elif key == "job_end_time":
+                self.ends.append(at)
+            elif key == "step_start_time" and type(entry.get("step_count")) is int:
+                self.steps.append((at, entry["step_count"]))
+            else:
+                self._add_interval(key, at, entry)
+
+    def _add_interval(self, key: str, at: int, entry: dict[str, Any]) -> None:
+        name, _, side = key.removesuffix("_time").rpartition("_")
+        if name not in _INTERVALS:
+            return
+        title = _INTERVALS[name] or str(entry.get("custom_badput_event_type"))[:_LONGEST_NAME]
+        if side == "start":
+            self._open[title] = at
+        elif title in self._open and at >= self._open[title]:
+            self.pieces.append(Piece(self._open.pop(title), at, title))
+
+
+def read_jobs(place: str, data: bytes) -> list[FleetJob]:
+    """Returns the jobs of an export, as far as it goes."""
+    jobs: dict[str, _Entries] = {}
+    skipped = 0
+    for entry in _objects(data):
+        payload = entry.get("jsonPayload", entry) if type(entry) is dict else None
+        if type(payload) is not dict or type(payload.get("job_name")) is not str:
+            skipped += 1
+            continue
+        jobs.setdefault(payload["job_name"], _Entries()).add(payload)
+    notes = [f"{skipped} entries without a job are skipped"] if skipped else []
+    found: list[FleetJob] = []
+    for name, entries in jobs.items():
+        if entries.starts or entries.steps:
+            source = place if not found else f"{place}#{len(found) + 1}"
+            found.append(_job(name, entries, place, source, notes))
+    return found
+
+
+def _objects(data: bytes) -> Iterator[Any]:
+    """The objects of a JSON list, or of JSON lines; what is incomplete is skipped."""
+    text = data.decode("utf-8", "replace")
+    decoder = json.JSONDecoder()
+    at, count = 0, 0
+    while count < _MOST_ENTRIES:
+        at = text.find("{", at)
+        if at < 0:
+            return
+        try:
+            entry, at = decoder.raw_decode(text, at)
+            count += 1
+            yield entry
+        except (ValueError, RecursionError):
+            at = text.find("\n", at)
+            if at < 0:
+                return
+
+
+def _nanoseconds(value: Any) -> int | None:
+    if type(value) not in (int, float) or not (math.isfinite(value) and 0 <= value < _FAR):
+        return None
+    return round(float(value) * _NANO)
+
+
+def _job(name: str, entries: _Entries, place: str, source: str, notes: list[str]) -> FleetJob:
+    steps = sorted(entries.steps)
+    starts = sorted(entries.starts) or [steps[0][0]]
+    events = [at for at, _ in steps] + [p.end for p in entries.pieces] + starts + entries.ends
+    begin, end = starts[0], max(events)
+    edges = [*starts, end]
+    pieces: list[Piece] = []
+    for number, at in enumerate(starts):
+        pieces += _attempt(steps, at, edges[number + 1], bool(number), _ended(entries.ends, at))
+    named = within(flatten(entries.pieces), begin, end)
+    whole = totals([*subtract(sorted(pieces), named), *named])
+    seconds = (end - begin) / _NANO
+    trained = whole.get("training", 0) / _NANO
+    first = next((at for at, _ in steps if at >= begin), None)
+    start = totals(within(named, begin, end if first is None else first))
+    told = [*notes, "ml-goodput-measurement records no launch, and no end of the last step"]
+    if whole.get("lost"):
+        told.append("steps that were repeated count as lost work")
+    return FleetJob(
+        source=source,
+        place=place,
+        kind="goodput",
+        job=name or last_name(place),
+        begin=usable_time(begin / _NANO),
+        seconds=seconds,
+        time_to_start_s=None if first is None else (first - begin) / _NANO,
+        times_to_recover_s=_recoveries(steps, starts),
+        train_s=trained,
+        ett=trained / seconds if seconds else 0.0,
+        failures=len(starts) - 1,
+        attempts=len(starts),
+        steps=len({number for _, number in steps}),
+        phases={key: took / _NANO for key, took in whole.items() if took},
+        start={key: took / _NANO for key, took in start.items()},
+        labels={"job": name} if name else {},
+        notes=told,
+    )
+
+
+def _attempt(
+    steps: list[tuple[int, int]], begin: int, end: int, again: bool, ended: int | None
+) -> Iterator[Piece]:
+    """The time from a start to the next one."""
+    own = [(at, number) for at, number in steps if begin <= at < end or at == end]
+    stop = end if ended is None else min(end, ended)
+    if not own:
+        yield Piece(begin, end, "starting")
+        return
+    yield Piece(begin, own[0][0], "starting")
+    resumed = min((number for at, number in steps if at > own[-1][0]), default=None)
+    kept = [at for at, number in own if resumed is None or number < resumed]
+    edge = own[len(kept)][0] if len(kept) < len(own) else max(own[-1][0], stop)
+    yield Piece(own[0][0], edge, "training")
+    if len(kept) < len(own):
+        yield Piece(edge, own[-1][0], "lost")
+        edge = own[-1][0]
+    if edge < end:
+        yield Piece(edge, end, "restart")
+
+
+def _ended(ends: list[int], begin: int) -> int | None:
+    """The first end of a job after a start."""
+    return min((at for at in ends if at >= begin), default=None)
+
+
+def _recoveries(steps: list[tuple[int, int]], starts: list[int]) -> list[float]:
+    """From the last step before each restart to the first one after it."""
+    found = []
+    for at in starts[1:]:
+        before = max((t for t, _ in steps if t < at), default=None)
+        after = min((t for t, _ in steps if t >= at), default=None)
+        if before is not None and after is not None:
+            found.append((after - before) / _NANO)
+    return found

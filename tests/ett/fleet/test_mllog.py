@@ -1,0 +1,109 @@
+"""MLPerf's logs: times to the millisecond, and whatever else such a file may have."""
+
+import pytest
+
+from fastplan.ett.imports import import_file, recognise
+from tests.ett.fleet.samples import mllog, mlperf_run, text
+
+
+def jobs(lines, name="a.log"):
+    data = lines if isinstance(lines, bytes) else text(lines)
+    assert recognise(name, data) == "mllog"
+    return import_file("mllog", name, data)
+
+
+def test_init_and_run_are_those_of_the_log_to_the_millisecond():
+    (job,) = jobs(mlperf_run(init=61_251, run=240_007))
+    assert (job.time_to_start_s, job.train_s) == (61.251, 240.007)
+    assert job.phases == {"init": 61.251, "starting": 0.003, "run": 240.007}
+    assert job.within == {"eval": 4.0}
+    assert job.seconds == pytest.approx(301.261, abs=1e-9)
+    assert job.ett == pytest.approx(240.007 / 301.261)
+    assert job.labels == {"model": "dlrm_dcnv2", "team": "Example", "cluster": "2xBox"}
+    assert job.failures == 0
+
+
+def test_foreign_lines_prefixes_and_endings_are_no_matter():
+    lines = mlperf_run()
+    noisy = ["+ srun train.py", "\x1b[31mwarning\x1b[0m :::ML", "3: " + lines[0]]
+    for number, line in enumerate(lines[1:]):
+        noisy += [f"[1,{number}]<stdout>{line} trailing words", "", "{not json", "a" * 5000]
+    data = "\r\n".join(noisy).encode() + b"\xff\xfe\x00\n"
+    assert jobs(data)[0].phases == jobs(lines)[0].phases
+
+
+def test_a_log_that_is_cut_at_any_byte_is_read_as_far_as_it_goes():
+    data = text(mlperf_run())
+    whole = import_file("mllog", "a.log", data)[0]
+    seen = set()
+    for end in range(len(data)):
+        found = import_file("mllog", "a.log", data[:end])
+        assert len(found) <= 1
+        for job in found:
+            assert 0 <= job.train_s <= whole.train_s
+            assert job.time_to_start_s in (None, whole.time_to_start_s)
+            seen.add((job.time_to_start_s, job.train_s))
+    assert (None, 0.0) in seen
+    assert (whole.time_to_start_s, 0.0) in seen
+    assert (whole.time_to_start_s, 7.0) in seen  # up to the last evaluation
+    assert (whole.time_to_start_s, whole.train_s) in seen  # only its line end is missing
+
+
+def test_a_run_without_its_end_says_so():
+    (job,) = jobs(mlperf_run()[:-1])
+    assert job.notes == ["the run has no end in the log: counted up to the last event"]
+
+
+def test_a_job_waits_for_its_slowest_rank():
+    first, second = mlperf_run(init=60_000, run=100_000), mlperf_run(init=60_500, run=100_000)
+    mixed = [line for pair in zip(first, second, strict=True) for line in pair]
+    for lines in (mixed, [*first, *second]):
+        (job,) = jobs(lines)
+        assert job.time_to_start_s == 60.5
+        assert job.train_s == 100.5
+
+
+def test_ranks_may_write_to_the_same_line():
+    lines = mlperf_run()
+    assert jobs(["".join(lines)])[0].phases == jobs(lines)[0].phases
+
+
+def test_several_runs_in_a_row_are_several_jobs():
+    first, second = jobs([*mlperf_run(), *mlperf_run(init=50_000, begin=10_000_000)])
+    assert (first.source, second.source) == ("a.log", "a.log#2")
+    assert second.time_to_start_s == 50.0
+
+
+def test_a_run_that_was_aborted_is_a_failure():
+    lines = [*mlperf_run()[:-1], mllog("run_stop", 99_000, status="aborted")]
+    assert jobs(lines)[0].failures == 1
+
+
+def test_the_first_rounds_had_another_format():
+    lines = [
+        ":::MLPv0.6.0 ncf 1538077470.250 (ncf.py:100) init_start",
+        ":::MLPv0.6.0 ncf 1538077480.500 (ncf.py:120) init_stop: null",
+        ":::MLPv0.6.0 ncf 1538077480.500 (ncf.py:161) run_start",
+        ':::MLPv0.6.0 ncf 1538077500.750 (ncf.py:200) run_stop: {"success": false}',
+    ]
+    (job,) = jobs(lines)
+    assert (job.time_to_start_s, job.train_s, job.failures) == (10.25, 20.25, 1)
+
+
+@pytest.mark.parametrize(
+    "time", ["1", '"x"', "1e400", "NaN", "-5", "true", "null", "[1]", "12345678901234567890123"]
+)
+def test_a_time_that_is_none_is_skipped_and_counted(time):
+    line = f':::MLLOG {{"time_ms": {time}, "key": "eval_accuracy"}}'
+    (job,) = jobs([*mlperf_run(), line])
+    skipped = ["1 damaged lines of MLLOG are skipped"]
+    assert job.notes == ([] if time == "1" else skipped)
+
+
+def test_times_may_be_fractions_or_texts():
+    lines = mlperf_run()
+    other = [
+        line.replace('"time_ms": 1700000000000', '"time_ms": "1700000000000.0"') for line in lines
+    ]
+    assert other != lines
+    assert jobs(other)[0].phases == jobs(lines)[0].phases
