@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -23,9 +24,7 @@ def shards_of(drawn, kind):
     )
     if rows[0] * rows[1] > SHAPE[0]:  # the last shards of a row-wise table are smaller or empty
         starts = [min(3 * at, SHAPE[0]) for at in range(6)]
-        return np.array(
-            [[a, 0, b - a, 8, r] for r, (a, b) in enumerate(zip(starts, starts[1:], strict=False))]
-        )
+        return np.array([[a, 0, b - a, 8, r] for r, (a, b) in enumerate(pairwise(starts))])
     cut = Cut((rows,), (columns,))
     return block_shards(cut, [drawn.randrange(RANKS) for _ in range(rows[0] * columns[0])])
 
@@ -41,9 +40,7 @@ def drawn_tensors(seed, count=3):
 
 def cells(shard):
     row, column, rows, columns, rank = shard
-    return [
-        (rank, i, j) for i in range(row, row + rows) for j in range(column, column + columns)
-    ]
+    return [(rank, i, j) for i in range(row, row + rows) for j in range(column, column + columns)]
 
 
 def as_plan(tensors, at):
@@ -73,11 +70,12 @@ def test_each_cell_of_a_new_shard_comes_once_and_from_a_rank_that_has_it(seed):
         assert filled == needed
 
 
+@pytest.mark.parametrize("host", [1, RANKS])
 @pytest.mark.parametrize("seed", range(60))
-def test_sent_bytes_are_those_that_a_comparison_of_the_plans_counts(seed):
+def test_sent_bytes_are_those_that_a_comparison_of_the_plans_counts(seed, host):
     tensors = drawn_tensors(seed)
     counted = movement(as_plan(tensors, 1), as_plan(tensors, 2))
-    pieces = find_pieces(tensors, RANKS)
+    pieces = find_pieces(tensors, RANKS, ranks_per_host=host)
     assert sent_bytes(pieces, tensors) == counted.bytes
     received = Counter()
     for piece in pieces:
