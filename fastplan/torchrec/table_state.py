@@ -252,7 +252,8 @@ def _table(
     if not parts:
         states = {}
     elif sharding.compute_kernel == "dense":
-        states = dense_states(full, optimizer, parameter, weight.shards)
+        own = {} if optimizer is None else optimizer.state.get(parameter) or {}
+        states = dense_states(full, own, weight.shards)
     else:
         states = _kernel_states(full, parts)
     dtype = parts[0].weight.dtype if parts else _dtype(config)
@@ -286,20 +287,19 @@ def _kernel_states(table: str, parts: list[_Part]) -> dict[str, State]:
 
 
 def dense_states(
-    table: str, optimizer: Any, parameter: Any, shards: Iterable[Shard]
+    table: str, states: Mapping[str, Any], shards: Iterable[Shard]
 ) -> dict[str, State]:
     """Returns the states that an optimizer has for a table with a dense kernel.
 
     Args:
         table: the table's name, for errors.
-        optimizer: the optimizer, or None.
-        parameter: the table's parameter. It holds the rank's shards one below the other.
+        states: the optimizer's states of the table's parameter, which holds the rank's shards one
+            below the other.
         shards: the shards of the weights.
 
     Raises:
         TableStateError: a state has another size than the table's weights.
     """
-    states = {} if optimizer is None else optimizer.state.get(parameter) or {}
     shards = list(shards)
     found = {}
     for name, tensor in states.items():
