@@ -61,7 +61,7 @@ _MODULE_OF_NAME = {
     "RulesBroken": "fastplan.model.objectives",
 }
 
-_SUBMODULES = ("bundle", "costs", "ett")
+_SUBMODULES = ("bundle", "checkpoint", "costs", "ett")
 
 # Packages that fastplan does not install by itself.
 _OPTIONAL_PACKAGES = ("torch", "torchrec", "fbgemm_gpu", "numba")

@@ -10,7 +10,8 @@ import fastplan
 ROOT = Path(fastplan.__file__).parent
 ORDER = (
     *("model", "engine", "files", "cache", "costs", "spec", "plans", "planning", "report"),
-    *("torchrec", "sweep", "doctor", "bundle", "launch", "ett", "measure", "profile", "cli"),
+    *("torchrec", "checkpoint", "sweep", "doctor", "bundle", "launch", "ett", "measure"),
+    *("profile", "cli"),
 )
 # A pickled plan is made of TorchRec's classes. They are loaded when a user says that the file is
 # trusted, and at no other time.

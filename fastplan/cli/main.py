@@ -34,6 +34,7 @@ GROUPS = {
         "inspect": "show what a plan costs and what limits it",
         "compare": "show what changes from one plan to another",
         "convert": "write a plan in another format",
+        "checkpoint": "show checkpoints, and convert them to other plans",
         "skus": "list named hardware",
     },
     "Measure": {
@@ -73,6 +74,7 @@ fastplan precompute sweep.yaml --cache /shared/plans
 fastplan inspect plan.json
 fastplan compare before.json after.json
 fastplan convert plan.json -o plan --to torcheasyrec
+fastplan checkpoint convert ckpt/1000 --plan plan.json -o new
 fastplan skus
 fastplan measure model.yaml plan.json --nproc 8 -o runs/
 fastplan calibrate --nproc 8 --model model.yaml -o my-cluster.yaml

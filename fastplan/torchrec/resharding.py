@@ -1,178 +1,102 @@
-"""Moves in a running job: the arguments of TorchRec's DistributedModelParallel.reshard.
+"""Moves of tables in a running job, from any plan to any other one: all tables or none.
 
-It moves weights and optimizer state of an EmbeddingBagCollection's table-wise and column-wise
-tables. Other changes need a restart, by TorchRec's `update_shards` and
-`sharding/dynamic_sharding.py` (the same in 1.8.0 and 1.9.2).
+For each module with a changed table, the ranks build the sharded module of the new plan beside
+the old one (`live/modules`), fill it with what they hold, exchange what they lack
+(`live/tensors`), agree that all have succeeded (`live/agreement`), and only then exchange the
+contents of the modules.
+
+TorchRec's own `DistributedModelParallel.reshard` is not used. It moves only whole table-wise and
+column-wise shards of an EmbeddingBagCollection, one per rank and table. It loses second states of
+optimizers, and a failure leaves some ranks with the old plan and others with the new one.
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterable, Mapping
+import gc
+import hashlib
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch.distributed as dist
+from torchrec.distributed.comm import intra_and_cross_node_pg
 from torchrec.distributed.model_parallel import DistributedModelParallel
-from torchrec.distributed.types import (
-    EmbeddingModuleShardingPlan,
-    EnumerableShardingSpec,
-    ParameterSharding,
-    ShardingEnv,
-    ShardingPlan,
-    ShardMetadata,
+from torchrec.distributed.types import EmbeddingModuleShardingPlan, ShardingPlan
+
+from fastplan.torchrec.live.agreement import Ranks, ReshardError
+from fastplan.torchrec.live.checks import changed_tables, facts, why_restart
+from fastplan.torchrec.live.modules import Exchange, build_again
+from fastplan.torchrec.live.optimizers import (
+    DenseOptimizer,
+    FusedSettings,
+    apply_settings,
+    as_optimizer,
+    fused_settings,
 )
+from fastplan.torchrec.live.tensors import (
+    Transport,
+    describe,
+    states_of,
+    why_not_copied,
+)
+from fastplan.torchrec.table_state import STEP, Table, finish_writes, read_tables
 
-from fastplan.planning.held import assign
+_HIERARCHICAL = ("table_row_wise", "grid_shard")
+_ROUND_BYTES = 64 * 2**20
 
-_MOVABLE_TYPES = ("table_wise", "column_wise")
-_MOVABLE_KERNELS = ("fused", "fused_uvm", "fused_uvm_caching")
-_MIB = 1024 * 1024
-
-# Module path -> arguments of `reshard(arguments, path)`: MiB that move, and the new shardings.
-Arguments = dict[str, tuple[float, EmbeddingModuleShardingPlan]]
+Progress = Callable[[int, int], None]
 
 
 class Resharding(NamedTuple):
-    """The moves that work in a running job, step by step, and the tables that need a restart."""
+    """What `reshard` has done.
 
-    steps: list[Arguments]
-    needs_restart: dict[str, str]  # table -> why
-
-
-def reshard_arguments(before: ShardingPlan, after: ShardingPlan) -> Resharding:
-    """Computes TorchRec's reshard arguments from two plans. `reshard` also checks the job.
-
-    On CPU a shard that stays takes two steps, because a rank can't send to itself with gloo.
+    Attributes:
+        moved: the tables that have other shards now, as module path and name.
+        bytes: bytes of weights and optimizer states that ranks sent each other, over all ranks.
+        rounds: the number of rounds in which they did so.
+        needs_restart: table -> why it can't move in a running job. If not empty, nothing has
+            changed.
     """
-    ranks = _all_ranks(before, after)
-    detours: dict[str, EmbeddingModuleShardingPlan] = {}
-    arrivals: dict[str, EmbeddingModuleShardingPlan] = {}
-    needs_restart: dict[str, str] = {}
-    for path in dict.fromkeys((*before.plan, *after.plan)):
-        old, new = (dict(plan.plan.get(path) or {}) for plan in (before, after))
-        for name in dict.fromkeys((*old, *new)):
-            if name in old and name in new and _is_unchanged(old[name], new[name]):
-                continue
-            why = _why_restart(path, old, new, name)
-            way = [] if why else _move_steps(old[name], new[name], ranks)
-            if not way:
-                full = f"{path}.{name}" if path else name
-                needs_restart[full] = (
-                    why or "a shard stays, and a rank can't send to itself with gloo"
-                )
-            for step, sharding in zip((arrivals, detours), reversed(way), strict=False):
-                step.setdefault(path, EmbeddingModuleShardingPlan())[name] = sharding
-    steps = [
-        {path: (_volume(shardings.values()), shardings) for path, shardings in step.items()}
-        for step in (detours, arrivals)
-        if step
-    ]
-    return Resharding(steps, needs_restart)
+
+    moved: tuple[str, ...]
+    bytes: int
+    rounds: int
+    needs_restart: dict[str, str]
 
 
-def _why_restart(
-    path: str,
-    olds: Mapping[str, ParameterSharding],
-    news: Mapping[str, ParameterSharding],
-    name: str,
-) -> str:
-    if name not in olds or name not in news:
-        return "the table was added" if name in news else "the table was removed"
-    old, new = olds[name], news[name]
-    if old.sharding_type != new.sharding_type:
-        return f"{old.sharding_type} becomes {new.sharding_type}"
-    if old.compute_kernel != new.compute_kernel:
-        return f"kernel {old.compute_kernel} becomes {new.compute_kernel}"
-    if new.sharding_type not in _MOVABLE_TYPES:
-        return f"{new.sharding_type} tables can't move in a running job"
-    if _cuts(old) != _cuts(new):
-        # A part of a shard is not contiguous in the optimizer's state.
-        return "its shards change, and TorchRec can only move whole shards"
-    if len(set(new.ranks)) < len(new.ranks):
-        # TorchRec writes received data into the rank's first shard.
-        return "a rank gets several shards of it, and TorchRec fills only the first"
-    for other, sharding in olds.items():
-        if sharding.compute_kernel not in _MOVABLE_KERNELS:
-            # TorchRec rebuilds every table of the module, these without DDP or the job's optimizer.
-            return f"{other} of its module has kernel {sharding.compute_kernel}"
-    return "" if path else "TorchRec's reshard needs dense weights in addition to the tables"
-
-
-def _move_steps(
-    old: ParameterSharding, new: ParameterSharding, ranks: list[int]
-) -> list[ParameterSharding]:
-    """Returns the steps: the new sharding, after a detour if a rank would send to itself."""
-    stays = any(a == b for a, b in zip(old.ranks, new.ranks, strict=True))
-    if not (stays and _on_cpu(new)):
-        return [copy.deepcopy(new)]
-    between = _detour_ranks(old.ranks, new.ranks, ranks)
-    return [_placed(new, between), copy.deepcopy(new)] if between else []
-
-
-def _detour_ranks(old: list[int], new: list[int], ranks: list[int]) -> list[int]:
-    """Returns distinct ranks for the shards, none its old or new one; empty without a solution."""
-    free = np.zeros((len(ranks), len(ranks)))
-    for shard, taken in enumerate(zip(old, new, strict=True)):
-        free[shard] = [rank not in taken for rank in ranks]
-    chosen = assign(free)[: len(new)]
-    possible = all(free[shard, column] for shard, column in enumerate(chosen))
-    return [ranks[column] for column in chosen] if possible else []
-
-
-def _placed(sharding: ParameterSharding, ranks: list[int]) -> ParameterSharding:
-    placed = copy.deepcopy(sharding)
-    placed.ranks = ranks
-    placed.sharding_spec = EnumerableShardingSpec(
-        [
-            ShardMetadata(shard.shard_offsets, shard.shard_sizes, f"rank:{rank}/cpu")
-            for shard, rank in zip(_shards(sharding), ranks, strict=True)
-        ]
-    )
-    return placed
-
-
-def _is_unchanged(old: ParameterSharding, new: ParameterSharding) -> bool:
-    known = [
-        (each.sharding_type, each.compute_kernel, each.ranks, _cuts(each)) for each in (old, new)
-    ]
-    return bool(known[0] == known[1])
-
-
-def _all_ranks(*plans: ShardingPlan) -> list[int]:
-    shardings = (
-        each for plan in plans for module in plan.plan.values() for each in module.values()
-    )
-    return sorted({rank for sharding in shardings for rank in sharding.ranks or []})
-
-
-def _shards(sharding: ParameterSharding) -> list[Any]:
-    spec: Any = sharding.sharding_spec
-    return [] if spec is None else list(spec.shards)
-
-
-def _cuts(sharding: ParameterSharding) -> list[tuple[int, ...]]:
-    return [(*shard.shard_offsets, *shard.shard_sizes) for shard in _shards(sharding)]
-
-
-def _on_cpu(sharding: ParameterSharding) -> bool:
-    return any(shard.placement.device().type == "cpu" for shard in _shards(sharding))
-
-
-def _volume(shardings: Iterable[ParameterSharding]) -> float:
-    """Returns the MiB of the tables' weights, which TorchRec treats as fp32."""
-    shards = (shard for sharding in shardings for shard in _shards(sharding))
-    return float(sum(4 * shard.shard_sizes[0] * shard.shard_sizes[1] for shard in shards)) / _MIB
-
-
-def reshard(job: DistributedModelParallel, after: ShardingPlan) -> Resharding:
+def reshard(
+    job: DistributedModelParallel,
+    after: ShardingPlan,
+    *,
+    optimizer: Any = None,
+    round_bytes: int = _ROUND_BYTES,
+    progress: Progress | None = None,
+) -> Resharding:
     """Moves the tables of a running job to the placement of a plan: all tables or none.
 
-    Every rank must call this at the same step, with no batch in flight. If `needs_restart` of the
-    result names a table, nothing has moved on any rank.
+    Every rank must call this at the same step, with no batch in flight and no gradient that an
+    optimizer has not used. Weights, optimizer states, learning rates and steps stay what they are,
+    and so do the objects that the job holds: modules, `fused_optimizer`, the given `optimizer`.
+    Ranks send each other only what a rank lacks. While tables move, a rank has memory for its old
+    and new shards of all changed modules, and for two buffers.
+
+    Args:
+        job: the sharded model.
+        after: the new plan. Modules that it does not change are left alone.
+        optimizer: the optimizer of tables with dense kernels, which data-parallel tables have:
+            torch's, a KeyedOptimizer, or one that combines or wraps others.
+        round_bytes: bytes that a rank sends, and receives, at most at a time.
+        progress: called after each round with the number of rounds done and of all rounds.
+
+    Returns:
+        What has moved. If `needs_restart` names a table, nothing has moved on any rank.
 
     Raises:
+        ReshardError: a rank failed or was lost. The ranks that are left have their old plan and
+            tables.
         TypeError: the model is not sharded.
+        ValueError: `round_bytes` is not positive.
     """
     for name, value, kind in (
         ("job", job, DistributedModelParallel),
@@ -180,53 +104,215 @@ def reshard(job: DistributedModelParallel, after: ShardingPlan) -> Resharding:
     ):
         if not isinstance(value, kind):
             raise TypeError(f"`{name}` must be a {kind.__name__}, not a {type(value).__name__}")
-    found = reshard_arguments(job.plan, after)
-    if found.needs_restart or not found.steps:
-        return found
-    if why := _why_job_restarts(job, found):
-        return Resharding([], why)
-    for step in found.steps:
-        for path in step:
-            job.reshard(step, path)
-            # TorchRec keeps it from the last batch: features that were in the order of the
-            # tables before would go to wrong tables now that they are not.
-            _module(job, path)._has_features_permute = True
+    if round_bytes < 1:
+        raise ValueError(f"`round_bytes` must be at least 1, not {round_bytes}")
+    move = _Move(job, after, DenseOptimizer(optimizer), optimizer)
+    if needs_restart := move.check():
+        return Resharding((), 0, 0, needs_restart)
+    if not move.changed:
+        return Resharding((), 0, 0, {})
+    if needs_restart := move.build():
+        return Resharding((), 0, 0, needs_restart)
+    transport = move.fill(round_bytes, progress or (lambda done, rounds: None))
+    move.commit()
+    names = [
+        f"{path}.{name}" if path else name for path in move.changed for name in move.changed[path]
+    ]
+    return Resharding((*names,), transport.bytes, len(transport.rounds), {})
+
+
+class _Move:
+    """A move of the tables of a job, one step after the other, each with all ranks."""
+
+    def __init__(
+        self, job: DistributedModelParallel, after: ShardingPlan, dense: DenseOptimizer, given: Any
+    ) -> None:
+        self._job, self._after, self._dense, self._given = job, after, dense, given
+        self._ranks = Ranks(job._env.process_group)
+        self.changed: dict[str, list[str]] = {}
+        self._old: dict[str, Table] = {}
+        self._new: dict[str, Table] = {}
+        self._modules: dict[str, Any] = {}
+        self._states: dict[Any, dict[str, Any]] = {}  # of new parameters with dense kernels
+
+    def check(self) -> dict[str, str]:
+        """Returns, by table, why it can't move; else reads what every rank holds."""
+
+        def work() -> tuple[None, Any]:
+            digest = _digest(self._after)
+            if reasons := why_restart(self._job, self._after, self._given is not None):
+                return None, (digest, reasons, {}, {}, {})
+            self.changed = changed_tables(self._job.plan, self._after)
+            self._old = read_tables(_part_of(self._job, self.changed), self._given)
+            return None, (digest, {}, describe(states_of(self._old)), *self._settings())
+
+        _, shared = self._ranks.attempt("read its tables", work)
+        digests, reasons, self._held, fused, dense = zip(*shared, strict=True)
+        if other := [rank for rank, each in enumerate(digests) if each != digests[0]]:
+            raise ReshardError(
+                f"ranks 0 and {other[0]} were given different plans; give all ranks the same"
+            )
+        self._fused: dict[tuple[str, str], FusedSettings] = _union(fused)
+        self._dense_settings: dict[tuple[str, str], tuple[float, int]] = _union(dense)
+        return _union(reasons)
+
+    def _settings(self) -> tuple[Any, Any]:
+        fused: dict[tuple[str, str], FusedSettings] = {}
+        for path in self.changed:
+            fused |= fused_settings(path, self._job.module.get_submodule(path))
+        dense = {}
+        for table in self._old.values():
+            if not table.is_fused and table.parameter is not None:
+                lr = self._dense.learning_rate(table.parameter)
+                step = table.states[STEP].shards[0].tensor.item() if STEP in table.states else 0
+                dense[table.path, table.name] = (lr, int(step))
+        return fused, dense
+
+    def build(self) -> dict[str, str]:
+        """Builds the new modules. Returns, by table, why its states can't be copied."""
+        kinds = {
+            sharding.sharding_type
+            for path in self.changed
+            for sharding in _shardings(self._after, path).values()
+        }
+        if kinds & {*_HIERARCHICAL}:
+            # Makes the groups that TorchRec keeps for these types; all ranks must take part.
+            group: Any = self._job._env.process_group
+            intra_and_cross_node_pg(self._job.device, backend=dist.get_backend(group))
+
+        def work() -> tuple[None, Any]:
+            for path in self.changed:
+                shardings = _shardings(self._after, path)
+                self._modules[path] = build_again(self._job, path, shardings)
+                apply_settings(path, self._modules[path], self._fused, self._dense_settings)
+            beside = _beside(self._after, self._modules)
+            self._make_states(read_tables(beside))
+            self._new = read_tables(beside, as_optimizer(self._states))
+            finish_writes(beside)
+            return None, describe(states_of(self._new))
+
+        _, self._needed = self._ranks.attempt("build the modules of the new plan", work)
+        return {
+            _name(self._new[key]): why
+            for key, why in why_not_copied(self._held, self._needed).items()
+        }
+
+    def _make_states(self, tables: Mapping[str, Table]) -> None:
+        """Makes memory for the states of tables with dense kernels."""
+        for key, table in tables.items():
+            if table.is_fused or table.parameter is None:
+                continue
+            names = sorted(
+                {state for each in self._held for other, state in each if other == key} - {"weight"}
+            )
+            at = (table.path, table.name)
+            step = self._fused[at].step if at in self._fused else self._dense_settings[at][1]
+            old = _parameter(self._job, self._old[key])
+            self._states[table.parameter] = self._dense.new_states(table, names, step, old)
+
+    def fill(self, round_bytes: int, progress: Progress) -> Transport:
+        """Copies weights and states into the new modules."""
+
+        def prepare() -> tuple[Transport, None]:
+            transport = Transport(self._ranks, self._held, self._needed, round_bytes)
+            on_gpu = dist.get_backend(self._ranks.group) == "nccl"
+            device = self._job.device if on_gpu else "cpu"
+            transport.prepare(states_of(self._old), states_of(self._new), device)
+            return transport, None
+
+        transport, _ = self._ranks.attempt("allocate the exchange", prepare)
+        failures: list[Exception] = []
+        for number in range(len(transport.rounds)):
+            if failed := transport.exchange(number):
+                failures.append(failed)
+            progress(number + 1, len(transport.rounds))
+
+        def finish() -> tuple[None, None]:
+            if failures:
+                raise failures[0]
+            transport.finish()
+            finish_writes(_beside(self._after, self._modules))
+            return None, None
+
+        self._ranks.attempt("copy its shards", finish)
+        return transport
+
+    def commit(self) -> None:
+        """Gives the job the new modules on all ranks, or on none."""
+        exchanges = [
+            Exchange(self._job.module.get_submodule(path), new)
+            for path, new in self._modules.items()
+        ]
+        old_plan = self._job._plan
+        before = {key: _dense_parameter(self._job, table) for key, table in self._old.items()}
+
+        def work() -> tuple[None, None]:
+            for each in exchanges:
+                each.do()
+            self._job._plan = _updated(old_plan, self._after, self.changed)
+            after = {key: _dense_parameter(self._job, table) for key, table in self._new.items()}
+            changes = [(key, before[key], after[key]) for key in before]
+            self._dense.replace(changes, self._states)
+            return None, None
+
+        try:
+            self._ranks.attempt("put the new modules into the model", work)
+        except ReshardError:
+            for each in exchanges:
+                each.undo()
+            self._dense.undo()
+            self._job._plan = old_plan
+            raise
+        for each in exchanges:
+            each.forget()
+        self._old = {}
+        gc.collect()  # modules and their hooks refer to each other
+
+
+def _digest(plan: ShardingPlan) -> str:
+    content = [
+        (path, name, facts(sharding))
+        for path in plan.plan
+        for name, sharding in _shardings(plan, path).items()
+    ]
+    return hashlib.sha256(repr(content).encode()).hexdigest()
+
+
+def _shardings(plan: ShardingPlan, path: str) -> EmbeddingModuleShardingPlan:
+    found: Any = plan.plan[path]
     return found
 
 
-def _why_job_restarts(job: DistributedModelParallel, found: Resharding) -> dict[str, str]:
-    """Returns, by table, why the job can't move it; the same on all ranks."""
-    own = {path: _why_module(job, path) for path in found.steps[-1]}
-    # A rank without a table does not know its optimizer, so that all ranks must report.
-    reports: list[Any] = [None] * job._env.world_size
-    dist.all_gather_object(reports, (hash("fastplan"), own), group=job._env.process_group)
-    hashes, reasons = zip(*reports, strict=True)
-    why_all = ""
-    if job.device.type == "cpu" and len(set(hashes)) > 1:
-        # TorchRec's tags of messages over gloo are hashes of tables' names.
-        why_all = "PYTHONHASHSEED must be the same on all ranks"
-    return {
-        f"{path}.{name}": why
-        for path, (_, shardings) in found.steps[-1].items()
-        for name in shardings
-        if (why := next(filter(None, (why_all, *(each[path] for each in reasons))), ""))
-    }
+def _part_of(job: DistributedModelParallel, paths: Any) -> Any:
+    """Returns the job with a part of its modules, as far as its tables are read."""
+    return _beside(job.plan, {path: job.module.get_submodule(path) for path in paths})
 
 
-def _why_module(job: DistributedModelParallel, path: str) -> str:
-    module = _module(job, path)
-    if type(job._env) is not ShardingEnv:
-        return "TorchRec's reshard does not support replicated tables"
-    if not hasattr(job._dmp_wrapped_module, "module"):
-        return "TorchRec's reshard needs dense weights in addition to the tables"
-    if not hasattr(module, "update_shards"):
-        return f"TorchRec can't reshard a {type(module).__name__}"
-    states = (
-        name for table in module.fused_optimizer.state_dict()["state"].values() for name in table
+def _beside(plan: ShardingPlan, modules: Mapping[str, Any]) -> Any:
+    """Returns modules that are not in a job in the form in which a job has them."""
+    return SimpleNamespace(
+        plan=ShardingPlan({path: plan.plan[path] for path in modules}),
+        module=SimpleNamespace(get_submodule=modules.__getitem__),
     )
-    lost = sorted({name.split(".")[-1] for name in states} - {"momentum1"})
-    return f"TorchRec's reshard loses the optimizer's {lost[0]}" if lost else ""
 
 
-def _module(job: DistributedModelParallel, path: str) -> Any:
-    return job.module.get_submodule(path)
+def _updated(old: ShardingPlan, new: ShardingPlan, paths: Any) -> ShardingPlan:
+    return ShardingPlan({**old.plan, **{path: deepcopy(new.plan[path]) for path in paths}})
+
+
+def _union(parts: Any) -> dict[Any, Any]:
+    return {key: value for part in parts for key, value in part.items()}
+
+
+def _name(table: Table) -> str:
+    return f"{table.path}.{table.name}" if table.path else table.name
+
+
+def _parameter(job: DistributedModelParallel, table: Table) -> Any:
+    """Returns the parameter of a table in the job; an empty one if the rank has no shard of it."""
+    within = table.key[len(table.path) + 1 :] if table.path else table.key
+    return job.module.get_submodule(table.path).get_parameter(within)
+
+
+def _dense_parameter(job: DistributedModelParallel, table: Table) -> Any:
+    return None if table.is_fused else _parameter(job, table)

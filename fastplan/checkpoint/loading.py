@@ -1,0 +1,354 @@
+"""Loads a checkpoint into a job, whatever plan it was saved under."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+
+from fastplan.checkpoint.copying import (
+    copy_block,
+    copy_region,
+    find_disagreement,
+    merge_mean,
+    merges,
+    parts,
+    read_scalar,
+)
+from fastplan.checkpoint.errors import CheckpointError, raise_problems
+from fastplan.checkpoint.job import Held, check_job, other_parameters, other_tensors, together
+from fastplan.checkpoint.metadata import Entry
+from fastplan.checkpoint.moves import Move, describe_moves
+from fastplan.checkpoint.sources import (
+    MOMENTUM1,
+    STEP,
+    Region,
+    Source,
+    SourceTable,
+    StateIndex,
+    find_entry,
+    read_table,
+)
+from fastplan.checkpoint.storage import Checkpoint, Path
+from fastplan.torchrec.dense_optimizer import new_states, owner_of
+from fastplan.torchrec.table_state import State, Table, dense_states, finish_writes, read_tables
+
+Merge = Literal["exact", "mean"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """What `load` has done; the same on all ranks.
+
+    Attributes:
+        path: the checkpoint.
+        tables: the tables, with the states that were loaded, and where they were and are.
+        averaged: tables whose row-wise states were averaged over columns, by key.
+        not_loaded: keys of the checkpoint that the job has no place for.
+    """
+
+    path: str
+    tables: tuple[Move, ...]
+    averaged: tuple[str, ...] = ()
+    not_loaded: tuple[str, ...] = ()
+
+    @property
+    def moved(self) -> tuple[Move, ...]:
+        """The tables whose shards were others when the checkpoint was saved."""
+        return tuple(table for table in self.tables if table.before != table.after)
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.tables)} tables loaded from {self.path}, {len(self.moved)} resharded"]
+        lines += [f"  ~ {move}" for move in self.moved]
+        lines += [f"  row-wise states averaged over columns: {key}" for key in self.averaged]
+        if self.not_loaded:
+            lines.append(
+                f"  {len(self.not_loaded)} entries not loaded: {', '.join(self.not_loaded[:4])}"
+            )
+        return "\n".join(lines)
+
+
+@dataclass(kw_only=True)
+class _Work:
+    """What is to be written into the job, once everything is known to be there."""
+
+    checkpoint: Checkpoint
+    merge: Merge
+    step: int | None
+    index: StateIndex
+    copies: list[Callable[[], object]] = field(default_factory=list)
+    entries: dict[str, Entry] = field(default_factory=dict)  # that are read
+    steps: dict[int, tuple[torch.Tensor, float]] = field(default_factory=dict)  # by address
+    states: dict[str, list[str]] = field(default_factory=dict)  # loaded states by table
+    averaged: set[str] = field(default_factory=set)
+
+
+def load(
+    job: Any,
+    path: Path,
+    *,
+    optimizer: Any = None,
+    states: bool = True,
+    merge: Merge = "exact",
+    step: int | None = None,
+    under: str | None = None,
+    tables: Collection[str] | None = None,
+) -> Loaded:
+    """Loads weights and every optimizer state of a checkpoint into a job with any plan.
+
+    Reads checkpoints of `save`, and those of DCP with `state_dict()` of the job and of its
+    optimizers, in any nesting. Every rank must call this. All checks come first: if something is
+    missing, all ranks raise the same error and the job is as it was.
+
+    Args:
+        job: the DistributedModelParallel.
+        path: a directory or a URL that fsspec knows.
+        optimizer: as for `save`. States that it has not made yet are made.
+        states: whether to load optimizer states.
+        merge: what to do when a row-wise state comes from column shards that differ and go into one
+            shard: `exact` refuses, `mean` takes the mean over columns, as row-wise Adagrad would
+            have had it for the same gradients.
+        step: the step counter, where the checkpoint has none. TorchRec's state dicts leave out that
+            of fused optimizers.
+        under: the nesting of the model's weights, such as `model`, if the checkpoint has several.
+        tables: keys of tables in `state_dict()`, to load these and nothing else.
+
+    Returns:
+        What was loaded, and which tables had other shards before.
+
+    Raises:
+        CheckpointError: a table or state is missing or has another shape or type, the checkpoint
+            has a state that the job has no place for, or a row-wise state can't be merged exactly.
+    """
+    check_job(job)
+    if merge not in ("exact", "mean"):
+        raise ValueError(f"`merge` must be 'exact' or 'mean', not {merge!r}")
+
+    def plan() -> tuple[_Work, dict[str, Table]]:
+        found = read_tables(job, optimizer)
+        wanted = _wanted(found, tables)
+        checkpoint = Checkpoint(path)
+        parameters = other_parameters(job, found)
+        keys = [*found, *parameters]
+        index = StateIndex(checkpoint.entries, keys)
+        work = _Work(checkpoint=checkpoint, merge=merge, step=step, index=index)
+        problems = {}
+        for key, table in wanted.items():
+            try:
+                _plan_table(work, table, optimizer, states, under)
+            except CheckpointError as error:
+                problems[key] = str(error)
+        raise_problems(problems)
+        if tables is None:
+            for held in other_tensors(job, found):
+                _plan_tensor(work, held, under)
+            for key, parameter in parameters.items() if states and optimizer is not None else ():
+                _plan_parameter(work, key, parameter, optimizer)
+        checkpoint.check_files(list(work.entries.values()))
+        return work, wanted
+
+    work, loaded = together(job, plan)
+    together(job, lambda: _write(work, job))
+    return _report(work, job, os.fspath(path), loaded)
+
+
+def _wanted(found: dict[str, Table], keys: Collection[str] | None) -> dict[str, Table]:
+    unknown = [key for key in keys or () if key not in found]
+    if unknown:
+        raise CheckpointError(
+            f"`tables` has {unknown[0]}, which is no table of the job; {next(iter(found))} is one"
+        )
+    return found if keys is None else {key: found[key] for key in keys}
+
+
+def _write(work: _Work, job: Any) -> None:
+    with torch.no_grad(), work.checkpoint:
+        for copy in work.copies:
+            copy()
+        for tensor, value in work.steps.values():
+            tensor.fill_(value)
+    finish_writes(job)
+
+
+def _plan_table(work: _Work, table: Table, optimizer: Any, states: bool, under: str | None) -> None:
+    source = read_table(work.checkpoint.entries, work.index, table.key, under)
+    if (source.rows, source.columns) != (table.rows, table.columns):
+        raise CheckpointError(
+            f"table {table.key}: {source.rows:,} x {source.columns:,} in the checkpoint, "
+            f"{table.rows:,} x {table.columns:,} in the job"
+        )
+    _plan_state(work, table, table.weight, source.weight)
+    if not states or not table.weight.shards:
+        return
+    if not table.is_fused and source.states and optimizer is None:
+        raise CheckpointError(
+            f"table {table.key}: the checkpoint has its {', '.join(source.states)}, and its kernel "
+            "is dense here: pass the optimizer that updates it as optimizer=, or states=False"
+        )
+    own = dict(table.states)
+    if not table.is_fused and not own and optimizer is not None:
+        own = _made_states(work, table, optimizer)
+    for state in own.values():
+        _plan_named(work, table, state, source)
+    taken = {STEP, *own}
+    left = [
+        name for name in source.states if name not in taken and not _is_first(name, own, source)
+    ]
+    if left:
+        raise CheckpointError(
+            f"table {table.key}: the checkpoint has its state {left[0]}, which the job's optimizer "
+            f"does not have (it has {', '.join(own) or 'no state'}); use the optimizer that the "
+            "checkpoint was saved with, or states=False"
+        )
+
+
+def _is_first(name: str, own: Mapping[str, State], source: SourceTable) -> bool:
+    """Whether a state of the checkpoint is the first one of the job's optimizer."""
+    return name == MOMENTUM1 and any(source.state(each) is source.states[name] for each in own)
+
+
+def _made_states(work: _Work, table: Table, optimizer: Any) -> dict[str, State]:
+    """Returns new states for a table whose optimizer has not made any; kept when all is checked."""
+    made = new_states(optimizer, table.parameter)
+    if not made:
+        return {}
+    owner = owner_of(optimizer, table.parameter)
+    work.copies.append(partial(owner.state.__setitem__, table.parameter, made))
+
+    return dense_states(table.key, made, table.weight.shards)
+
+
+def _plan_named(work: _Work, table: Table, state: State, source: SourceTable) -> None:
+    found = source.state(state.name)
+    if state.name == STEP:
+        _plan_step(work, table, state, found)
+        return
+    if found is None:
+        raise CheckpointError(
+            f"table {table.key}: its state {state.name} is not in the checkpoint, which has "
+            f"{', '.join(source.states) or 'no state of it'}; load the weights alone with "
+            "states=False"
+        )
+    _plan_state(work, table, state, found)
+
+
+def _plan_step(work: _Work, table: Table, state: State, found: Source | None) -> None:
+    if found is not None:
+        value = read_scalar(work.checkpoint, found)
+        work.entries[found.entry.key] = found.entry
+    elif work.step is not None:
+        value = float(work.step)
+    elif not state.is_used:
+        return
+    else:
+        raise CheckpointError(
+            f"table {table.key}: its step counter is not in the checkpoint, as TorchRec's state "
+            "dicts leave it out for fused optimizers; pass it as step="
+        )
+    for shard in state.shards:
+        _, other = work.steps.get(shard.tensor.data_ptr(), (None, value))
+        if other != value and state.is_used:
+            raise CheckpointError(
+                f"table {table.key}: its step is {value:g}, and that of another table of the same "
+                f"kernel is {other:g}; give the tables kernels of their own, or pass states=False"
+            )
+        work.steps[shard.tensor.data_ptr()] = shard.tensor, max(value, other)
+    work.states.setdefault(table.key, []).append(STEP)
+
+
+def _plan_state(work: _Work, table: Table, state: State, source: Source) -> None:
+    """Checks a state and plans its copies: pieces must cover it, and types must be the same."""
+    what = "weights" if state is table.weight else f"state {state.name}"
+    for shard in state.shards:
+        if source.entry.dtype != shard.tensor.dtype or source.kind != state.kind:
+            raise CheckpointError(
+                f"table {table.key}: its {what} is {source.kind} {source.entry.dtype} in the "
+                f"checkpoint and {state.kind} {shard.tensor.dtype} in the job"
+            )
+        region = Region(*shard.offsets, *shard.sizes)
+        parts(source, region)
+        copy = copy_region
+        if merges(source, region):
+            row = find_disagreement(work.checkpoint, source, region)
+            if row is not None and work.merge == "exact":
+                raise CheckpointError(
+                    f"table {table.key}: its {what} has a number per row and column shard, and "
+                    f"differs in row {row} between shards that one shard gets the columns of; "
+                    "keep the columns' cuts, or pass merge='mean'"
+                )
+            if row is not None:
+                copy = merge_mean
+                work.averaged.add(table.key)
+        work.copies.append(partial(copy, work.checkpoint, source, region, shard.tensor))
+        work.entries[source.entry.key] = source.entry
+    if state is not table.weight:
+        work.states.setdefault(table.key, []).append(state.name)
+
+
+def _plan_tensor(work: _Work, held: Held, under: str | None) -> None:
+    entry = find_entry(work.checkpoint.entries, held.key, under)
+    if entry is None:
+        raise CheckpointError(f"{held.key}: not in the checkpoint")
+    _plan_blocks(work, entry, held.key, held.size, held.parts)
+
+
+def _plan_blocks(work: _Work, entry: Entry, key: str, size: tuple[int, ...], parts: Any) -> None:
+    for offsets, tensor in parts:
+        if entry.dtype != tensor.dtype or entry.size != size:
+            raise CheckpointError(
+                f"{key}: {entry.dtype} of {entry.size} in the checkpoint, {tensor.dtype} of {size} "
+                "in the job"
+            )
+        work.copies.append(partial(copy_block, work.checkpoint, entry, offsets, tensor))
+        work.entries[entry.key] = entry
+
+
+def _plan_parameter(work: _Work, key: str, parameter: Any, optimizer: Any) -> None:
+    """Plans the states of a weight that is not of a table."""
+    found = work.index.states(key)
+    owner = owner_of(optimizer, parameter)
+    if owner is None or not found:
+        return
+    own = {k: v for k, v in (owner.state.get(parameter) or {}).items() if torch.is_tensor(v)}
+    if not own:
+        own = _zeros(work, parameter, found)
+        work.copies.append(partial(owner.state.__setitem__, parameter, own))
+    for name, tensor in own.items():
+        if name not in found:
+            raise CheckpointError(f"{key}: its state {name} is not in the checkpoint")
+        whole = [((0,) * tensor.dim(), tensor.detach())]
+        _plan_blocks(work, found[name][1], key, tuple(tensor.shape), whole)
+
+
+def _zeros(work: _Work, parameter: Any, found: Mapping[str, tuple[str, Entry]]) -> dict[str, Any]:
+    made = {}
+    for name, (_, entry) in found.items():
+        if entry.dtype is not None:
+            # torch keeps step counters on the CPU.
+            device = "cpu" if name == STEP else parameter.device
+            made[name] = torch.zeros(entry.size, dtype=entry.dtype, device=device)
+    return made
+
+
+def _report(work: _Work, job: Any, path: str, tables: Mapping[str, Table]) -> Loaded:
+    gathered: list[Any] = [None] * job._env.world_size
+    own = (work.states, sorted(work.averaged), sorted(work.entries))
+    dist.all_gather_object(gathered, own, group=job._env.process_group)
+    states = {key: tuple(dict.fromkeys(_all(gathered, key))) for key in tables}
+    used = {key for _, _, keys in gathered for key in keys}
+    return Loaded(
+        path=path,
+        tables=describe_moves(work.checkpoint, job.plan, list(tables.values()), states),
+        averaged=tuple(sorted({key for _, averaged, _ in gathered for key in averaged})),
+        not_loaded=tuple(key for key in work.checkpoint.entries if key not in used),
+    )
+
+
+def _all(gathered: list[Any], key: str) -> Iterator[str]:
+    for states, _, _ in gathered:
+        yield from states.get(key, ())

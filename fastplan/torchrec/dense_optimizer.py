@@ -1,0 +1,75 @@
+"""Optimizers that users hold for tables with dense kernels: states that they have not made yet.
+
+Most of torch's optimizers make their states in the first step. A job that loads a checkpoint has
+not made a step, so that its states must be made to be loaded.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+
+from fastplan.torchrec.table_state import TableStateError
+
+
+def owner_of(optimizer: Any, parameter: Any) -> Any:
+    """Returns the torch optimizer that updates a parameter, in any wrapper of TorchRec's."""
+    parts = getattr(optimizer, "optimizers", None)
+    if isinstance(parts, list):  # a CombinedOptimizer
+        found = (owner_of(part, parameter) for _, part in parts)
+        return next((each for each in found if each is not None), None)
+    inner = getattr(optimizer, "_optimizer", None)
+    if inner is not None:
+        return owner_of(inner, parameter)
+    return optimizer if _group(optimizer, parameter) is not None else None
+
+
+def new_states(optimizer: Any, parameter: Any) -> dict[str, torch.Tensor]:
+    """Returns the states that an optimizer would make for a parameter, as new tensors.
+
+    An optimizer of the same class and settings makes a step with a small parameter. This shows
+    which states there are, and of what shape.
+
+    Raises:
+        TableStateError: the optimizer can't be made again from its settings.
+    """
+    owner = owner_of(optimizer, parameter)
+    if owner is None:
+        return {}
+    group = _group(owner, parameter) or {}
+    rows, columns = 3, 5
+    small = torch.nn.Parameter(torch.zeros(rows, columns))
+    known = inspect.signature(type(owner).__init__).parameters
+    settings = {k: v for k, v in group.items() if k in known and k not in ("params", "fused")}
+    try:
+        probe = type(owner)([small], **settings)
+        small.grad = torch.zeros_like(small)
+        probe.step()
+    except Exception as error:
+        raise TableStateError(
+            f"{type(owner).__name__} has no states yet, and can't be made from its settings "
+            f"({error}); call its init_state() before you load"
+        ) from error
+    return {
+        name: _like(parameter, value, (rows, columns))
+        for name, value in probe.state[small].items()
+        if isinstance(value, torch.Tensor)
+    }
+
+
+def _like(parameter: Any, value: torch.Tensor, small: tuple[int, int]) -> torch.Tensor:
+    if value.dim() == 0 or value.numel() == 1:
+        return torch.zeros_like(value)
+    shape = [n if n != small[0] else parameter.shape[0] for n in value.shape[:1]]
+    shape += [n if n != small[1] else parameter.shape[1] for n in value.shape[1:]]
+    dtype = parameter.dtype if value.dtype == torch.float32 else value.dtype
+    return torch.zeros(shape, dtype=dtype, device=parameter.device)
+
+
+def _group(optimizer: Any, parameter: Any) -> dict[str, Any] | None:
+    for group in getattr(optimizer, "param_groups", ()):
+        if any(each is parameter for each in group["params"]):
+            return dict(group)
+    return None

@@ -1,0 +1,1 @@
+"""Moves of tables in a running job, for any two plans."""

@@ -1,0 +1,174 @@
+"""Checkpoints that are converted to other plans without a job."""
+
+import os
+
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+from torchrec.distributed.types import ParameterSharding
+
+from fastplan.checkpoint import CheckpointError, convert, inspect, writing
+from fastplan.checkpoint.storage import Checkpoint
+from tests.checkpoint.samples import (
+    KEY,
+    ROWS,
+    content,
+    momentum,
+    weights,
+    whole_plan,
+    write,
+    write_plan,
+)
+from tests.torchrec.shardings import DIM, column_wise, row_wise, table_wise
+
+DATA_PARALLEL = ParameterSharding("data_parallel", "dense", [0, 1], None)
+K0, K1 = KEY.format(0), KEY.format(1)
+
+
+def loaded(path, like):
+    """What plain DCP reads, into tensors of these shapes."""
+    dcp.load(like, checkpoint_id=path, no_dist=True)
+    return like
+
+
+def like_tensors(*lengths):
+    """A state dict to load into: tables with momenta of these lengths."""
+    keys = [KEY.format(i) for i in range(len(lengths))]
+    model = {key: torch.zeros(ROWS, DIM) for key in keys} | {"over.weight": torch.zeros(2, 2)}
+    states = {key: {f"t{i}.momentum1": torch.zeros(lengths[i])} for i, key in enumerate(keys)}
+    return {"model": model, "optim": {"state": states}, "epoch": 0}
+
+
+def shards(path):
+    """Where each chunk of each tensor is."""
+    entries = Checkpoint(path).entries
+    return {key: {chunk.offsets for chunk in entry.chunks} for key, entry in entries.items()}
+
+
+@pytest.fixture
+def source(tmp_path):
+    return write(tmp_path / "old")
+
+
+def test_states_are_cut_as_torchrec_cuts_them(tmp_path, source):
+    new = tmp_path / "new"
+    convert(source, write_plan(tmp_path / "plan.json"), new)
+    found = shards(new)
+    assert found[f"model.{K0}"] == {(0, 0), (2, 0), (4, 0)}
+    assert found[f"optim.state.{K0}.t0.momentum1"] == {(0,), (2,), (4,)}
+    assert found[f"model.{K1}"] == {(0, 0), (0, DIM // 2)}
+    # Two column shards have a vector each, one below the other.
+    assert found[f"optim.state.{K1}.t1.momentum1"] == {(0,), (ROWS,)}
+    like = like_tensors(ROWS, 2 * ROWS)
+    loaded(new, like)
+    assert torch.equal(like["model"][K0], weights(0))
+    assert torch.equal(like["model"][K1], weights(1))
+    assert torch.equal(like["model"]["over.weight"], torch.ones(2, 2))
+    assert torch.equal(like["optim"]["state"][K0]["t0.momentum1"], momentum(0))
+    assert torch.equal(like["optim"]["state"][K1]["t1.momentum1"], momentum(1).repeat(2))
+    assert like["epoch"] == 7
+
+
+def test_there_and_back_is_the_same(tmp_path, source):
+    convert(source, write_plan(tmp_path / "plan.json"), tmp_path / "new")
+    convert(tmp_path / "new", whole_plan(tmp_path / "whole.json"), tmp_path / "back")
+    before, after = inspect(source), inspect(tmp_path / "back")
+    assert {t.key: [(p.name, p.size) for p in t.parts] for t in before.tables} == {
+        t.key: [(p.name, p.size) for p in t.parts] for t in after.tables
+    }
+    state = loaded(
+        tmp_path / "back", {"optim": {"state": {K1: {"t1.momentum1": torch.zeros(ROWS)}}}}
+    )
+    assert torch.equal(state["optim"]["state"][K1]["t1.momentum1"], momentum(1))
+
+
+def test_column_shards_that_differ_are_not_merged(tmp_path):
+    cut = write_plan(tmp_path / "cw.json", {"t0": column_wise(ROWS, 0, 1)})
+    convert(write(tmp_path / "a", content(1)), cut, tmp_path / "cut")
+    # Row 2 of the second column shard becomes another one.
+    entry = Checkpoint(tmp_path / "cut").entries[f"optim.state.{K0}.t0.momentum1"]
+    chunk = next(c for c in entry.chunks if c.offsets == (ROWS,))
+    with Checkpoint(tmp_path / "cut") as checkpoint:
+        start = checkpoint._place(entry, chunk).start
+    with open(tmp_path / "cut" / chunk.file, "r+b") as file:
+        file.seek(start + 2 * 4)
+        file.write(torch.tensor([8.0]).numpy().tobytes())
+    plan = write_plan(tmp_path / "tw.json", {"t0": table_wise(ROWS, 0)})
+    with pytest.raises(CheckpointError, match="differs in row 2"):
+        convert(tmp_path / "cut", plan, tmp_path / "merged")
+    assert not (tmp_path / "merged").exists()
+    convert(tmp_path / "cut", plan, tmp_path / "merged", merge="mean")
+    state = loaded(
+        tmp_path / "merged", {"optim": {"state": {K0: {"t0.momentum1": torch.zeros(ROWS)}}}}
+    )
+    expected = momentum()
+    expected[2] = (2 + 8) / 2
+    assert torch.equal(state["optim"]["state"][K0]["t0.momentum1"], expected)
+
+
+def test_a_data_parallel_table_gets_the_states_of_a_torch_optimizer(tmp_path, source):
+    plan = write_plan(tmp_path / "plan.json", {"t0": DATA_PARALLEL, "t1": table_wise(ROWS, 0)})
+    with pytest.raises(CheckpointError, match=f"{K0}: its kernel is dense.*step"):
+        convert(source, plan, tmp_path / "new")
+    convert(source, plan, tmp_path / "new", step=5)
+    state = {"optim": {"state": {K0: {"sum": torch.zeros(ROWS, 1), "step": torch.tensor(0.0)}}}}
+    loaded(tmp_path / "new", state)
+    own = state["optim"]["state"][K0]
+    assert torch.equal(own["sum"].view(-1), momentum())
+    assert own["step"] == 5
+
+
+def test_every_table_must_be_in_both(tmp_path, source):
+    plan = write_plan(
+        tmp_path / "plan.json", {"t0": table_wise(ROWS, 0), "t2": table_wise(ROWS, 0)}
+    )
+    with pytest.raises(CheckpointError) as error:
+        convert(source, plan, tmp_path / "new")
+    assert error.value.problems == {
+        K1: f"table {K1}: the plan does not have it",
+        "tables.t2": "table tables.t2 of the plan: not in the checkpoint",
+    }
+
+
+def test_sizes_must_agree(tmp_path, source):
+    plan = write_plan(
+        tmp_path / "plan.json", {"t0": row_wise(ROWS + 1, 0), "t1": table_wise(ROWS, 0)}
+    )
+    with pytest.raises(CheckpointError, match=f"table {K0}: 6 x 8 in the checkpoint, .7, 8. in"):
+        convert(source, plan, tmp_path / "new")
+
+
+def test_an_interrupt_leaves_nothing(tmp_path, source):
+    def interrupt(done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        convert(source, whole_plan(tmp_path / "p.json"), tmp_path / "new", progress=interrupt)
+    assert sorted(os.listdir(tmp_path)) == ["old", "p.json"]
+
+
+def test_nothing_is_overwritten(tmp_path, source):
+    with pytest.raises(CheckpointError, match="exists already"):
+        convert(source, whole_plan(tmp_path / "p.json"), source)
+
+
+def test_large_shards_become_several_chunks(tmp_path, source, monkeypatch):
+    monkeypatch.setattr(writing, "CHUNK_BYTES", 2 * DIM * 4)
+    monkeypatch.setattr(writing, "FILE_BYTES", 100)
+    convert(source, whole_plan(tmp_path / "p.json"), tmp_path / "new")
+    assert shards(tmp_path / "new")[f"model.{K0}"] == {(0, 0), (2, 0), (4, 0)}
+    state = loaded(tmp_path / "new", {"model": {K0: torch.zeros(ROWS, DIM)}})
+    assert torch.equal(state["model"][K0], weights())
+
+
+def test_a_short_file_is_reported_before_anything_is_written(tmp_path, source):
+    (file,) = source.glob("*.distcp")
+    file.write_bytes(file.read_bytes()[:-2000])
+    with pytest.raises(CheckpointError, match=r"bytes and should have .* damaged"):
+        convert(source, whole_plan(tmp_path / "p.json"), tmp_path / "new")
+    assert sorted(os.listdir(tmp_path)) == ["old", "p.json"]
+
+
+def test_a_checkpoint_of_fsspec_can_be_read(tmp_path, source):
+    found = inspect(f"file://{source}")
+    assert [table.key for table in found.tables] == [K0, K1]

@@ -1,0 +1,87 @@
+"""The metadata of checkpoints is read as data, whatever it says."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
+
+from fastplan.checkpoint.errors import CheckpointError
+from fastplan.checkpoint.metadata import parse_metadata
+from tests.checkpoint.samples import KEY, ROWS, write
+from tests.torchrec.shardings import DIM
+
+
+def metadata_of(path: Path) -> Metadata:
+    return dcp.FileSystemReader(path).read_metadata()
+
+
+def parsed(metadata):
+    return parse_metadata(pickle.dumps(metadata), "ckpt")
+
+
+@pytest.fixture
+def metadata(tmp_path):
+    return metadata_of(write(tmp_path / "ckpt"))
+
+
+def test_entries_are_those_of_dcp(metadata):
+    found = parsed(metadata)
+    assert found.keys() == metadata.state_dict_metadata.keys()
+    weight = found[f"model.{KEY.format(0)}"]
+    assert (weight.dtype, weight.size) == (torch.float32, (ROWS, DIM))
+    assert weight.path == ("model", KEY.format(0))
+    assert found["epoch"].dtype is None
+
+
+def test_a_pickle_runs_nothing(tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return Path.touch, (tmp_path / "ran",)
+
+    with pytest.raises(CheckpointError, match="names pathlib"):
+        parsed(Evil())
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["os system", "builtins eval", "torch load", "torch.hub load", "builtins getattr"]
+)
+def test_other_names_are_refused(name):
+    data = f"c{name.replace(' ', chr(10))}\n.".encode()
+    with pytest.raises(CheckpointError, match=name.replace(" ", r"\.")):
+        parse_metadata(data, "ckpt")
+
+
+def test_a_pickle_can_not_change_classes():
+    """A BUILD opcode with a tuple sets attributes, also those of a class."""
+    data = b"ctorch.distributed.checkpoint.metadata\nMetadata\n(N(S'evil'\nI1\ndtb."
+    with pytest.raises(CheckpointError):
+        parse_metadata(data, "ckpt")
+    assert not hasattr(Metadata, "evil")
+
+
+def test_a_file_outside_of_the_checkpoint_is_refused(metadata):
+    next(iter(metadata.storage_data.values())).relative_path = "../secret"
+    with pytest.raises(CheckpointError, match="not in the checkpoint's directory"):
+        parsed(metadata)
+
+
+def test_a_chunk_without_a_file_is_refused(metadata):
+    del metadata.storage_data[MetadataIndex(f"model.{KEY.format(0)}", (0, 0))]
+    with pytest.raises(CheckpointError, match=r"t0.weight: the chunk at \(0, 0\) is in no file"):
+        parsed(metadata)
+
+
+def test_chunks_must_cover_their_tensor(metadata):
+    metadata.state_dict_metadata[f"model.{KEY.format(0)}"].size = torch.Size([ROWS + 1, DIM])
+    with pytest.raises(CheckpointError, match="don't cover"):
+        parsed(metadata)
+
+
+@pytest.mark.parametrize("data", [b"", b"\x80", b"N.", b"]q\x00.", pickle.dumps({"a": 1})])
+def test_other_data_is_refused(data):
+    with pytest.raises(CheckpointError, match=r"^ckpt: "):
+        parse_metadata(data, "ckpt")
