@@ -35,7 +35,7 @@ from fastplan.checkpoint.sources import (
     read_table,
 )
 from fastplan.checkpoint.storage import Checkpoint, Path
-from fastplan.torchrec.dense_optimizer import new_states, owner_of
+from fastplan.torchrec.dense_optimizer import new_states, owner_of, reads_step
 from fastplan.torchrec.table_state import State, Table, dense_states, finish_writes, read_tables
 
 Merge = Literal["exact", "mean"]
@@ -220,7 +220,8 @@ def _made_states(work: _Work, table: Table, optimizer: Any) -> dict[str, State]:
     owner = owner_of(optimizer, table.parameter)
     work.copies.append(partial(owner.state.__setitem__, table.parameter, made))
 
-    return dense_states(table.key, made, table.weight.shards)
+    is_read = reads_step(optimizer, table.parameter)
+    return dense_states(table.key, made, table.weight.shards, reads_step=is_read)
 
 
 def _plan_named(work: _Work, table: Table, state: State, source: SourceTable) -> None:
