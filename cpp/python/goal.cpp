@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "python/boundary.h"
@@ -22,11 +23,24 @@ void check_offsets(std::span<const std::int64_t> begin, std::size_t count, const
   }
 }
 
-std::vector<Goal::Part> read_parts(std::span<const std::int32_t> channel,
-                                   std::span<const std::int64_t> amount) {
+// The parts that `begin` are offsets into, without those of no amount.
+struct Parts {
+  std::vector<std::int64_t> begin{0};
   std::vector<Goal::Part> parts;
-  for (std::size_t p = 0; p < channel.size(); ++p) parts.push_back({channel[p], amount[p]});
-  return parts;
+};
+
+Parts read_parts(std::span<const std::int64_t> begin, std::span<const std::int32_t> channel,
+                 std::span<const std::int64_t> amount) {
+  Parts read;
+  read.begin.reserve(begin.size());
+  read.parts.reserve(channel.size());
+  for (std::size_t i = 0; i + 1 < begin.size(); ++i) {
+    for (auto p = begin[i]; p < begin[i + 1]; ++p) {
+      if (amount[p] != 0) read.parts.push_back({channel[p], amount[p]});
+    }
+    read.begin.push_back(std::ssize(read.parts));
+  }
+  return read;
 }
 
 }  // namespace
@@ -58,12 +72,14 @@ Goal read_goal(const py::dict& columns, const Problem& problem) {
   check_offsets(run_charge_begin, run_charges.size(), "run_charge_begin");
   check_offsets(charge_begin, charge_channel.size(), "charge_part_begin");
   check_index(run_charges, charge_begin.size() - 1, "run_charges");
-  goal.run_part_begin.assign(begin.begin(), begin.end());
-  goal.parts = read_parts(channel, amount);
+  auto run_parts = read_parts(begin, channel, amount);
+  goal.run_part_begin = std::move(run_parts.begin);
+  goal.parts = std::move(run_parts.parts);
   goal.option_amount.assign(own.begin(), own.end());
   goal.run_charge_begin.assign(run_charge_begin.begin(), run_charge_begin.end());
   goal.run_charges.assign(run_charges.begin(), run_charges.end());
-  goal.charge_part_begin.assign(charge_begin.begin(), charge_begin.end());
-  goal.charge_parts = read_parts(charge_channel, charge_amount);
+  auto charge_parts = read_parts(charge_begin, charge_channel, charge_amount);
+  goal.charge_part_begin = std::move(charge_parts.begin);
+  goal.charge_parts = std::move(charge_parts.parts);
   return goal;
 }

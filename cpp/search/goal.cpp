@@ -1,6 +1,8 @@
 #include "search/goal.h"
 
 #include <algorithm>
+#include <limits>
+#include <utility>
 
 #include "core/exact.h"
 
@@ -47,91 +49,144 @@ void check_goal(const Problem& problem, const Goal& goal) {
 GoalCounter::GoalCounter(const Problem& problem, const Goal& goal)
     : problem_(problem),
       goal_(goal),
-      stride_(problem.ranks() + 1),
-      sum_(goal.channels * stride_),
-      due_(goal.charges() * stride_),
-      channel_used_(goal.channels),
-      charge_used_(goal.charges()) {}
+      ranks_(problem.ranks()),
+      channels_(goal.channels),
+      charges_(goal.charges()),
+      sum_((ranks_ + 1) * channels_),
+      due_((ranks_ + 1) * charges_),
+      largest_(channels_),
+      counted_(channels_),
+      least_(channels_),
+      limit_(std::numeric_limits<double>::infinity()) {
+  shared_ = std::ranges::any_of(goal.channel_ranks, [](std::int32_t ranks) { return ranks > 1; });
+}
+
+void GoalCounter::expect(std::span<const std::int32_t> options, std::span<const std::int64_t> least,
+                         double limit) {
+  if (least.empty()) {
+    std::ranges::fill(least_, 0);
+  } else {
+    least_.assign(least.begin(), least.end());
+  }
+  of_options_ = 0;
+  for (const std::int32_t o : options) of_options_ += goal_.option_amount[o];
+  limit_ = limit;
+}
+
+// Largest sums only grow while shards are placed, and end at what is expected or above.
+void GoalCounter::take_expected() {
+  value_ = of_options_;
+  for (std::size_t c = 0; c < channels_; ++c) {
+    counted_[c] = std::max(largest_[c], least_[c]);
+    value_ += counted_[c];
+  }
+}
+
+void GoalCounter::start(std::span<const std::int32_t> options) {
+  placed_.clear();
+  raised_.clear();
+  std::ranges::fill(sum_, 0);
+  std::ranges::fill(due_, 0);
+  for (const std::int32_t o : options) {
+    const auto& option = problem_.options[o];
+    if (option.reach != Reach::uniform) continue;
+    std::int64_t rank = 0;
+    for (auto r = option.run_begin; r < option.run_end; ++r) {
+      add_uniform(r, rank, rank + problem_.runs[r].count);
+      rank += problem_.runs[r].count;
+    }
+  }
+  settle_uniform();
+  uniform_sum_ = sum_;
+  uniform_due_ = due_;
+  uniform_largest_ = largest_;
+  take_expected();
+}
+
+// By differences: a run adds where it begins and takes away behind its end, and settle_uniform()
+// adds all up once.
+void GoalCounter::add_uniform(std::int64_t run, std::int64_t first, std::int64_t end) {
+  for (const auto& part : goal_.run_parts(run)) {
+    sum_[first * channels_ + part.channel] += part.amount;
+    sum_[end * channels_ + part.channel] -= part.amount;
+  }
+  for (const auto charge : goal_.charges_of(run)) {
+    ++due_[first * charges_ + charge];
+    --due_[end * charges_ + charge];
+  }
+}
+
+void GoalCounter::settle_uniform() {
+  for (std::size_t i = channels_; i < ranks_ * channels_; ++i) sum_[i] += sum_[i - channels_];
+  for (std::size_t i = charges_; i < ranks_ * charges_; ++i) due_[i] += due_[i - charges_];
+  for (std::size_t rank = 0; rank < ranks_; ++rank) {
+    const auto at = static_cast<std::int32_t>(rank);
+    for (std::size_t charge = 0; charge < charges_; ++charge) {
+      if (due_[rank * charges_ + charge] == 0) continue;
+      for (const auto& part : goal_.parts_of(static_cast<std::int32_t>(charge))) {
+        sum_[rank * channels_ + part.channel] += part.amount;
+      }
+    }
+    // What ranks share counts with the first of them, which comes before.
+    for (std::size_t c = 0; shared_ && c < channels_; ++c) {
+      const auto channel = static_cast<std::int32_t>(c);
+      if (goal_.owner(channel, at) == at) continue;
+      sum(channel, at) += std::exchange(sum_[rank * channels_ + c], 0);
+    }
+  }
+  std::ranges::fill(largest_, 0);
+  for (std::size_t i = 0; i < ranks_ * channels_; i += channels_) {
+    for (std::size_t c = 0; c < channels_; ++c) largest_[c] = std::max(largest_[c], sum_[i + c]);
+  }
+}
+
+void GoalCounter::place(std::int64_t run, std::int32_t rank) {
+  placed_.push_back({run, rank, raised_.size()});
+  for (const auto& part : goal_.run_parts(run)) add(part, rank);
+  for (const auto charge : goal_.charges_of(run)) {
+    if (due_[rank * charges_ + charge]++ > 0) continue;
+    for (const auto& part : goal_.parts_of(charge)) add(part, rank);
+  }
+}
+
+// Of many shards, to place those that stay is cheaper than to take the others back.
+void GoalCounter::undo(std::size_t count) {
+  if (placed_.size() > 2 * count) {
+    again_.assign(placed_.begin(), placed_.begin() + static_cast<std::ptrdiff_t>(count));
+    placed_.clear();
+    raised_.clear();
+    sum_ = uniform_sum_;
+    due_ = uniform_due_;
+    largest_ = uniform_largest_;
+    for (const auto& shard : again_) place(shard.run, shard.rank);
+  }
+  for (; placed_.size() > count; placed_.pop_back()) {
+    const auto& [run, rank, raised] = placed_.back();
+    for (const auto& part : goal_.run_parts(run)) sum(part.channel, rank) -= part.amount;
+    for (const auto charge : goal_.charges_of(run)) {
+      if (--due_[rank * charges_ + charge] > 0) continue;
+      for (const auto& part : goal_.parts_of(charge)) sum(part.channel, rank) -= part.amount;
+    }
+    for (; raised_.size() > raised; raised_.pop_back()) {
+      largest_[raised_.back().channel] = raised_.back().before;
+    }
+  }
+  take_expected();
+}
 
 std::int64_t GoalCounter::value(std::span<const std::int32_t> options,
                                 std::span<const std::int32_t> ranks) {
-  std::int64_t value = 0;
+  expect(options, {}, std::numeric_limits<double>::infinity());
+  start(options);
   std::size_t shard = 0;
   for (const std::int32_t o : options) {
     const auto& option = problem_.options[o];
-    value += goal_.option_amount[o];
-    std::int64_t uniform_rank = 0;
+    if (option.reach == Reach::uniform) continue;
     for (auto r = option.run_begin; r < option.run_end; ++r) {
-      const auto count = problem_.runs[r].count;
-      if (option.reach == Reach::uniform) {
-        add_shards(r, uniform_rank, uniform_rank + count);
-        uniform_rank += count;
-        continue;
-      }
-      for (std::int64_t i = 0; i < count; ++i, ++shard)
-        add_shards(r, ranks[shard], ranks[shard] + 1);
+      for (std::int64_t i = 0; i < problem_.runs[r].count; ++i) place(r, ranks[shard++]);
     }
   }
-  add_charges();
-  for (std::int32_t channel = 0; channel < goal_.channels; ++channel) {
-    if (channel_used_[channel]) value += take_largest(channel);
-  }
-  return value;
-}
-
-// The largest sum of a channel, over ranks that share one; leaves the channel empty.
-std::int64_t GoalCounter::take_largest(std::int32_t channel) {
-  channel_used_[channel] = 0;
-  auto* differences = sum_.data() + channel * stride_;
-  const auto shared = static_cast<std::size_t>(goal_.channel_ranks[channel]);
-  std::int64_t of_rank = 0, largest = 0, sum = 0;
-  for (std::size_t rank = 0; rank < stride_; ++rank) {
-    if (rank % shared == 0) sum = 0;
-    of_rank += differences[rank];
-    sum += of_rank;
-    largest = std::max(largest, sum);
-    differences[rank] = 0;
-  }
-  return largest;
-}
-
-void GoalCounter::add(const Goal::Part& part, std::int64_t first, std::int64_t end) {
-  auto* sums = sum_.data() + part.channel * stride_;
-  sums[first] += part.amount;
-  sums[end] -= part.amount;
-  channel_used_[part.channel] = 1;
-}
-
-void GoalCounter::add_shards(std::int64_t run, std::int64_t first, std::int64_t end) {
-  for (auto p = goal_.run_part_begin[run]; p < goal_.run_part_begin[run + 1]; ++p) {
-    add(goal_.parts[p], first, end);
-  }
-  for (auto i = goal_.run_charge_begin[run]; i < goal_.run_charge_begin[run + 1]; ++i) {
-    const auto charge = goal_.run_charges[i];
-    ++due_[charge * stride_ + first];
-    --due_[charge * stride_ + end];
-    charge_used_[charge] = 1;
-  }
-}
-
-// A charge is due on neighbouring ranks mostly: each such range is added once.
-void GoalCounter::add_charges() {
-  for (std::size_t charge = 0; charge < charge_used_.size(); ++charge) {
-    if (!charge_used_[charge]) continue;
-    charge_used_[charge] = 0;
-    auto* due = due_.data() + charge * stride_;
-    std::int64_t count = 0, first = -1;
-    for (std::size_t rank = 0; rank < stride_; ++rank) {
-      count += due[rank];
-      due[rank] = 0;
-      if (count > 0 && first < 0) first = static_cast<std::int64_t>(rank);
-      if (count > 0 || first < 0) continue;
-      for (auto p = goal_.charge_part_begin[charge]; p < goal_.charge_part_begin[charge + 1]; ++p) {
-        add(goal_.charge_parts[p], first, static_cast<std::int64_t>(rank));
-      }
-      first = -1;
-    }
-  }
+  return value_;
 }
 
 }  // namespace fastplan

@@ -35,6 +35,17 @@ struct Goal {
   std::vector<Part> charge_parts;
 
   std::size_t charges() const { return charge_part_begin.size() - 1; }
+  std::span<const Part> run_parts(std::int64_t run) const {
+    return {parts.data() + run_part_begin[run], parts.data() + run_part_begin[run + 1]};
+  }
+  std::span<const std::int32_t> charges_of(std::int64_t run) const {
+    return {run_charges.data() + run_charge_begin[run],
+            run_charges.data() + run_charge_begin[run + 1]};
+  }
+  std::span<const Part> parts_of(std::int32_t charge) const {
+    return {charge_parts.data() + charge_part_begin[charge],
+            charge_parts.data() + charge_part_begin[charge + 1]};
+  }
   // The rank whose sum counts what a rank adds to a channel.
   std::int32_t owner(std::int32_t channel, std::int32_t rank) const {
     return rank - rank % channel_ranks[channel];
@@ -44,29 +55,81 @@ struct Goal {
 // Throws OutOfRange where an amount is negative, or amounts of a plan could leave 64 bits.
 void check_goal(const Problem& problem, const Goal& goal);
 
-// What plans come to by a goal, counted from the start for each. Reusable: counts many without
-// allocating. A run of shards on neighbouring ranks is two additions, however many ranks it spans.
+// What a plan comes to by a goal while its shards are placed one after another. Reusable: counts
+// many plans without allocating, each from where it differs from the one before. A run of uniform
+// shards is two additions by part, however many ranks it spans.
 class GoalCounter {
  public:
   GoalCounter(const Problem& problem, const Goal& goal);
 
-  // `options` are by plan position, `ranks` those of shards that are not uniform.
+  // Of the next plan, from start() or undo() on: its options, what it comes to at least by channel
+  // (none: not known), and the limit above which it may be given up.
+  void expect(std::span<const std::int32_t> options, std::span<const std::int64_t> least,
+              double limit);
+  // Forgets all shards and places the uniform ones of `options`.
+  void start(std::span<const std::int32_t> options);
+  // Places a shard of a run. Not for uniform ones.
+  void place(std::int64_t run, std::int32_t rank);
+  // Takes back all shards but the uniform ones and the first `count`.
+  void undo(std::size_t count);
+
+  // No plan that goes on from here comes to less; of a whole plan, this is what it comes to.
+  std::int64_t value() const { return value_; }
+  bool exceeds_limit() const { return static_cast<double>(value_) > limit_; }
+
+  // Of a whole plan from the start: `options` by plan position, `ranks` of shards that are not
+  // uniform.
   std::int64_t value(std::span<const std::int32_t> options, std::span<const std::int32_t> ranks);
 
  private:
-  void add_shards(std::int64_t run, std::int64_t first, std::int64_t end);
-  void add(const Goal::Part& part, std::int64_t first, std::int64_t end);
-  void add_charges();
-  std::int64_t take_largest(std::int32_t channel);
+  // What is needed to take a shard back.
+  struct Placed {
+    std::int64_t run = 0;
+    std::int32_t rank = 0;
+    std::size_t raised = 0;  // entries of raised_ before it
+  };
+  struct Raised {
+    std::int32_t channel = 0;
+    std::int64_t before = 0;
+  };
+  // Ranks are rows: what one shard adds to is close together.
+  std::int64_t& sum(std::int32_t channel, std::int32_t rank) {
+    const auto row = static_cast<std::size_t>(shared_ ? goal_.owner(channel, rank) : rank);
+    return sum_[row * channels_ + channel];
+  }
+  void add(const Goal::Part& part, std::int32_t rank) {
+    const auto now = sum(part.channel, rank) += part.amount;
+    auto& largest = largest_[part.channel];
+    if (now <= largest) return;
+    raised_.push_back({part.channel, largest});
+    largest = now;
+    auto& counted = counted_[part.channel];
+    if (now <= counted) return;
+    value_ += now - counted;
+    counted = now;
+  }
+  void add_uniform(std::int64_t run, std::int64_t first, std::int64_t end);
+  void settle_uniform();
+  void take_expected();
 
   const Problem& problem_;
   const Goal& goal_;
-  std::size_t stride_;  // ranks and an end
-  // Differences between neighbouring ranks, by channel and rank: sums of amounts; by charge and
-  // rank: how many shards bring the charge.
+  std::size_t ranks_, channels_, charges_;
+  bool shared_ = false;  // whether ranks share a channel
+  // By rank and channel: sums of amounts; by rank and charge: how many shards bring the charge.
   std::vector<std::int64_t> sum_;
   std::vector<std::int32_t> due_;
-  std::vector<std::uint8_t> channel_used_, charge_used_;
+  std::vector<std::int64_t> largest_;  // by channel
+  std::vector<std::int64_t> counted_;  // by channel: the largest sum, or what is expected
+  std::vector<std::int64_t> least_;
+  std::int64_t of_options_ = 0;
+  double limit_;
+  std::int64_t value_ = 0;
+  std::vector<Placed> placed_, again_;
+  std::vector<Raised> raised_;
+  // With uniform shards only.
+  std::vector<std::int64_t> uniform_sum_, uniform_largest_;
+  std::vector<std::int32_t> uniform_due_;
 };
 
 }  // namespace fastplan

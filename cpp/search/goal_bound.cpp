@@ -3,76 +3,102 @@
 #include <algorithm>
 #include <bit>
 #include <span>
+#include <utility>
 
 namespace fastplan {
-namespace {
 
-// What one run brings to a channel.
-struct Brought {
-  std::int32_t channel = 0;
-  std::int64_t amount = 0;
-  std::int64_t charges = 0;
-};
-
-Brought& brought_to(std::vector<Brought>& all, std::int32_t channel) {
-  const auto found = std::ranges::find(all, channel, &Brought::channel);
-  return found != all.end() ? *found : all.emplace_back(Brought{channel, 0, 0});
-}
-
-std::vector<Brought> brought_by(const Goal& goal, std::int64_t run) {
-  std::vector<Brought> all;
-  for (auto p = goal.run_part_begin[run]; p < goal.run_part_begin[run + 1]; ++p) {
-    brought_to(all, goal.parts[p].channel).amount += goal.parts[p].amount;
-  }
-  for (auto i = goal.run_charge_begin[run]; i < goal.run_charge_begin[run + 1]; ++i) {
-    const auto charge = goal.run_charges[i];
-    for (auto p = goal.charge_part_begin[charge]; p < goal.charge_part_begin[charge + 1]; ++p) {
-      brought_to(all, goal.charge_parts[p].channel).charges += goal.charge_parts[p].amount;
+GoalMean::GoalMean(const Problem& problem, const Goal& goal)
+    : problem_(problem), goal_(goal), option_all_(problem.options.size()) {
+  for (std::size_t o = 0; o < problem.options.size(); ++o) {
+    const auto& option = problem.options[o];
+    for (auto r = option.run_begin; r < option.run_end; ++r) {
+      std::int64_t shard = 0;
+      for (auto p = goal.run_part_begin[r]; p < goal.run_part_begin[r + 1]; ++p) {
+        shard += goal.parts[p].amount;
+      }
+      option_all_[o] += shard * problem.runs[r].count;
     }
   }
-  return all;
 }
 
-}  // namespace
+void GoalMean::change(std::int32_t before, std::int32_t after) {
+  if (before >= 0) {
+    all_ -= option_all_[before];
+    own_ -= goal_.option_amount[before];
+    storage_ -= problem_.options[before].storage_sum;
+  }
+  all_ += option_all_[after];
+  own_ += goal_.option_amount[after];
+  storage_ += problem_.options[after].storage_sum;
+}
 
 GoalBound::GoalBound(const Problem& problem, const Goal& goal)
-    : problem_(problem), goal_(goal), channels_(goal.channels) {
+    : problem_(problem),
+      goal_(goal),
+      channels_(goal.channels),
+      bounds_(goal.channels),
+      brought_(goal.channels) {
+  shares_.reserve(8 * problem.options.size());
+  share_begin_.reserve(problem.options.size() + 1);
   for (const auto& option : problem.options) {
-    const auto own = shares_of(option);
-    shares_.insert(shares_.end(), own.begin(), own.end());
+    add_shares(option);
     share_begin_.push_back(shares_.size());
   }
   grow_tournaments();
 }
 
-std::vector<GoalBound::Share> GoalBound::shares_of(const Option& option) const {
-  const bool uniform = option.reach == Reach::uniform;
-  std::vector<Share> shares;
-  std::vector<std::int64_t> runs;  // that bring something to the channel of a share
-  for (auto r = option.run_begin; r < option.run_end; ++r) {
-    for (const auto& brought : brought_by(goal_, r)) {
-      auto found = std::ranges::find(shares, brought.channel, &Share::channel);
-      if (found == shares.end()) {
-        shares.push_back({.channel = brought.channel});
-        runs.push_back(0);
-        found = shares.end() - 1;
-      }
-      const auto at = static_cast<std::size_t>(found - shares.begin());
-      const bool first = runs[at]++ == 0;
-      found->all += brought.amount * problem_.runs[r].count;
-      if (uniform) {
-        found->uniform = first ? brought.amount : std::min(found->uniform, brought.amount);
-        found->largest = first ? brought.charges : std::min(found->largest, brought.charges);
-      } else {
-        found->largest = std::max(found->largest, brought.amount + brought.charges);
-      }
+void GoalBound::add_shares(const Option& option) {
+  const auto first = shares_.size();
+  for (auto r = option.run_begin; r < option.run_end; ++r) add_brought(option, r);
+  // Ranks whose shard brings nothing to a channel have nothing of this option there.
+  if (option.reach != Reach::uniform) return;
+  for (auto s = first; s < shares_.size(); ++s) {
+    if (brought_[shares_[s].channel].runs < option.run_end - option.run_begin) {
+      shares_[s].uniform = shares_[s].largest = 0;
     }
   }
-  // Ranks whose shard brings nothing to a channel have nothing of this option there.
-  for (std::size_t i = 0; uniform && i < shares.size(); ++i) {
-    if (runs[i] < option.run_end - option.run_begin) shares[i].uniform = shares[i].largest = 0;
+}
+
+// What one run brings, first summed up by channel.
+void GoalBound::add_brought(const Option& option, std::int64_t run) {
+  const auto list = [this](std::int32_t channel) -> Brought& {
+    auto& brought = brought_[channel];
+    if (!std::exchange(brought.listed, true)) listed_.push_back(channel);
+    return brought;
+  };
+  for (auto p = goal_.run_part_begin[run]; p < goal_.run_part_begin[run + 1]; ++p) {
+    list(goal_.parts[p].channel).amount += goal_.parts[p].amount;
   }
-  return shares;
+  for (auto i = goal_.run_charge_begin[run]; i < goal_.run_charge_begin[run + 1]; ++i) {
+    const auto charge = goal_.run_charges[i];
+    for (auto p = goal_.charge_part_begin[charge]; p < goal_.charge_part_begin[charge + 1]; ++p) {
+      list(goal_.charge_parts[p].channel).charges += goal_.charge_parts[p].amount;
+    }
+  }
+  for (const auto channel : listed_) {
+    auto& brought = brought_[channel];
+    const auto share_at = [&](std::size_t s) {
+      return s >= share_begin_.back() && s < shares_.size() && shares_[s].channel == channel;
+    };
+    const bool first = !share_at(brought.share);
+    if (first) {
+      brought.share = shares_.size();
+      brought.runs = 0;
+      shares_.push_back({.channel = channel});
+    }
+    auto& share = shares_[brought.share];
+    ++brought.runs;
+    share.all += brought.amount * problem_.runs[run].count;
+    if (option.reach == Reach::uniform) {
+      share.uniform = first ? brought.amount : std::min(share.uniform, brought.amount);
+      share.largest = first ? brought.charges : std::min(share.largest, brought.charges);
+    } else {
+      share.largest = std::max(share.largest, brought.amount + brought.charges);
+    }
+    brought.amount = brought.charges = 0;
+    brought.listed = false;
+  }
+  listed_.clear();
 }
 
 void GoalBound::grow_tournaments() {
@@ -95,11 +121,12 @@ void GoalBound::grow_tournaments() {
   nodes_.assign(nodes, 0);
 }
 
-void GoalBound::refresh(Channel& channel) {
-  value_ -= channel.bound;
+void GoalBound::refresh(std::int32_t c) {
+  const auto& channel = channels_[c];
+  value_ -= bounds_[c];
   const auto average = channel.all / static_cast<std::int64_t>(problem_.ranks());
-  channel.bound = std::max(average, channel.uniform + nodes_[channel.begin + 1]);
-  value_ += channel.bound;
+  bounds_[c] = std::max(average, channel.uniform + nodes_[channel.begin + 1]);
+  value_ += bounds_[c];
 }
 
 // Above a node that stays as it was, nothing changes.
@@ -127,21 +154,17 @@ void GoalBound::change(std::int32_t before, std::int32_t after) {
     channel.uniform -= share.uniform;
     if (std::ranges::find(new_shares, share.channel, &Share::channel) != new_shares.end()) continue;
     set_leaf(channel, share.leaf, 0);
-    refresh(channel);
+    refresh(share.channel);
   }
   for (const auto& share : new_shares) {
     auto& channel = channels_[share.channel];
     channel.all += share.all;
     channel.uniform += share.uniform;
     set_leaf(channel, share.leaf, share.largest);
-    refresh(channel);
+    refresh(share.channel);
   }
-  if (before >= 0) {
-    value_ -= goal_.option_amount[before];
-    storage_ -= problem_.options[before].storage_sum;
-  }
-  value_ += goal_.option_amount[after];
-  storage_ += problem_.options[after].storage_sum;
+  if (before >= 0) own_ -= goal_.option_amount[before];
+  own_ += goal_.option_amount[after];
 }
 
 }  // namespace fastplan

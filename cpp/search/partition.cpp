@@ -3,13 +3,17 @@
 #include <algorithm>
 #include <numeric>
 
+#include "search/goal.h"
+
 namespace fastplan {
 
-Partitioner::Partitioner(const Problem& problem, const PartitionerSettings& settings)
+Partitioner::Partitioner(const Problem& problem, const PartitionerSettings& settings,
+                         GoalCounter* counter)
     : problem_(problem),
       settings_(settings),
       sort_by_perf_(settings.sort_by_perf || settings.memory_balanced),
       devices_(problem),
+      counter_(counter),
       pieces_(problem.tables()),
       groups_(problem.tables()),
       next_(problem.tables()),
@@ -43,11 +47,14 @@ Outcome Partitioner::greedy(std::span<const std::int32_t> options, std::int64_t 
     marks_.assign(1, 0);
     uniform_fits_ = place_uniform();
     uniform_load_ = devices_.load(0);
+    if (counter_ && uniform_fits_) counter_->start(options);
   } else {
     marks_.resize(std::min(change.order + 1, marks_.size()));
     devices_.undo(marks_.back());
+    if (counter_) counter_->undo(marks_.back());
   }
   if (!uniform_fits_ || uniform_load_ > limit_) return Outcome::failed;
+  if (counter_ && counter_->exceeds_limit()) return Outcome::failed;
   find_costliest(marks_.size() - 1);
   for (std::size_t g = marks_.size() - 1; g < order_.size(); ++g) {
     if (g + kAhead < order_.size()) {
@@ -58,6 +65,7 @@ Outcome Partitioner::greedy(std::span<const std::int32_t> options, std::int64_t 
     }
     if (rest_ && rest_->surely_fits(g, devices_.free())) return Outcome::placed;
     if (must_exceed_limit(g) || !place_group(order_[g])) return Outcome::failed;
+    if (counter_ && !count_group(order_[g])) return Outcome::failed;
     marks_.push_back(devices_.placed().size());
   }
   list_ranks(options);
@@ -242,6 +250,18 @@ bool Partitioner::place_group(std::int32_t first) {
       break;
   }
   throw std::invalid_argument("a uniform option is in a group");
+}
+
+// False where the plan comes to more than the counter's limit.
+bool Partitioner::count_group(std::int32_t first) {
+  auto placed = devices_.placed().begin() + static_cast<std::ptrdiff_t>(marks_.back());
+  for (std::int32_t p = first; p >= 0; p = next_[p]) {
+    for (auto r = pieces_[p].run_begin; r < pieces_[p].run_end; ++r) {
+      const auto count = run_of(pieces_[p], r).count;
+      for (std::int64_t i = 0; i < count; ++i) counter_->place(r, (placed++)->rank);
+    }
+  }
+  return !counter_->exceeds_limit();
 }
 
 // Each shard on the least loaded rank that has room; the next shard sees its load.

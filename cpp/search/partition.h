@@ -12,6 +12,8 @@
 
 namespace fastplan {
 
+class GoalCounter;
+
 struct PartitionerSettings {
   bool memory_balanced = false;
   bool sort_by_perf = false;
@@ -33,7 +35,10 @@ class Partitioner {
  public:
   static constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 
-  Partitioner(const Problem& problem, const PartitionerSettings& settings);
+  // A `counter`, which must live as long, is told of every placement: a plan that exceeds its limit
+  // is given up. Not for the memory-balanced partitioner.
+  Partitioner(const Problem& problem, const PartitionerSettings& settings,
+              GoalCounter* counter = nullptr);
 
   // Places `options` (by plan position). Ratings above `limit` may be given up early.
   Outcome place(std::span<const std::int32_t> options, double limit);
@@ -98,6 +103,7 @@ class Partitioner {
     return r == piece.run_begin ? piece.first_run : problem_.runs[r];
   }
   bool place_group(std::int32_t first);
+  bool count_group(std::int32_t first);
   bool place_on_devices(const Piece& piece);
   bool place_on_distinct_devices(const Piece& piece);
   bool place_on_host(std::int32_t first);
@@ -118,6 +124,7 @@ class Partitioner {
   double limit_ = kNoLimit;
   double rating_ = 0;
   Remainder* rest_ = nullptr;
+  GoalCounter* counter_;
 
   // Of the last attempt, which the next one goes on from. A group is known by the plan position of
   // its first table.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <unordered_map>
 
@@ -123,55 +124,114 @@ bool earlier(const Reference& a, const Reference& b) {
 
 // Best bound first, until no proposal left can be as good as the best plan: every one that is left
 // out has a rating (or comes by the goal to a value) above the best, so the minimum is the same.
-// Among equals the proposal that TorchRec sees first wins.
-SearchResult pruned(const Problem& problem, const SearchSettings& settings) {
-  SearchResult result;
-  const Sequences sequences = make_sequences(problem, settings);
-  result.reports.resize(sequences.size());
-  Failures failures;
-  const auto listed = [&](auto bound) {
-    return list_candidates(problem, sequences, std::move(bound), settings.interrupted, failures,
-                           result);
-  };
-  const auto candidates =
-      settings.goal ? listed(GoalBound(problem, *settings.goal)) : listed(ProposalBound(problem));
+// Among equals the proposal that TorchRec sees first wins, so that the order decides only how many
+// are placed.
+class Pruned {
+ public:
+  Pruned(const Problem& problem, const SearchSettings& settings)
+      : problem_(problem),
+        settings_(settings),
+        sequences_(make_sequences(problem, settings)),
+        measure_(problem, settings),
+        partitioner_(problem, settings.partitioner, measure_.follow_placements()),
+        options_(problem.tables()),
+        positions_(problem.tables()) {
+    std::iota(positions_.begin(), positions_.end(), 0);
+    result_.reports.resize(sequences_.size());
+  }
 
-  Partitioner partitioner(problem, settings.partitioner);
-  Measure measure(problem, settings);
-  std::vector<std::int32_t> options(problem.tables());
-  double best = kWorstRating;
-  Reference best_at;
-  Reference at{-1, 0};  // where `options` are
-  for (const auto& candidate : candidates) {
-    // Bounds and ratings add the same costs in other orders: only what is above by more than the
-    // margin is surely worse.
-    const double limit = best * kMargin;
-    if (candidate.bound > limit) break;
-    if (result.evaluated++ % kPollEvery == 0 && settings.interrupted()) throw Interrupted{};
-    const auto& sequence = *sequences[candidate.reference.proposer];
-    if (at.proposer == candidate.reference.proposer) {
-      sequence.move(at.index, candidate.reference.index, options);
+  SearchResult run() {
+    Failures failures;
+    auto candidates = settings_.goal ? listed(GoalMean(problem_, *settings_.goal), failures)
+                                     : listed(ProposalBound(problem_), failures);
+    // Of more and more candidates at a time, those that follow each other in a sequence come one
+    // after another: they are alike, and both bound and placement go on from the one before.
+    for (std::size_t begin = 0, end = 0; begin < candidates.size(); begin = end) {
+      if (candidates[begin].bound > limit()) break;
+      end = std::min(candidates.size(), begin + std::max<std::size_t>(1, begin / kTogether));
+      const auto some = std::span(candidates).subspan(begin, end - begin);
+      std::ranges::sort(some, earlier, &Candidate::reference);
+      for (const auto& candidate : some) {
+        if (candidate.bound <= limit()) consider(candidate.reference);
+      }
+    }
+    if (result_.found) {
+      result_.best = choose(problem_, sequences_, best_at_);
     } else {
-      sequence.at(candidate.reference.index, options);
+      report_failures(problem_, sequences_, failures, result_);
     }
-    at = candidate.reference;
-    if (partitioner.place(options, measure.rating_limit(limit)) != Outcome::placed) continue;
-    const double value = measure.of(options, partitioner);
-    const bool tied = result.found && value == best;
-    if (value < best || (tied && earlier(candidate.reference, best_at))) {
-      best = value;
-      best_at = candidate.reference;
-      result.rating = partitioner.rating();
-      result.ranks.assign(partitioner.ranks().begin(), partitioner.ranks().end());
-      result.found = true;
+    return std::move(result_);
+  }
+
+ private:
+  static constexpr std::size_t kTogether = 4;
+
+  template <typename Bound>
+  std::vector<Candidate> listed(Bound bound, Failures& failures) {
+    return list_candidates(problem_, sequences_, std::move(bound), settings_.interrupted, failures,
+                           result_);
+  }
+
+  // Bounds and ratings add the same costs in other orders: only what is above by more than the
+  // margin is surely worse.
+  double limit() const { return best_ * kMargin; }
+
+  void consider(const Reference& reference) {
+    if (considered_++ % kPollEvery == 0 && settings_.interrupted()) throw Interrupted{};
+    const auto& sequence = *sequences_[reference.proposer];
+    if (at_.proposer == reference.proposer) {
+      sequence.move(at_.index, reference.index, options_);
+    } else {
+      sequence.at(reference.index, options_);
+    }
+    at_ = reference;
+    if (settings_.goal && !may_reach_goal(sequence)) return;
+    ++result_.evaluated;
+    if (partitioner_.place(options_, measure_.rating_limit(limit())) != Outcome::placed) return;
+    const double value = measure_.of(options_, partitioner_);
+    const bool tied = result_.found && value == best_;
+    if (value < best_ || (tied && earlier(reference, best_at_))) {
+      best_ = value;
+      best_at_ = reference;
+      result_.rating = partitioner_.rating();
+      result_.ranks.assign(partitioner_.ranks().begin(), partitioner_.ranks().end());
+      result_.found = true;
     }
   }
-  if (result.found) {
-    result.best = choose(problem, sequences, best_at);
-  } else {
-    report_failures(problem, sequences, failures, result);
+
+  // By a closer bound than the one that all proposals are listed with. Tells the counter what the
+  // placement comes to at least.
+  bool may_reach_goal(const Sequence& sequence) {
+    if (result_.found && !goal_bound_) {
+      goal_bound_.emplace(problem_, GoalBound(problem_, *settings_.goal));
+    }
+    if (!goal_bound_) {
+      measure_.expect(options_, {}, limit());
+      return true;
+    }
+    goal_bound_->follow(sequence, positions_, options_);
+    const auto& bound = goal_bound_->state();
+    if (static_cast<double>(bound.value()) > limit()) return false;
+    measure_.expect(options_, bound.by_channel(), limit());
+    return true;
   }
-  return result;
+
+  const Problem& problem_;
+  const SearchSettings& settings_;
+  Sequences sequences_;
+  Measure measure_;
+  Partitioner partitioner_;
+  std::vector<std::int32_t> options_, positions_;
+  Reference at_{-1, 0};  // where options_ are
+  std::optional<Tracker<GoalBound>> goal_bound_;
+  double best_ = kWorstRating;
+  Reference best_at_;
+  std::int64_t considered_ = 0;
+  SearchResult result_;
+};
+
+SearchResult pruned(const Problem& problem, const SearchSettings& settings) {
+  return Pruned(problem, settings).run();
 }
 
 // TorchRec's loop as it stands: every proposal in order, each distinct one placed once. For

@@ -141,46 +141,47 @@ def step_goal(space: SearchSpace) -> Goal:
 
 def _goal(space: SearchSpace, model: StepModel, left_out: frozenset[PhaseName]) -> Goal:
     groups = _groups_of(space, model)
-    runs = np.diff(space.option_run_begin)
-    group = np.repeat(groups.of_option, runs)
-    amounts = np.stack(
-        [
-            space.run_input_dist_comms,
-            space.run_prefetch_compute,
-            space.run_fwd_compute,
-            space.run_bwd_compute,
-            space.run_fwd_comms,
-            space.run_bwd_comms,
-        ],
-        axis=1,
-    )
-    channels = np.empty(amounts.shape, np.int32)
-    channels[:, : len(_SHARED)] = np.arange(len(_SHARED))
-    channels[:, 4] = len(_SHARED) + 2 * group
-    channels[:, 5] = len(_SHARED) + 2 * group + 1
+    group = np.repeat(groups.of_option, np.diff(space.option_run_begin)).astype(np.int32)
+    first = np.int32(len(_SHARED)) + np.int32(2) * group
+    channels: list[int | NDArray[np.int32]] = [*range(len(_SHARED)), first, first + np.int32(1)]
+    amounts = [
+        space.run_input_dist_comms,
+        space.run_prefetch_compute,
+        space.run_fwd_compute,
+        space.run_bwd_compute,
+        space.run_fwd_comms,
+        space.run_bwd_comms,
+    ]
     charges = _charges(groups.groups, model)
     ranks = np.full(len(_SHARED) + 2 * len(groups.groups), model.link_ranks, np.int32)
     ranks[[_PREFETCH, _FORWARD, _BACKWARD]] = 1
-    # The costs are those of a link whose ranks all send as much as this one.
-    amounts /= ranks[channels]
-    charges = [[(at, ms / ranks[at]) for at, ms in own] for own in charges]
+    if model.link_ranks > 1:
+        # The costs are those of a link whose ranks all send as much as this one.
+        for exchange in (_INPUT, len(_SHARED), len(_SHARED) + 1):
+            amounts[exchange] = amounts[exchange] / model.link_ranks
+        charges = [[(at, ms / ranks[at]) for at, ms in own] for own in charges]
     # One scale, whatever is left out: the values of both measures can be compared to the bit.
     scale = fixed_point_scale(
-        worst_sum(space, amounts.sum(axis=1)) + sum(ms for own in charges for _, ms in own)
+        worst_sum(space, sum(amounts[1:], amounts[0]))
+        + sum(ms for own in charges for _, ms in own)
     )
-    for phase in left_out:
-        amounts[:, _SHARED.index(phase)] = 0
-    kept = (
-        [(at, ms) for at, ms in own if at >= len(_SHARED) or _SHARED[at] not in left_out]
-        for own in charges
-    )
-    fixed = np.rint(amounts * scale).astype(np.int64)
-    counts = fixed > 0
+    hidden = {_SHARED.index(phase) for phase in left_out}
+    kept = ([(at, ms) for at, ms in own if at not in hidden] for own in charges)
+    parts = [
+        (channel, np.rint(amount * scale))
+        for at, (channel, amount) in enumerate(zip(channels, amounts, strict=True))
+        if at not in hidden and amount.any()
+    ]
+    part_channel = np.empty((len(group), len(parts)), np.int32)
+    part_amount = np.empty((len(group), len(parts)), np.int64)
+    for at, (channel, amount) in enumerate(parts):
+        part_channel[:, at] = channel
+        part_amount[:, at] = amount
     return Goal(
         channels=len(_SHARED) + 2 * len(groups.groups),
-        run_part_begin=np.concatenate([[0], np.cumsum(counts.sum(axis=1))]),
-        part_channel=channels[counts],
-        part_amount=fixed[counts],
+        run_part_begin=np.arange(len(group) + 1) * len(parts),
+        part_channel=part_channel.reshape(-1),
+        part_amount=part_amount.reshape(-1),
         option_amount=np.zeros(space.options, np.int64),
         charges=_columns(list(kept), _brought(space, group), scale),
         scale=scale,
@@ -209,7 +210,7 @@ def _charges(groups: list[_Group], model: StepModel) -> list[list[tuple[int, flo
     return [[(channel, ms) for channel, ms in own if ms > 0] for own in found]
 
 
-def _brought(space: SearchSpace, group: Ints) -> NDArray[np.int32]:
+def _brought(space: SearchSpace, group: NDArray[np.int32]) -> NDArray[np.int32]:
     """Returns the two charges that shards of each run bring."""
     family = np.repeat(_FAMILY_OF_KERNEL[space.option_kernel], np.diff(space.option_run_begin))
     return np.stack([family, len(KERNEL_FAMILIES) + group], axis=1).astype(np.int32)
