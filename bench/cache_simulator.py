@@ -13,26 +13,40 @@ from numba import njit
 from numpy.typing import NDArray
 
 Ids = NDArray[np.int32]
+Offsets = NDArray[np.int64]
 HOST_KERNELS = ("fused_uvm", "fused_uvm_caching")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """The ids of one table, step by step.
+    """The ids of one table, step by step, for a random sample of its rows.
 
     Attributes:
-        ids: of all steps; each has `per_step`.
-        train: the first so many steps warm caches and are not counted.
+        ids: numbers of the followed rows, in the order of the table; a step has each at most once.
+        begin: where the ids of each step begin, and the end.
+        per_step: ids of a step, of all rows and with repeated ones.
+        rows: of the table.
+        followed: how many rows are followed, chosen at random.
+        warm: the first so many steps are history: they only warm caches.
+        train: the steps from there to this one are for statistics, the others are counted.
     """
 
     ids: Ids
+    begin: Offsets
     per_step: int
     rows: int
+    followed: int
+    warm: int
     train: int
 
     @property
     def steps(self) -> int:
-        return len(self.ids) // self.per_step
+        return len(self.begin) - 1
+
+    @property
+    def rate(self) -> float:
+        """The share of rows that are followed."""
+        return self.followed / self.rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,46 +62,43 @@ class Shard:
 
 @njit(cache=False)
 def _lru(
-    ids: Ids, per_step: int, first: int, rows: int, capacity: int, skip: int
+    ids: Ids, begin: Offsets, first: int, rows: int, capacity: int, skip: int
 ) -> tuple[int, int, int]:
-    """Misses, evictions and distinct ids by step of a cache of some rows, after `skip` steps.
+    """Misses, evictions and ids of a cache of some rows, after `skip` steps.
 
     The list of cached rows is linked in two directions; `rows` is its end and its beginning.
     """
     after = np.full(rows + 1, -1, np.int32)
     before = np.full(rows + 1, -1, np.int32)
-    seen = np.full(rows, -1, np.int32)
     after[rows] = before[rows] = rows
     held = misses = evictions = distinct = 0
-    for i in range(len(ids)):
-        row = ids[i] - first
-        if row < 0 or row >= rows:
-            continue
-        step = i // per_step
-        if seen[row] == step:
-            continue
-        seen[row] = step
+    for step in range(len(begin) - 1):
         counts = step >= skip
-        distinct += counts
-        if after[row] >= 0:
-            after[before[row]] = after[row]
-            before[after[row]] = before[row]
-        else:
-            misses += counts
-            if capacity == 0:
+        for i in range(begin[step], begin[step + 1]):
+            row = ids[i] - first
+            if row < 0 or row >= rows:
                 continue
-            if held == capacity:
-                last = before[rows]
-                before[rows] = before[last]
-                after[before[last]] = rows
-                after[last] = before[last] = -1
-                evictions += counts
+            distinct += counts
+            if after[row] >= 0:
+                after[before[row]] = after[row]
+                before[after[row]] = before[row]
             else:
-                held += 1
-        top = after[rows]
-        after[row], before[row] = top, rows
-        before[top] = row
-        after[rows] = row
+                misses += counts
+                if capacity == 0:
+                    evictions += counts
+                    continue
+                if held == capacity:
+                    last = before[rows]
+                    before[rows] = before[last]
+                    after[before[last]] = rows
+                    after[last] = before[last] = -1
+                    evictions += counts
+                else:
+                    held += 1
+            top = after[rows]
+            after[row], before[row] = top, rows
+            before[top] = row
+            after[rows] = row
     return misses, evictions, distinct
 
 
@@ -102,10 +113,12 @@ def host_bytes(stream: Stream, shard: Shard, state_bytes: float) -> float:
     if shard.kernel not in HOST_KERNELS:
         return 0.0
     cached = shard.cache_rows if shard.kernel == "fused_uvm_caching" else 0
+    rate = stream.rate
+    first, end = round(shard.first * rate), round((shard.first + shard.rows) * rate)
     misses, evictions, distinct = _lru(
-        stream.ids, stream.per_step, shard.first, shard.rows, cached, stream.train
+        stream.ids, stream.begin, first, end - first, round(cached * rate), stream.train
     )
-    steps = stream.steps - stream.train
+    steps = (stream.steps - stream.train) * rate
     states = 2 * distinct * state_bytes
     if shard.kernel == "fused_uvm":
         # Read by the forward pass, read and written by the backward pass.
@@ -113,13 +126,50 @@ def host_bytes(stream: Stream, shard: Shard, state_bytes: float) -> float:
     return ((misses + evictions) * shard.row_bytes + states) / steps
 
 
-def miss_curve(stream: Stream, sizes: NDArray[np.int64]) -> tuple[NDArray[Any], float]:
-    """Misses per step of caches of some sizes, and distinct ids per step, on the training part.
+@njit(cache=False)
+def _reuse_distances(ids: Ids, begin: Offsets, rows: int, warm: int) -> Offsets:
+    """How many ids after `warm` steps have how many other rows since their last use.
 
-    Its first half warms the caches, its second half counts.
+    The last entry counts first uses. A binary indexed tree has a 1 at the last use of each row.
     """
-    ids = stream.ids[: stream.train * stream.per_step]
-    warm = stream.train // 2
-    found = [_lru(ids, stream.per_step, 0, stream.rows, int(size), warm) for size in sizes]
-    steps = stream.train - warm
-    return np.array([misses for misses, _, _ in found]) / steps, found[0][2] / steps
+    total = begin[-1]
+    tree = np.zeros(total + 1, np.int32)
+    last = np.full(rows, -1, np.int64)
+    found = np.zeros(rows + 1, np.int64)
+    seen = 0
+    for step in range(len(begin) - 1):
+        for i in range(begin[step], begin[step + 1]):
+            row = ids[i]
+            before = last[row]
+            distance = rows
+            if before < 0:
+                seen += 1
+            else:
+                at, older = before + 1, 0
+                while at > 0:
+                    older += tree[at]
+                    at -= at & -at
+                distance = seen - older
+                at = before + 1
+                while at <= total:
+                    tree[at] -= 1
+                    at += at & -at
+            at = i + 1
+            while at <= total:
+                tree[at] += 1
+                at += at & -at
+            last[row] = i
+            if step >= warm:
+                found[distance] += 1
+    return found
+
+
+def miss_curve(stream: Stream, sizes: Offsets) -> tuple[NDArray[Any], float]:
+    """Misses per step of caches of some sizes, and distinct ids per step, on the training part."""
+    distances = _reuse_distances(
+        stream.ids, stream.begin[: stream.train + 1], stream.followed, stream.warm
+    )
+    used = np.cumsum(distances[::-1])[::-1]  # with at least so many rows in between
+    steps = (stream.train - stream.warm) * stream.rate
+    cached = np.minimum(np.rint(sizes * stream.rate).astype(np.int64), stream.followed)
+    return used[cached] / steps, float(used[0]) / steps

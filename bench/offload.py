@@ -3,15 +3,18 @@
 Each model has an id stream. Its first part gives the statistics: curves for fastplan, and the
 CacheStatistics that TorchRec's proposer reads, from the same numbers. The rest is replayed through
 caches of the planned sizes (bench/cache_simulator.py), and the bytes over the host link count.
+
+Offload plans are made for the fewest bytes and for the shortest step. "Least" is what no plan can
+go below: one pool of HBM for all ranks, caches of any size, and no memory for what ranks share.
 """
 
 import argparse
+import itertools
 import logging
 import math
 import statistics
 import time
 import warnings
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,16 +37,16 @@ from bench.id_streams import StreamModel, draw_model
 from bench.progress import Progress
 from bench.results_file import add_arguments, measured_or_shown
 from bench.text import table
-from fastplan.engine.optimize import Optimize
+from fastplan.engine.optimize import Objectives, Optimize
 from fastplan.model.ids import Curve, IdStatistics
-from fastplan.spec.hardware import Hardware, find_hardware
+from fastplan.model.objectives import Minimize
 from fastplan.torchrec.planner import EmbeddingShardingPlanner
 
 FILE = "offload.json"
 SHARES = (0.10, 0.25, 0.50)
+OBJECTIVES: dict[str, Minimize] = {"bytes": "link_bytes", "step": "step"}
 STARTS = (0.1, 0.03, 0.01)  # load factors that the scale-up proposer starts from
-SCALE = 64  # models and batches are so many times smaller than real ones, and so are latencies
-SIZES = 14
+SIZES = 48
 STATE_BYTES = 4.0  # of row-wise Adagrad, for each row
 HOST = 1 << 40
 SHARDERS = [
@@ -82,24 +85,40 @@ class Case:
         self.names = [f"t{i}" for i in range(len(model.rows))]
         self.torchrec: dict[str, StreamStatistics] = {}
         self.ids: dict[str, IdStatistics] = {}
+        self.trades: list[tuple[Any, Any]] = []  # by table: bytes of HBM, and over the link
         for name, stream in zip(self.names, model.streams, strict=True):
             sizes = np.unique(np.geomspace(32, stream.rows, SIZES).astype(np.int64))
             misses, distinct = miss_curve(stream, sizes)
             self.torchrec[name] = StreamStatistics(stream.rows, sizes, misses, distinct)
-            per_step = stream.per_step
-            train = stream.ids[: stream.train * per_step]
-            shares = []
-            for count in (max(per_step // 8, 1), per_step):
-                parts = train[: len(train) // count * count].reshape(-1, count)[:20]
-                shares.append((float(count), _distinct_share(parts)))
+            self.trades.append(self._trade(len(self.trades), sizes, misses, distinct))
+            ids = stream.per_step
             self.ids[name] = IdStatistics(
-                ids=len(train),
-                samples=stream.train * model.ranks * model.batch,
-                unique=Curve.of(shares),
-                misses=Curve(
-                    tuple(map(float, sizes)), tuple((misses / per_step).clip(0, 1).tolist())
-                ),
+                ids=ids * (stream.train - stream.warm),
+                samples=model.ranks * model.batch * (stream.train - stream.warm),
+                unique=Curve.of([(float(ids), min(distinct / ids, 1.0))]),
+                misses=Curve(tuple(map(float, sizes)), tuple((misses / ids).clip(0, 1).tolist())),
             )
+
+    def _trade(self, number: int, sizes: Any, misses: Any, distinct: float) -> tuple[Any, Any]:
+        """Caches of all sizes and none, and the whole table in HBM."""
+        rows, row = self.model.rows[number], 4.0 * self.model.dims[number]
+        states = 2 * distinct * STATE_BYTES
+        hbm = np.concatenate([[0.0], sizes * row, [rows * row]])
+        link = 2 * np.concatenate([[distinct], misses, [0.0]]) * row + states
+        link[-1] = 0.0
+        # A cache between two sizes has at least the misses of the larger one.
+        hbm[1:-1] = np.concatenate([[0.0], hbm[1:-2]])
+        return hbm, link
+
+    def least(self, share: float) -> float:
+        """Bytes that no plan can go below, by the training part of the stream.
+
+        For any price p of a byte of HBM: sum over tables of min (link + p hbm) - p room.
+        """
+        room = self.needed() * share - self.batch_bytes()
+        prices = np.concatenate([[0.0], np.geomspace(1e-9, 10.0, 400)])
+        sums = sum((link + prices[:, None] * hbm).min(axis=1) for hbm, link in self.trades)
+        return float((sums - prices * room).max())
 
     def module(self) -> EmbeddingBagCollection:
         model = self.model
@@ -113,12 +132,15 @@ class Case:
 
     def needed(self) -> int:
         """HBM of all ranks if every table is in it: weights and what a batch takes."""
+        weights = sum(n * dim * 4 for n, dim in zip(self.model.rows, self.model.dims, strict=True))
+        return weights + self.batch_bytes()
+
+    def batch_bytes(self) -> int:
+        """What a batch takes on all ranks, if no table is split by rows."""
         model = self.model
-        total = 0
-        for rows, dim, pooling in zip(model.rows, model.dims, model.poolings, strict=True):
-            samples = model.ranks * model.batch
-            total += rows * dim * 4 + samples * (8 * pooling + dim * 4)
-        return total
+        samples = model.ranks * model.batch
+        pairs = zip(model.dims, model.poolings, strict=True)
+        return sum(samples * (8 * pooling + dim * 4) for dim, pooling in pairs)
 
     def topology(self, share: float) -> Topology:
         ranks = self.model.ranks
@@ -160,38 +182,33 @@ class Case:
         return total
 
 
-def _distinct_share(parts: Any) -> float:
-    return float(np.mean([len(np.unique(part)) / len(part) for part in parts]))
-
-
-def by_fastplan(case: Case, share: float, moves: int) -> tuple[Any, dict[str, Any]]:
+def by_fastplan(
+    case: Case, share: float, moves: int, minimize: Minimize
+) -> tuple[Any, dict[str, Any]]:
+    """The offload plan, and what it is predicted to come to."""
     planner = EmbeddingShardingPlanner(
         topology=case.topology(share),
         batch_size=case.model.batch,
         constraints=case.rules(),
         storage_reservation=FixedPercentageStorageReservation(0.0),
         costs="hardware",
-        sku=scaled_sku(),
+        sku="h100",
         statistics=case.ids,
-        optimize=Optimize(time_budget=None, move_budget=moves, offload=True),
+        optimize=Optimize(
+            time_budget=None,
+            move_budget=moves,
+            offload=True,
+            objectives=Objectives(minimize=minimize),
+        ),
         cache=False,
     )
-    began = time.perf_counter()
+    began = time.process_time()
     plan = planner.plan(case.module(), SHARDERS)
+    seconds = time.process_time() - began
     run = planner.last_run
     assert run is not None
     assert run.step is not None
-    return plan, {"step_ms": run.step.ms, "seconds": time.perf_counter() - began}
-
-
-def scaled_sku() -> Hardware:
-    """An H100 whose latencies are in proportion to bytes as on models of the real size."""
-    hardware = find_hardware("h100")
-    costs = {
-        name: replace(figure, value=figure.value / SCALE) if ".latency" in name else figure
-        for name, figure in hardware.costs.items()
-    }
-    return replace(hardware, name="h100-scaled", costs=costs)
+    return plan, {"step_ms": run.step.ms, "objective": run.objective, "cpu_seconds": seconds}
 
 
 def _torchrec_plan(case: Case, share: float, rules: Any, proposer: Any) -> tuple[Any, float] | None:
@@ -246,10 +263,11 @@ def by_uniform(case: Case, share: float) -> Any:
 def main() -> int:
     parser = new_parser("bench.offload", __doc__)
     parser.add_argument("--models", type=at_least_one, default=10, help="default 10")
+    parser.add_argument("--first", type=int, default=0, help="the first seed; default 0")
     parser.add_argument(
         "--torchrec", action="store_true", help="TorchRec's own planner, not fastplan's parity mode"
     )
-    parser.add_argument("--moves", type=at_least_one, default=150_000, help="of each plan")
+    parser.add_argument("--moves", type=at_least_one, default=200_000, help="of each plan")
     add_arguments(parser, FILE)
     arguments = parser.parse_args()
     return measured_or_shown(arguments, FILE, lambda: _measure(arguments), _report, _failed)
@@ -259,8 +277,8 @@ def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     rows = []
-    for seed in range(arguments.models):
-        with Progress(f"model {seed} of {arguments.models}"):
+    for seed in range(arguments.first, arguments.first + arguments.models):
+        with Progress(f"model {seed}"):
             planner = TorchRecPlanner if arguments.torchrec else EmbeddingShardingPlanner
             case = Case(draw_model(seed), planner)
             rows += [_row(case, share, arguments.moves) for share in SHARES]
@@ -274,42 +292,43 @@ def _row(case: Case, share: float, moves: int) -> dict[str, Any]:
         "ranks": case.model.ranks,
         "share": share,
     }
+    row["least"] = case.least(share)
     plans: dict[str, Any] = {"scaleup": by_scaleup(case, share), "uniform": by_uniform(case, share)}
-    try:
-        plans["fastplan"], facts = by_fastplan(case, share, moves)
-        row |= facts
-    except PlannerError:
-        plans["fastplan"] = None
+    for name, minimize in OBJECTIVES.items():
+        try:
+            plans[name], row[f"{name}_facts"] = by_fastplan(case, share, moves, minimize)
+        except PlannerError:
+            plans[name] = None
     for name, plan in plans.items():
         row[name] = None if plan is None else case.host_bytes(plan)
     return row
 
 
-def ratios(rows: list[dict[str, Any]], side: str) -> list[float]:
-    """Bytes of the other side by fastplan's, where both have a plan."""
-    pairs = [(row[side], row["fastplan"]) for row in rows]
+def ratios(rows: list[dict[str, Any]], side: str, own: str) -> list[float]:
+    """Bytes of a side by those of another, where both have a plan."""
+    pairs = [(row[side], row[own]) for row in rows]
     return [
-        math.inf if own == 0 else other / own
-        for other, own in pairs
-        if other is not None and own is not None and other + own > 0
+        math.inf if b == 0 else a / b
+        for a, b in pairs
+        if a is not None and b is not None and a + b > 0
     ]
 
 
 def _report(result: dict[str, Any]) -> str:
-    header = ["model", "HBM", "fastplan MB", "scale-up MB", "uniform MB", "scale-up / fastplan"]
+    sides = (*OBJECTIVES, "scaleup", "uniform", "least")
     lines = []
     for row in result["rows"]:
-        both = ratios([row], "scaleup")
-        sizes = [_megabytes(row[side]) for side in ("fastplan", "scaleup", "uniform")]
+        both = ratios([row], "scaleup", "bytes")
+        sizes = [_megabytes(row[side]) for side in sides]
         lines.append(
             [row["model"], f"{row['share']:.0%}", *sizes, f"{both[0]:.2f}" if both else "-"]
         )
-    texts = [table(header, lines)]
-    for side in ("scaleup", "uniform"):
-        found = ratios(result["rows"], side)
+    texts = [table(["model", "HBM", *sides, "scaleup / bytes"], lines)]
+    for side, own in itertools.product(("scaleup", "uniform"), (*OBJECTIVES, "least")):
+        found = ratios(result["rows"], side, own)
         if found:
             texts.append(
-                f"{side} / fastplan: median {statistics.median(found):.2f}, "
+                f"{side} / {own}: median {statistics.median(found):.2f}, "
                 f"least {min(found):.2f}, n = {len(found)}"
             )
     return "\n".join(texts)
@@ -321,7 +340,7 @@ def _megabytes(size: float | None) -> str:
 
 def _failed(result: dict[str, Any]) -> bool:
     """Whether fastplan has no plan where TorchRec has one."""
-    return any(row["fastplan"] is None and row["scaleup"] is not None for row in result["rows"])
+    return any(row["bytes"] is None and row["scaleup"] is not None for row in result["rows"])
 
 
 if __name__ == "__main__":

@@ -73,6 +73,8 @@ class Annealer {
   // Counts what placements come to, from the next start on; and how much that is as energy.
   void watch(Tally& tally) { context_.state.watch(tally); }
   void weigh(double weight) { context_.state.weigh(weight); }
+  // Tables may also take other choices of the same shards on the same places.
+  void resize() { context_.resizes = true; }
   // Looks for plans that cost at most `limit` and come to less than `value` of the goal.
   std::int64_t refine(const Cooling& cooling, std::int64_t limit, std::int64_t value,
                       const Allowed& allowed, const std::function<bool()>& stopped);

@@ -137,6 +137,28 @@ void MoveContext::change_choice(std::size_t table, std::int32_t number) {
   if (accept()) state.set_choice(table, number, places);
 }
 
+bool MoveContext::resize(std::size_t table) {
+  const auto& own = (*allowed)[table];
+  const auto now = state.choice(table);
+  const auto type = problem.options[choices[now].option].type;
+  const auto first = random.below(own.size());
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    const auto number = own[(first + i) % own.size()];
+    const auto& choice = choices[number];
+    if (number == now || problem.options[choice.option].type != type ||
+        choice.pieces != choices[now].pieces) {
+      continue;
+    }
+    places.assign(state.places(table).begin(), state.places(table).end());
+    state.begin_trial();
+    state.try_without(table);
+    try_choice(choice, places);
+    if (accept()) state.set_choice(table, number, places);
+    return true;
+  }
+  return false;
+}
+
 void MovePiece::apply(MoveContext& context, std::int32_t slot) const {
   auto& state = context.state;
   const auto table = state.slot_table(slot);
@@ -215,6 +237,7 @@ void PlaceAgain::apply(MoveContext& context, std::int32_t slot) const {
 
 void ChangeChoice::apply(MoveContext& context, std::int32_t slot) const {
   const auto table = context.state.slot_table(slot);
+  if (context.resizes && context.random.below(2) == 0 && context.resize(table)) return;
   const auto& allowed = (*context.allowed)[table];
   context.change_choice(table, allowed[context.random.below(allowed.size())]);
 }

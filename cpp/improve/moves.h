@@ -41,6 +41,9 @@ class MoveContext {
                   std::vector<std::int32_t>& places);
   // Takes the table away and adds `number` in its stead, on `places` or where it does least harm.
   void change_choice(std::size_t table, std::int32_t number);
+  // Takes another choice of the same shards, such as one with a cache of another size, on the same
+  // places. Returns whether there is one.
+  bool resize(std::size_t table);
   // Adds a choice whose places are known.
   void try_choice(const Choice& choice, std::span<const std::int32_t> places);
   // Whether the choice's pieces must not meet and one of them is there already.
@@ -56,6 +59,7 @@ class MoveContext {
   Assignment state;
   Random random;
   const Allowed* allowed = nullptr;
+  bool resizes = false;  // whether every second change of a choice keeps the places
   double temperature = 0;
   // Work space, kept so that moves allocate nothing.
   std::vector<std::int32_t> places;

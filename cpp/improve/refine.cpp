@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "improve/anneal.h"
@@ -31,6 +32,19 @@ std::vector<std::int32_t> all_options(const Problem& problem) {
   std::vector<std::int32_t> all(problem.options.size());
   std::iota(all.begin(), all.end(), 0);
   return all;
+}
+
+// Whether options of a table differ in nothing but the size of a cache. Moves between them keep the
+// places; without such options they would only change which random numbers the others draw.
+bool has_sizes(const Problem& problem) {
+  for (std::size_t t = 0; t + 1 < problem.table_option_begin.size(); ++t) {
+    std::set<std::pair<ShardingType, Kernel>> seen;
+    for (auto o = problem.table_option_begin[t]; o < problem.table_option_begin[t + 1]; ++o) {
+      const auto& option = problem.options[o];
+      if (!seen.emplace(option.type, option.kernel).second) return true;
+    }
+  }
+  return false;
 }
 
 // Rounds from the best plan so far, each with another heat and another weight of the goal.
@@ -65,6 +79,7 @@ class Refiner {
       return;
     }
     annealer_.watch(tally_);
+    if (has_sizes(problem)) annealer_.resize();
     annealer_.start_from(draft);
     best_ = annealer_.present();
     result_.value = result_.value_before = best_.goal;

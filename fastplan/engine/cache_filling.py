@@ -19,42 +19,45 @@ from fastplan.model.vocabulary import KERNEL_INDEX
 _CACHED = KERNEL_INDEX["fused_uvm_caching"]
 _SIZES = 9  # that each cache may grow to, in each of the passes
 _PASSES = 3
-# What a millisecond counts on a rank without load, beside one on the slowest rank.
+# What a cost counts on a rank without load, beside one on the slowest rank.
 _LEAST_WEIGHT = 1e-3
 _SHARPNESS = 8
 
 
-def filled(request: Request, cluster: Cluster, record: PlanRecord) -> PlanRecord:
+def filled(
+    request: Request, cluster: Cluster, record: PlanRecord, *, balance: bool = True
+) -> PlanRecord:
     """Returns the plan with caches as large as its ranks have room for.
 
-    The cache with the most milliseconds per byte grows first, where a millisecond counts more on
-    ranks that take longer. Estimates are the core's, so what fits here fits.
+    The cache that saves the most prefetch costs per byte grows first. Estimates are the core's, so
+    what fits here fits.
 
     Args:
         request: the request, with hardware costs.
         cluster: the ranks.
         record: a plan that fits.
+        balance: whether costs count more on ranks that have more of them.
     """
     limits = np.full(len(record.table), LARGEST)
     for _ in range(_PASSES):
-        record, limits = _Filling(request, cluster, record, limits).run()
+        record, limits = _Filling(request, cluster, record, limits, balance).run()
     return record
 
 
 @dataclass(slots=True)
 class _Sizes:
-    """The sizes of one cache: shard by shard, bytes and ms of each."""
+    """The sizes of one cache: shard by shard, bytes and prefetch costs of each."""
 
     ranks: Ints
     hbm: NDArray[np.int64]  # size x shard
-    ms: Floats
+    cost: Floats
 
 
 class _Filling:
     """One pass: every cache may grow to a few sizes up to its limit."""
 
     def __init__(
-        self, request: Request, cluster: Cluster, record: PlanRecord, limits: Floats
+        self, request: Request, cluster: Cluster, record: PlanRecord, limits: Floats, balance: bool
     ) -> None:
         space = estimate(narrowed(request, record))
         shards = table_shards(space)
@@ -64,7 +67,10 @@ class _Filling:
         np.subtract.at(self._free, ranks, np.repeat(space.run_hbm, space.run_count))
         load = np.zeros(len(cluster.rank_hbm))
         np.add.at(load, ranks, np.repeat(space.run_prefetch_compute, space.run_count))
-        self._load = load
+        slowest = max(float(load.max()), 1e-300)
+        self._weight = (load / slowest) ** _SHARPNESS + _LEAST_WEIGHT
+        if not balance:
+            self._weight[:] = 1.0
         begin = np.cumsum(shards) - shards
         self._ranks = [ranks[b : b + n] for b, n in zip(begin, shards, strict=True)]
         now = np.array([request.tables[t].cache_ratio for t in record.table.tolist()])
@@ -103,12 +109,10 @@ class _Filling:
 
     def run(self) -> tuple[PlanRecord, Floats]:
         """Returns the plan with larger caches, and the sizes that the next pass may reach."""
-        slowest = max(float(self._load.max()), 1e-300)
-        weight = (self._load / slowest) ** _SHARPNESS + _LEAST_WEIGHT
         at = dict.fromkeys(self._sizes, 0)
         heap: list[tuple[float, int, int, int]] = []
         for position in self._sizes:
-            self._push(heap, position, 0, weight)
+            self._push(heap, position, 0)
         while heap:
             _, position, start, size = heapq.heappop(heap)
             own = self._sizes[position]
@@ -116,7 +120,7 @@ class _Filling:
             if self._fits(own.ranks, more):
                 np.subtract.at(self._free, own.ranks, more)
                 at[position] = size
-            self._push(heap, position, at[position], weight)
+            self._push(heap, position, at[position])
         factors, limits = self._record.load_factor.copy(), self._now.copy()
         for position, size in at.items():
             grid = self._grids[position]
@@ -130,17 +134,15 @@ class _Filling:
         np.subtract.at(left, ranks, more)
         return bool((left[ranks] >= 0).all())
 
-    def _push(
-        self, heap: list[tuple[float, int, int, int]], position: int, start: int, weight: Floats
-    ) -> None:
-        """Adds the best growth that fits now, by weighted ms per byte; memory only shrinks."""
+    def _push(self, heap: list[tuple[float, int, int, int]], position: int, start: int) -> None:
+        """Adds the best growth that fits now, by weighted cost per byte; memory only shrinks."""
         own = self._sizes[position]
         best: tuple[float, int] | None = None
         for size in range(start + 1, _SIZES):
             more = own.hbm[size] - own.hbm[start]
             if not self._fits(own.ranks, more):
                 break
-            gain = float(((own.ms[start] - own.ms[size]) * weight[own.ranks]).sum())
+            gain = float(((own.cost[start] - own.cost[size]) * self._weight[own.ranks]).sum())
             rate = gain / max(int(more.sum()), 1)
             if gain > 0 and (best is None or rate > best[0]):
                 best = rate, size

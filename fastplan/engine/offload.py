@@ -1,4 +1,4 @@
-"""Offload plans: kernel, cache size and place of every table, for the shortest step.
+"""Offload plans: kernel, cache size and place of every table, for the shortest step or few bytes.
 
 Tables have options of several cache sizes. Starts come from a price on memory: each table takes
 the option with the least cost + price x bytes. The optimizer improves the best start, and what is
@@ -17,18 +17,25 @@ import numpy as np
 
 from fastplan.engine.cache_filling import filled
 from fastplan.engine.cache_sizes import SizedSpace, sized_space
+from fastplan.engine.goals import Goal
 from fastplan.engine.layout import narrowed
+from fastplan.engine.link_bytes import (
+    counting_link_bytes,
+    link_goal,
+    option_link_bytes,
+    run_link_bytes,
+)
+from fastplan.engine.memory_prices import Totals, cheapest, dual_bound, room_of, totals_of
 from fastplan.engine.optimize import Optimize, OptimizeResult, StartPlans, optimize_from
-from fastplan.engine.problem import Floats, Problem, SearchSpace
+from fastplan.engine.problem import Floats, Problem
 from fastplan.engine.solve import Options, Solution, estimate, placer, rate, verify_plan
-from fastplan.engine.step import step_of
+from fastplan.engine.step import step_goal, step_of
 from fastplan.model.plan import PlanRecord
 from fastplan.model.request import Cluster, Partitioner, Request
 
 # The parts of all memory that starts may use. Shards do not pack without gaps.
 _FILLS = (0.98, 0.93, 0.85, 0.7, 0.5, 0.0)
 _STARTS = 4  # enough of them
-_BISECTIONS = 48
 # The share of the budget for the rating, which brings another start.
 _RATING_SHARE = 0.15
 
@@ -46,7 +53,8 @@ class Offloaded:
 
     Attributes:
         result: of the optimizer, in a space with several cache sizes. `objective` is the step of
-            `record`, and `objective_bound` holds for caches of any size.
+            `record` or its bytes over host links, and `objective_bound` holds for caches of any
+            size.
         record: the plan with its load factors; None if nothing fits.
         wrong: what verification says about the record; empty if it is sound.
     """
@@ -54,6 +62,20 @@ class Offloaded:
     result: OptimizeResult
     record: PlanRecord | None
     wrong: str = ""
+
+
+class _Measure(NamedTuple):
+    """What plans are compared by.
+
+    Attributes:
+        request: whose costs it is a sum of.
+        run_cost: in the sized space.
+        goal: for the optimizer.
+    """
+
+    request: Request
+    run_cost: Floats
+    goal: Goal
 
 
 def offload(
@@ -70,7 +92,7 @@ def offload(
     Args:
         request: the request, with hardware costs and without a custom cost.
         cluster: the ranks.
-        settings: limits of the search; objectives are those of the step.
+        settings: limits of the search; the objective is the step or the bytes over host links.
         own: the problem of the request itself.
         plans: plans of `own` to start from.
         ratings: the ratings of TorchRec's plans.
@@ -81,27 +103,47 @@ def offload(
     began = time.perf_counter()
     sized = sized_space(request)
     problem = Problem(sized.space, cluster)
+    by_bytes = settings.objectives.measure == "link_bytes"
+    measure = _link_bytes(request, sized) if by_bytes else _step(request, sized)
+    totals = totals_of(sized.space, measure.run_cost)
     starts = [
         Start(sized.own_options(own.space, plan.options), plan.ranks)
         for plan in plans
         if plan.found
     ]
-    starts += _priced_starts(problem)
+    starts += _priced_starts(problem, totals)
     legal = [s for s in starts if not verify_plan(problem, s.options, s.ranks, math.nan)]
     rated = [(rate(problem, start.options, start.ranks), i) for i, start in enumerate(legal)]
     given = StartPlans(ratings, legal, legal[min(rated)[1]] if rated else None)
-    found = optimize_from(problem, given, settings, began, share=_RATING_SHARE)
+    found = optimize_from(problem, given, settings, began, share=_RATING_SHARE, goal=measure.goal)
     if not found.found:
         return Offloaded(result=found, record=None)
-    record = filled(request, cluster, _record(sized, found))
-    space = estimate(narrowed(request, record))
-    final, numbers = Problem(space, cluster), np.arange(len(record.table), dtype=np.int32)
-    record = replace(record, rating=rate(final, numbers, record.ranks))
-    wrong = verify_plan(final, numbers, record.ranks, record.rating)
-    step = step_of(final, numbers, record.ranks).ms
-    bound = offload_bound(sized, cluster)
-    found = replace(found, rating=record.rating, objective=step, objective_bound=bound)
-    return Offloaded(result=found, record=record, wrong=wrong)
+    record = filled(measure.request, cluster, _record(sized, found), balance=not by_bytes)
+    bound = offload_bound(sized, totals, cluster)
+    if not by_bytes:
+        bound /= len(cluster.rank_hbm)  # the slowest rank is not below the average
+    found = replace(found, objective_bound=bound)
+    return _finished(request, measure, cluster, record, found)
+
+
+def _step(request: Request, sized: SizedSpace) -> _Measure:
+    space = sized.space
+    assert space.step is not None
+    cost = space.run_fwd_compute + space.run_bwd_compute + space.run_fwd_comms + space.run_bwd_comms
+    for phase, own in (
+        ("input_exchange", space.run_input_dist_comms),
+        ("prefetch", space.run_prefetch_compute),
+    ):
+        if phase not in space.step.hidden:
+            cost = cost + own
+    return _Measure(request, cost, step_goal(space))
+
+
+def _link_bytes(request: Request, sized: SizedSpace) -> _Measure:
+    counting = counting_link_bytes(request)
+    # The same options: sizes depend on the curves of misses, and not on costs.
+    cost = run_link_bytes(sized_space(counting).space)
+    return _Measure(counting, cost, link_goal(request, sized.space, cost))
 
 
 def _record(sized: SizedSpace, found: OptimizeResult) -> PlanRecord:
@@ -109,42 +151,36 @@ def _record(sized: SizedSpace, found: OptimizeResult) -> PlanRecord:
     return replace(record, load_factor=sized.load_factor[found.options])
 
 
-class _Totals(NamedTuple):
-    """What an option comes to on all ranks together."""
-
-    cost: Floats  # ms in the phases that count
-    hbm: Floats
-    ddr: Floats
-
-
-def _totals(space: SearchSpace) -> _Totals:
-    assert space.step is not None
-    parts = {
-        "input_exchange": space.run_input_dist_comms,
-        "prefetch": space.run_prefetch_compute,
-    }
-    cost = space.run_fwd_compute + space.run_bwd_compute + space.run_fwd_comms + space.run_bwd_comms
-    for phase, own in parts.items():
-        if phase not in space.step.hidden:
-            cost = cost + own
-    runs = (cost, space.run_hbm.astype(np.float64), space.run_ddr.astype(np.float64))
-    return _Totals(*(_by_option(space, each) for each in runs))
-
-
-def _by_option(space: SearchSpace, runs: Floats) -> Floats:
-    found: Floats = np.add.reduceat(runs * space.run_count, space.option_run_begin[:-1])
-    return found
+def _finished(
+    request: Request,
+    measure: _Measure,
+    cluster: Cluster,
+    record: PlanRecord,
+    found: OptimizeResult,
+) -> Offloaded:
+    """Estimates and verifies the plan again, with the sizes that it has now."""
+    final = Problem(estimate(narrowed(request, record)), cluster)
+    numbers = np.arange(len(record.table), dtype=np.int32)
+    record = replace(record, rating=rate(final, numbers, record.ranks))
+    if measure.request is request:
+        value = step_of(final, numbers, record.ranks).ms
+    else:
+        value = float(option_link_bytes(estimate(narrowed(measure.request, record))).sum())
+        found = replace(found, objective_before=None)  # it is one of the weighted sum
+    return Offloaded(
+        result=replace(found, rating=record.rating, objective=value),
+        record=record,
+        wrong=verify_plan(final, numbers, record.ranks, record.rating),
+    )
 
 
-def _priced_starts(problem: Problem) -> Iterator[Start]:
+def _priced_starts(problem: Problem, totals: Totals) -> Iterator[Start]:
     """Yields plans whose options are the cheapest under a price on memory."""
-    space, cluster = problem.space, problem.cluster
-    totals = _totals(space)
-    room = _room(cluster)
+    hbm, ddr = room_of(problem.cluster)
     placers = [placer(problem, Partitioner(sort_by_perf=by_perf)) for by_perf in (True, False)]
     left = _STARTS
     for fill in _FILLS:
-        options = _cheapest(space, totals, room[0] * fill, room[1] * max(fill, 0.5))
+        options = cheapest(problem.space, totals, hbm * fill, ddr * max(fill, 0.5))
         for each in placers:
             placed = each.place(options.tolist())
             if placed is not None:
@@ -154,82 +190,16 @@ def _priced_starts(problem: Problem) -> Iterator[Start]:
             return
 
 
-def _room(cluster: Cluster) -> tuple[float, float]:
-    hbm, ddr = (
-        float(sum(max(size, 0) for size in sizes)) for sizes in (cluster.rank_hbm, cluster.rank_ddr)
-    )
-    return hbm, ddr
+def offload_bound(sized: SizedSpace, totals: Totals, cluster: Cluster) -> float:
+    """Returns a lower bound on the cost of every plan over all ranks, with caches of any size.
 
-
-def _cheapest(space: SearchSpace, totals: _Totals, hbm: float, ddr: float) -> Options:
-    """Returns an option per table that fits in the memory of all ranks together, if one does.
-
-    Prices are found by bisection, that of host memory only if it is short.
+    A cache between two offered sizes takes no less memory than the smaller one and costs no less
+    than the larger one.
     """
-    price = 0.0
-    for attempt in range(_BISECTIONS):
-        options = _within_hbm(space, totals, hbm, price)
-        if totals.ddr[options].sum() <= ddr:
-            break
-        price = float(totals.cost.max()) / max(ddr, 1.0) * 2.0 ** (attempt - 24)
-    return options
+    return dual_bound(sized.space, totals._replace(hbm=_least_memory(sized, totals)), cluster)
 
 
-def _within_hbm(space: SearchSpace, totals: _Totals, hbm: float, ddr_price: float) -> Options:
-    cost = totals.cost + ddr_price * totals.ddr
-    low, high = -60.0, 60.0  # of log2(price x room / largest cost)
-    unit = float(cost.max()) / max(hbm, 1.0)
-    best = _least(space, cost)
-    if totals.hbm[best].sum() <= hbm:
-        return best
-    best = _least(space, totals.hbm)
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        options = _least(space, cost + unit * 2.0**middle * totals.hbm)
-        if totals.hbm[options].sum() <= hbm:
-            best, high = options, middle
-        else:
-            low = middle
-    return best
-
-
-def _least(space: SearchSpace, values: Floats) -> Options:
-    """Returns the option of each table with the least value."""
-    begin = space.table_option_begin
-    least = np.repeat(np.minimum.reduceat(values, begin[:-1]), np.diff(begin))
-    where = np.flatnonzero(values == least)
-    first = np.searchsorted(where, begin[:-1])
-    return np.asarray(where[first], np.int32)
-
-
-def offload_bound(sized: SizedSpace, cluster: Cluster) -> float:
-    """Returns a lower bound on the step of every plan, with caches of any size, in milliseconds.
-
-    With R ranks, prices p of HBM and q of host memory, and costs c summed over shards and phases,
-        step >= 1 / R (sum over tables of min over options [c + p hbm + q ddr] - p HBM - q DDR)
-    for any p and q: the slowest rank is not below the average. A cache between two offered sizes
-    takes no less memory than the smaller one and no less time than the larger one.
-    """
-    space, totals = sized.space, _totals(sized.space)
-    hbm = _least_memory(sized, totals)
-    room, host = _room(cluster)
-    ranks = len(cluster.rank_hbm)
-    unit = float(totals.cost.max()) / max(room, 1.0)
-    prices = [0.0, *(unit * 2.0 ** np.arange(-30, 6, 0.5)).tolist()]
-    best: tuple[float, float]
-    best = max((_dual(space, totals.cost + p * hbm) - p * room, p) for p in prices)
-    for q in (best[1] * 2.0 ** np.arange(-8, 3)).tolist():
-        value = _dual(space, totals.cost + best[1] * hbm + q * totals.ddr)
-        best = max(best, (value - best[1] * room - q * host, best[1]))
-    # Sums in another order differ by their last bits.
-    return float(max(best[0], 0.0) / ranks * (1 - 1e-9))
-
-
-def _dual(space: SearchSpace, values: Floats) -> float:
-    return float(np.minimum.reduceat(values, space.table_option_begin[:-1]).sum())
-
-
-def _least_memory(sized: SizedSpace, totals: _Totals) -> Floats:
+def _least_memory(sized: SizedSpace, totals: Totals) -> Floats:
     """Returns the HBM of each option; for a cache, that of the next smaller size."""
     found: Floats = totals.hbm.copy()
     resizable = ~np.isnan(sized.load_factor)

@@ -20,7 +20,7 @@ from fastplan.engine.certificate import (
     read_certificate,
 )
 from fastplan.engine.fewer_kernels import with_fewer_kernels
-from fastplan.engine.goals import goal_of
+from fastplan.engine.goals import Goal, goal_of
 from fastplan.engine.problem import Problem
 from fastplan.engine.rules import ConstrainedProblem
 from fastplan.engine.solve import Options, Solution, measure_of, solve, verify, verify_plan
@@ -82,9 +82,13 @@ class Optimize:
             raise ValueError(f"`seed` must be between 0 and 2**64 - 1, not {self.seed}")
         if not 1 <= self.threads <= _MOST_THREADS:
             raise ValueError(f"`threads` must be between 1 and {_MOST_THREADS}, not {self.threads}")
-        by_step = self.objectives.minimize in (None, "step")
-        if self.offload and (self.objectives.rules or not by_step):
-            raise ValueError("`offload` minimises the step, without `pins` and `together`")
+        known = self.objectives.minimize in (None, "step", "link_bytes")
+        if self.offload and (self.objectives.rules or not known):
+            raise ValueError(
+                "`offload` minimises the step or the link_bytes, without `pins` and `together`"
+            )
+        if self.objectives.minimize == "link_bytes" and not self.offload:
+            raise ValueError("`minimize` can be 'link_bytes' only with `offload`: set `offload`")
 
     def describe(self) -> dict[str, Any]:
         """Returns the settings as JSON for cache keys."""
@@ -114,9 +118,10 @@ class OptimizeResult:
     certificate: Certificate  # of the bound; with `pins` or `together`, for the constrained problem
     best_rating: float  # of all plans found; the objective may allow a higher one
     objective: float | None = None  # the minimised measure of this plan, if not the rating
-    # and of the plan with the best rating; with "step", of the start with the best step
+    # and of the plan with the best rating; with "step", of the best start; not with "link_bytes"
     objective_before: float | None = None
-    objective_bound: float | None = None  # on the measure of every plan; only with "step"
+    # on the measure of every plan; only with "step" and "link_bytes"
+    objective_bound: float | None = None
 
 
 def optimize(
@@ -211,19 +216,26 @@ class StartPlans(NamedTuple):
 
 
 def optimize_from(
-    problem: Problem, starts: StartPlans, settings: Optimize, began: float, *, share: float
+    problem: Problem,
+    starts: StartPlans,
+    settings: Optimize,
+    began: float,
+    *,
+    share: float,
+    goal: Goal,
 ) -> OptimizeResult:
-    """Improves the best of given plans by the objective.
+    """Improves the best of given plans by a measure, whatever its rating.
 
     Args:
         problem: the problem.
         starts: the plans.
-        settings: the search limits and objectives, which must not have constraints.
+        settings: the search limits.
         began: when the budget began, by time.perf_counter().
         share: of the budget, for the rating.
+        goal: the measure.
     """
     found = _improve(problem, starts, settings, began, share)
-    return _refine(problem, starts, found, settings, began)
+    return _refine(problem, starts, found, settings, began, goal=goal)
 
 
 class _StartPlans:
@@ -300,30 +312,32 @@ def _refine(
     settings: Optimize,
     began: float,
     ruled: ConstrainedProblem | None = None,
+    goal: Goal | None = None,
 ) -> OptimizeResult:
-    """Returns a plan that is better by the objective, within the allowed rating."""
+    """Returns a plan that is better by the objective or a given goal, within the allowed rating."""
     objectives = settings.objectives
-    by_step = objectives.measure == "step"
+    free = objectives.ignores_rating
     interrupted = found.stopped_by == "interrupted"
-    if objectives.measure == "rating" or not found.found or (interrupted and not by_step):
+    if objectives.measure == "rating" or not found.found or (interrupted and not free):
         return found
     given = ruled.given if ruled is not None else problem
-    goal = step_goal(given.space) if by_step else goal_of(given.space, objectives.measure)
+    if goal is None:
+        goal = step_goal(given.space) if free else goal_of(given.space, objectives.measure)
     own = (goal if ruled is None else ruled.goal(goal)).columns()
     start: PlacedPlan = found
-    if by_step:
+    if free:
         start = _best_by(problem, [found, *starts.legal], own)
-    limit = math.inf if by_step else found.rating * (1 + objectives.within)
+    limit = math.inf if free else found.rating * (1 + objectives.within)
     left = replace(settings, move_budget=_moves_left(settings, found.moves))
     limits = _limits(left, time.perf_counter() - began)
     if interrupted:
         limits["moves"] = 0
     columns = _plan(start)
     before = _native.tally(problem.handle, columns, own)["value"]
-    if by_step and ruled is None:
+    if free and ruled is None:
         columns["options"] = with_fewer_kernels(problem, start.options, start.ranks, own)
     result = _native.refine(problem.handle, limits, columns, limit, own)
-    if by_step and ruled is None:
+    if free and ruled is None:
         _take_fewer_kernels(problem, result, own)
     return replace(
         found,
@@ -335,7 +349,7 @@ def _refine(
         moves=found.moves + result["moves"],
         objective=result["value"] / goal.scale,
         objective_before=before / goal.scale,
-        objective_bound=step_bound(given) if by_step else None,
+        objective_bound=step_bound(given) if free else None,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 from fastplan.model.limits import check_numbers
 
-Minimize = Literal["rating", "memory", "shards", "critical_path", "step"]
+Minimize = Literal["rating", "memory", "shards", "critical_path", "step", "link_bytes"]
 Pins = Mapping[str, int | Sequence[int]]
 _WITHIN = 0.01
 
@@ -25,9 +25,10 @@ class Objectives:
             that the fullest rank uses; "shards", the number of shards; "critical_path", the sum of
             the largest compute and communication over ranks, as in TorchRec's statistics; "step",
             the sum over the phases of a step of the slowest rank in each, which needs hardware
-            costs and is the default with them.
+            costs and is the default with them; "link_bytes", the bytes over the host links of all
+            ranks in a step, only for offload plans.
         within: the share by which the rating may be above the best one; may be infinite, and is
-            with "step", for which the rating does not count.
+            with "step" and "link_bytes", for which the rating does not count.
         pins: by table, the rank that holds all of it, or one rank for each of its shards.
         together: groups of tables that are split alike, with each shard on the same rank.
 
@@ -49,9 +50,9 @@ class Objectives:
             raise ValueError(f"`within` must be 0 or more, not {self.within}")
         if self.measure == "rating" and self.within != _WITHIN:
             raise ValueError("`within` only applies with `minimize`: set `minimize`")
-        if self.minimize == "step":
+        if self.ignores_rating:
             if self.within not in (_WITHIN, math.inf):
-                raise ValueError("`within` does not apply to the step: leave it out")
+                raise ValueError(f"`within` does not apply to the {self.minimize}: leave it out")
             object.__setattr__(self, "within", math.inf)
         pins = {name: _ranks(name, place) for name, place in dict(self.pins).items()}
         if not all(pins.values()):
@@ -67,6 +68,11 @@ class Objectives:
     def measure(self) -> Minimize:
         """The measure to minimise."""
         return self.minimize or "rating"
+
+    @property
+    def ignores_rating(self) -> bool:
+        """Whether the rating of a plan does not count."""
+        return self.minimize in ("step", "link_bytes")
 
     @property
     def rules(self) -> bool:

@@ -198,12 +198,13 @@ def _offloaded(
 
 
 def _torchrec_plans(job: Job, search: Search, settings: Optimize) -> tuple[Solution, ...]:
-    """Returns the plan under TorchRec's costs if the step is minimised, as one more start.
+    """Returns the plan under TorchRec's costs if the rating does not count, as one more start.
 
     Options have the same numbers under all costs.
     """
     request = job.request
-    if settings.objectives.measure != "step" or request is None or request.pricing is not None:
+    free = settings.objectives.ignores_rating
+    if not free or request is None or request.pricing is not None:
         return ()
     stock = solve(Problem(estimate(replace(request, hardware=None)), job.cluster), search)
     return (stock,) if stock.found else ()
