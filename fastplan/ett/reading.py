@@ -334,15 +334,15 @@ def _add_phase(
             around = [other for other in open_phases.values() if not other.background]
             into = around[-1].sums if around else record.rest
             own = _own_time(record, begin, end, sums)
-        _merge(into, sums)
-        _merge(into, {name: [1, own]})
+        merge_sums(into, sums)
+        merge_sums(into, {name: [1, own]})
         record.summed += 1
         return
     if phase is None:
         phase = Phase(name, begin, None, bool(entry.get("background")))
         record.phases.append(phase)
     phase.end, phase.more = end, more
-    _merge(phase.sums, sums)
+    merge_sums(phase.sums, sums)
 
 
 def _own_time(record: Record, begin: int, end: int, sums: Sums) -> int:
