@@ -11,6 +11,8 @@ ROUNDS = 13 if TORCHREC_VERSION < (1, 9) else 4
 # TorchRec takes 2 to 10 s for each of these, together as long as for all others.
 LONG = {31, 72, 89, 96, 105, 108, 110, 119, 126, 128, 129, 132, 157, 225, 241, 259, 262, 263, 278}
 LONG |= {303, 330, 334, 354}
+# More rounds draw more of the same families: `make test-long` runs those.
+LONG |= {*range(5 * len(FAMILIES), ROUNDS * len(FAMILIES))}
 INSTANCES = [
     pytest.param(make_instance(seed), marks=[pytest.mark.long] if seed in LONG else [])
     for seed in range(ROUNDS * len(FAMILIES))
