@@ -89,6 +89,8 @@ version-%: $(STAMPS)/native .torchrec/%/.stamp
 
 version-1.5.%: VERSION_TESTS = $(CONTRACT_TESTS)
 version-1.6.% version-1.7.%: VERSION_TESTS = tests/parity $(CONTRACT_TESTS)
+# The same source as 1.9.1 and 1.9.2.
+version-1.9.0: VERSION_TESTS = $(CONTRACT_TESTS) $(CONTRACT_PARITY)
 
 contract-%: $(STAMPS)/native .torchrec/%/.stamp
 	@echo "== contract, TorchRec $*"

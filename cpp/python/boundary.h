@@ -28,3 +28,4 @@ void bind_replan(py::module_& m);
 void bind_custom(py::module_& m);
 void bind_profile(py::module_& m);
 void bind_watch(py::module_& m);
+void bind_read_parts(py::module_& m);

@@ -23,4 +23,5 @@ PYBIND11_MODULE(_native, m) {
   bind_custom(m);
   bind_profile(m);
   bind_watch(m);
+  bind_read_parts(m);
 }

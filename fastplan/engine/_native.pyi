@@ -277,8 +277,23 @@ class ObjectWatch:
 
     def __init__(self, objects: Sequence[object], fields: Sequence[object]) -> None: ...
     def numbers(self, objects: Iterable[object]) -> list[int] | None: ...
-    def remember(self, number: int) -> None: ...
+    def remember(self, numbers: list[int]) -> None: ...
     def changed(self, numbers: list[int]) -> list[int]: ...
+    def assign(
+        self, objects: list[Any], values: Sequence[int | None] | None, counted: list[bool]
+    ) -> None: ...
+
+_Record = tuple[str, type, tuple[str, ...]]
+
+def read_parts(
+    objects: Sequence[object],
+    *,
+    list: str,
+    type: type,
+    sizes: str,
+    ints: _Record,
+    floats: _Record,
+) -> tuple[_Ints, _Ints, list[_Ints], list[_Floats]] | None: ...
 
 class IdStream:
     """A stream of ids, followed with bounded memory."""

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fastplan.engine.watch import HASHED, ITEMS, OBJECT, OBJECTS, ObjectWatch
+from fastplan.engine.watch import ASSIGNED, HASHED, ITEMS, OBJECT, OBJECTS, ObjectWatch
 
 PART = (("sizes", ITEMS, ()), ("cost", OBJECT, ()))
 WHOLE = (("settings", HASHED, ()), ("parts", OBJECTS, PART))
@@ -30,7 +30,7 @@ def whole():
 
 def known(thing):
     watch = ObjectWatch([thing], WHOLE)
-    watch.remember(0)
+    watch.remember([0])
     assert watch.changed([0]) == []
     return watch
 
@@ -73,14 +73,14 @@ def test_a_value_that_comes_back_is_known():
 
 def test_what_was_not_seen_before_counts_as_changed():
     watch = ObjectWatch([whole(), whole()], WHOLE)
-    watch.remember(1)
+    watch.remember([1])
     assert watch.changed([0, 1]) == [0]
 
 
 @pytest.mark.parametrize("thing", [SimpleNamespace(parts=3), 5, SimpleNamespace(parts=[4])])
 def test_what_is_not_of_its_kind_is_never_known(thing):
     watch = ObjectWatch([thing], WHOLE)
-    watch.remember(0)
+    watch.remember([0])
     assert watch.changed([0]) == [0]
 
 
@@ -88,7 +88,7 @@ def test_a_name_that_is_not_interned_is_never_known():
     thing = whole()
     thing.__dict__["".join(["par", "ts"]) + " "] = []
     watch = ObjectWatch([thing], WHOLE)
-    watch.remember(0)
+    watch.remember([0])
     assert watch.changed([0]) == [0]
 
 
@@ -96,7 +96,7 @@ def test_a_hash_that_fails_is_never_known():
     thing = whole()
     thing.settings = Settings([])
     watch = ObjectWatch([thing], WHOLE)
-    watch.remember(0)
+    watch.remember([0])
     assert watch.changed([0]) == [0]
 
 
@@ -121,7 +121,7 @@ def test_numbers_and_fields_are_checked():
     with pytest.raises(IndexError, match="no object has this number"):
         watch.changed([1])
     with pytest.raises(IndexError):
-        watch.remember(1)
+        watch.remember([1])
     with pytest.raises(TypeError, match="no meaning"):
         ObjectWatch([], [("name", 9, ())])
 
@@ -132,3 +132,117 @@ def test_objects_are_numbered_by_identity():
     assert watch.numbers([things[2], things[0]]) == [2, 0]
     assert watch.numbers(iter(things)) == [0, 1, 2]
     assert watch.numbers([things[0], whole()]) is None
+
+
+ASSIGNABLE = (("settings", HASHED, ()), ("parts", OBJECTS, (*PART, ("rank", ASSIGNED, ()))))
+
+
+def ranks_of(thing):
+    return [each.rank for each in thing.parts]
+
+
+def assignable():
+    things = [whole(), whole()]
+    watch = ObjectWatch(things, ASSIGNABLE)
+    watch.remember([0, 1])
+    return things, watch
+
+
+def test_values_are_assigned_in_order_or_by_position():
+    (first, second), watch = assignable()
+    watch.assign([second, first], [300, 7], [False, True])
+    assert (ranks_of(second), ranks_of(first)) == ([300, 7], [0, 1])
+    assert watch.changed([0, 1]) == [0, 1]
+    watch.assign([first, second], None, [])
+    assert ranks_of(first) == ranks_of(second) == [None, None]
+    assert watch.changed([0, 1]) == []
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("moment", ["before", "between", "after"])
+def test_a_change_is_seen_whenever_values_are_assigned(change, moment):
+    thing = whole()
+    if change is CHANGES["class"]:
+        thing.parts[0].cost = type("One", (), {})()
+    watch = ObjectWatch([thing], ASSIGNABLE)
+    watch.remember([0])
+    steps = {
+        "before": lambda: None,
+        "assign": lambda: watch.assign([thing], [4, 5], [False]),
+        "between": lambda: None,
+        "reset": lambda: watch.assign([thing], None, []),
+        "after": lambda: None,
+    }
+    for name, step in steps.items():
+        step()
+        if name == moment:
+            change(thing)
+    # The value that assign() sets itself is as it was, whatever it was in between.
+    is_reset = change is CHANGES["value of a part"] and moment != "after"
+    assert watch.changed([0]) == ([] if is_reset else [0])
+
+
+def test_a_value_that_was_there_before_is_a_change_when_it_is_reset():
+    thing = whole()
+    thing.parts[0].rank = 2
+    watch = ObjectWatch([thing], ASSIGNABLE)
+    watch.remember([0])
+    watch.assign([thing], None, [])
+    assert watch.changed([0]) == [0]
+    watch.assign([thing], [2, None], [False])
+    assert watch.changed([0]) == []
+
+
+def test_parts_that_are_shared_are_compared_again():
+    things = [whole(), whole()]
+    things[1].parts[0] = things[0].parts[0]
+    watch = ObjectWatch(things, ASSIGNABLE)
+    watch.remember([0, 1])
+    watch.assign(things, [1, 2, 3, 4], [False, False])
+    assert [ranks_of(thing) for thing in things] == [[3, 2], [3, 4]]
+    assert watch.changed([0, 1]) == [0, 1]
+    watch.assign(things[:1], None, [])
+    assert watch.changed([0, 1]) == [1]
+    watch.assign(things, None, [])
+    assert watch.changed([0, 1]) == []
+
+
+def test_other_objects_get_values_as_python_sets_them():
+    seen = []
+
+    class Part:
+        rank = property(lambda self: 0, lambda self, value: seen.append(value))
+
+    things, watch = assignable()
+    things[0].parts = (Part(), Part())
+    stranger = SimpleNamespace(parts=[part(0)])
+    watch.assign([things[0], stranger], [5, 6, 7], [False, False])
+    assert seen == [5, 6]
+    assert ranks_of(stranger) == [7]
+
+
+def test_a_setter_sees_every_value_also_of_a_known_part():
+    class Part:
+        def __init__(self):
+            self.seen = ()
+
+        rank = property(lambda self: 0, lambda self, value: setattr(self, "seen", value))
+
+    thing = SimpleNamespace(settings=None, parts=[Part()])
+    watch = ObjectWatch([thing], ASSIGNABLE)
+    watch.remember([0])
+    watch.assign([thing], [5], [False])
+    assert thing.parts[0].seen == 5
+    assert watch.changed([0]) == [0]
+
+
+def test_values_must_fit_the_objects():
+    things, watch = assignable()
+    with pytest.raises(IndexError, match="too short"):
+        watch.assign(things[:1], [1], [False])
+    with pytest.raises(TypeError, match="as long as"):
+        watch.assign(things, [1, 2], [False])
+    with pytest.raises(AttributeError):
+        watch.assign([5], None, [])
+    with pytest.raises(TypeError, match="nothing to assign"):
+        ObjectWatch(things, WHOLE).assign(things, None, [])

@@ -324,7 +324,7 @@ def make_reservation(draw: Draw, style: str, capacity: int) -> Any:
         )
     if style == "percentage":
         return reservations.FixedPercentageStorageReservation(draw.pick([0.0, 0.1, 0.33]))
-    if style == "absolute":
+    if style == "absolute" and hasattr(reservations, "FixedAbsoluteStorageReservation"):
         return reservations.FixedAbsoluteStorageReservation(capacity // 20)
     if style == "inference":
         return reservations.InferenceStorageReservation(

@@ -12,7 +12,7 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection
 from .compare import assert_same, outcome
 from .instances import Built
 from .models import META, Table, bag_collection, make_sharder
-from .subject import SELF_CHECK, TORCHREC_VERSION, FastPlanner, TorchRecPlanner
+from .subject import ESTIMATES_NATIVELY, SELF_CHECK, FastPlanner, TorchRecPlanner
 
 MIB = 1024**2
 SHAPES = [(40_000, 64), (1_000, 128), (250_000, 16), (9_999, 256), (70, 32)]
@@ -81,7 +81,7 @@ def assert_engine(planner: Any, *engines: str) -> None:
     """The run took one of the engines, and gives a reason unless it was native."""
     if SELF_CHECK:
         return
-    if TORCHREC_VERSION < (1, 7) and "native" in engines:
+    if not ESTIMATES_NATIVELY and "native" in engines:
         engines = (*engines, "mixed")  # TorchRec's own code estimates
     assert planner.last_run.engine in engines
     assert (planner.last_run.reason is None) == (planner.last_run.engine == "native")

@@ -28,6 +28,22 @@ def _imported_version() -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(".")[:2])
 
 
-TORCHREC_VERSION = _imported_version()
+def _estimates_natively() -> bool:
+    """Whether the core's estimates are those of this TorchRec."""
+    from fastplan.torchrec.differences.estimates import MISSING
+    from fastplan.torchrec.support import support
+    from fastplan.torchrec.support.watch import ESTIMATES
 
-__all__ = ["SELF_CHECK", "TORCHREC_VERSION", "FastPlanner", "TorchRecPlanner"]
+    return not MISSING and ESTIMATES not in support.decide().reasons
+
+
+TORCHREC_VERSION = _imported_version()
+ESTIMATES_NATIVELY = SELF_CHECK or _estimates_natively()
+
+__all__ = [
+    "ESTIMATES_NATIVELY",
+    "SELF_CHECK",
+    "TORCHREC_VERSION",
+    "FastPlanner",
+    "TorchRecPlanner",
+]

@@ -39,7 +39,7 @@ from fastplan.torchrec.search import scaleup
 from .compare import assert_same, run
 from .reuse import left_behind
 from .small import MIB, assert_engine, small, small_constraints, small_model, small_topology
-from .subject import SELF_CHECK, FastPlanner, TorchRecPlanner
+from .subject import ESTIMATES_NATIVELY, SELF_CHECK, FastPlanner, TorchRecPlanner
 
 CHEAP, DEAR = PerfCoefficient(0.1, 0.1, 0.1, 0.0), PerfCoefficient(40.0, 40.0, 40.0, 0.001)
 
@@ -288,6 +288,7 @@ def test_scale_up_estimates_a_remembered_search_space_as_it_is_now(
     assert_same(*records)
 
 
+@pytest.mark.skipif(not ESTIMATES_NATIVELY, reason="TorchRec's own code estimates")
 @pytest.mark.skipif(SELF_CHECK, reason="TorchRec does not fall back")
 @pytest.mark.parametrize("calls", [0, 1, 2, 3])
 def test_torchrec_is_handed_proposers_as_they_were(

@@ -32,7 +32,7 @@ from fastplan.torchrec.read.modules import _towers_of_tables
 from .compare import assert_same, outcome
 from .models import META, bag_collection, make_sharder, sequence_collection
 from .small import MIB, assert_agree, assert_engine, cramped, small, small_tables, small_topology
-from .subject import SELF_CHECK, FastPlanner, TorchRecPlanner
+from .subject import ESTIMATES_NATIVELY, SELF_CHECK, FastPlanner, TorchRecPlanner
 
 
 def calls_of(function: Any, call: Callable[[], Any]) -> int:
@@ -70,6 +70,7 @@ def test_each_table_is_in_the_tower_that_torchrec_finds() -> None:
         assert enumerators._get_tower_index(name, module) == index
 
 
+@pytest.mark.skipif(not ESTIMATES_NATIVELY, reason="TorchRec's own code estimates")
 @pytest.mark.skipif(SELF_CHECK, reason="counts calls of fastplan")
 def test_towers_are_searched_once_for_all_of_their_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
@@ -107,6 +108,7 @@ class CountingSharder(EmbeddingBagCollectionSharder):
         return super().compute_kernels(sharding_type, compute_device_type)
 
 
+@pytest.mark.skipif(not ESTIMATES_NATIVELY, reason="TorchRec's own code estimates")
 @pytest.mark.skipif(SELF_CHECK, reason="counts calls of fastplan")
 def test_tables_that_differ_in_cache_size_share_their_types_and_kernels() -> None:
     constraints = {
@@ -204,6 +206,7 @@ def test_attempts_that_cost_too_much_are_refused_as_by_torchrec(tolerance: float
     assert_engine(planner, "native")
 
 
+@pytest.mark.skipif(not ESTIMATES_NATIVELY, reason="TorchRec's own code estimates")
 @pytest.mark.skipif(SELF_CHECK, reason="counts estimates of fastplan")
 def test_a_cache_size_is_estimated_once_for_all_proposals_of_a_scale_up() -> None:
     tables = small_tables(10)

@@ -6,6 +6,7 @@ Without them TorchRec's own code enumerates and estimates, and the search stays 
 from __future__ import annotations
 
 from importlib import import_module
+from inspect import signature
 from typing import Any
 
 _PLANNER = "torchrec.distributed.planner"
@@ -27,5 +28,11 @@ build_sharder_data_map = _found("utils", "build_sharder_data_map")
 extract_comm_data_type_size = _found("utils", "extract_comm_data_type_size")
 is_prefetch_pipelined = _found("utils", "is_prefetch_pipelined")
 perf_estimators = _found("estimator", "estimator")
+
+# Up to 1.6 a context is built from the sharder itself, later from a snapshot of its data.
+_takes = getattr(ShardPerfContext, "build_shard_perf_contexts", None)
+SHARDER_ARGUMENT = (
+    "sharder" if _takes and "sharder" in signature(_takes).parameters else "sharder_data"
+)
 
 MISSING = f"this TorchRec has no {', '.join(_missing[:3])}" if _missing else ""

@@ -6,12 +6,12 @@ from typing import Any
 
 from torchrec.distributed.planner.types import Storage
 
-_TIERS = tuple(name for name in ("hbm", "ddr", "ssd") if name in Storage.__dataclass_fields__)
+TIERS = tuple(name for name in ("hbm", "ddr", "ssd") if name in Storage.__dataclass_fields__)
 
 
 def storage(hbm: int, ddr: int, ssd: int = 0) -> Storage:
     """Returns TorchRec's object for these bytes, without the tiers that it does not have."""
-    return Storage(**dict(zip(_TIERS, (hbm, ddr, ssd), strict=False)))
+    return Storage(**dict(zip(TIERS, (hbm, ddr, ssd), strict=False)))
 
 
 def bytes_of(found: Any) -> tuple[Any, Any, Any]:

@@ -28,7 +28,8 @@ from fastplan.engine import _native
 from fastplan.model.request import Pricing
 from fastplan.model.vocabulary import KERNEL_INDEX, SHARDING_TYPE_INDEX
 from fastplan.torchrec.compat import NotNative
-from fastplan.torchrec.differences.estimates import ShardPerfContext
+from fastplan.torchrec.differences.estimates import SHARDER_ARGUMENT, ShardPerfContext
+from fastplan.torchrec.differences.group_size import group_size
 from fastplan.torchrec.read.costs import Estimators, is_stock_perf_estimator, stock_estimator
 
 _NAN = float("nan")
@@ -128,8 +129,8 @@ class _OptionReader:
             sharding_option=option,
             topology=perf._topology,
             constraints=perf._constraints,
-            sharder_data=sharder_data,
             is_inference=perf._is_inference,
+            **{SHARDER_ARGUMENT: sharder_data},
         )
         records = np.zeros(len(contexts), _native.SHARD_DTYPE)
         for record, context, shard in zip(records, contexts, option.shards, strict=True):
@@ -163,7 +164,7 @@ class _OptionReader:
             "outputs": float(context.batch_outputs),
             "world_size": context.world_size,
             "local_world_size": context.local_world_size,
-            "group_size": context.intra_group_size,
+            "group_size": group_size(self._perf._topology),
             "cache_ratio": context.caching_ratio or UVM_CACHING_RATIO,
             "expected_lookups": lookups if known else _NAN,
             "miss_rate": miss_rate if known else _NAN,

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from torchrec.distributed.planner.enumerators import get_partition_by_type
 from torchrec.distributed.planner.types import (
     ParameterConstraints,
-    Perf,
     ShardingOption,
-    Storage,
 )
 from torchrec.distributed.types import CacheParams, ShardingPlan
 
@@ -34,8 +32,8 @@ from fastplan.model.vocabulary import (
 from fastplan.planning.search import Placement
 from fastplan.torchrec import compat
 from fastplan.torchrec.compat import NotNative
-from fastplan.torchrec.differences import storage_tiers
 from fastplan.torchrec.read.extract import Extraction, TableSource
+from fastplan.torchrec.read.runs import read_runs
 from fastplan.torchrec.write.options import OptionBuilder, copy_options
 from fastplan.torchrec.write.plan import PlanBuilder
 
@@ -297,27 +295,20 @@ def _by_table(options: list[ShardingOption]) -> list[list[ShardingOption]]:
 def _columns(tables: list[list[ShardingOption]]) -> SearchSpace:
     modules: dict[str, int] = {}
     towers: dict[str | None, int] = {None: -1}
-    rows: list[tuple[Any, ...]] = []
-    option_type, option_kernel, option_key, run_begin = [], [], [], [0]
+    option_type, option_kernel, option_key = [], [], []
+    partitioned_by = cache(_partition_by)
     for table in tables:
         if len({(option.dependency or None, option.path) for option in table}) != 1:
             raise NotNative(f"table {table[0].fqn} has options with different dependencies")
         for option in table:
-            if _partition_by(option.sharding_type) != option.partition_by:
+            if partitioned_by(option.sharding_type) != option.partition_by:
                 raise NotNative(f"table {option.fqn} is partitioned by {option.partition_by}")
             if option.compute_kernel not in KERNEL_INDEX:
                 raise NotNative(f"kernel {option.compute_kernel} is unknown")
             option_type.append(SHARDING_TYPE_INDEX[option.sharding_type])
             option_kernel.append(KERNEL_INDEX[option.compute_kernel])
             option_key.append(hash(option) & 0xFFFFFFFFFFFFFFFF)
-            rows.extend(_runs(option))
-            run_begin.append(len(rows))
-    by_column = list(zip(*rows, strict=True))
-    try:
-        ints = [np.array(column, np.int64) for column in by_column[:6]]
-    except OverflowError as error:
-        raise NotNative("a size is beyond 64 bits") from error
-    floats = [np.array(column, np.float64) for column in by_column[6:]]
+    runs = read_runs([option for table in tables for option in table])
     return SearchSpace(
         table_option_begin=np.cumsum([0, *map(len, tables)], dtype=np.int64),
         table_module=np.array(
@@ -330,19 +321,7 @@ def _columns(tables: list[list[ShardingOption]]) -> SearchSpace:
         option_type=np.array(option_type, np.uint8),
         option_kernel=np.array(option_kernel, np.uint8),
         option_key=np.array(option_key, np.uint64),
-        option_run_begin=np.array(run_begin, np.int64),
-        run_count=ints[0],
-        run_rows=ints[1],
-        run_cols=ints[2],
-        run_hbm=ints[3],
-        run_ddr=ints[4],
-        run_ssd=ints[5],
-        run_fwd_compute=floats[0],
-        run_fwd_comms=floats[1],
-        run_bwd_compute=floats[2],
-        run_bwd_comms=floats[3],
-        run_input_dist_comms=floats[4],
-        run_prefetch_compute=floats[5],
+        **runs,
     )
 
 
@@ -350,48 +329,3 @@ def _partition_by(sharding_type: str) -> str:
     if sharding_type not in SHARDING_TYPES:
         raise NotNative(f"sharding type {sharding_type} is unknown")
     return str(get_partition_by_type(sharding_type))
-
-
-def _runs(option: ShardingOption) -> list[tuple[Any, ...]]:
-    """Merges equal neighbouring shards into one row with their number."""
-    runs: list[tuple[Any, ...]] = []
-    before: tuple[Any, ...] | None = None
-    count = 0
-    for shard in option.shards:
-        if shard.storage is None or shard.perf is None:
-            raise NotNative(f"table {option.fqn} has a shard without an estimate")
-        row = shard_row(shard)
-        if row == before:
-            count += 1
-            continue
-        if before is not None:
-            runs.append((count, *before))
-        before, count = row, 1
-    if before is None:
-        raise NotNative(f"table {option.fqn} has an option without shards")
-    runs.append((count, *before))
-    return runs
-
-
-def shard_row(shard: Any) -> tuple[Any, ...]:
-    """Returns the columns of a shard. Raises NotNative if they can't represent its estimates."""
-    storage, perf = shard.storage, shard.perf
-    if type(storage) is not Storage or type(perf) is not Perf:
-        raise NotNative("an estimate is not of TorchRec's own Storage or Perf type")
-    hbm, ddr, ssd = storage_tiers.bytes_of(storage)
-    if not (isinstance(hbm, int) and isinstance(ddr, int) and isinstance(ssd, int)):
-        raise NotNative("a storage estimate is not a whole number of bytes")
-    rows, cols = (*shard.size, 0)[:2]
-    return (
-        rows,
-        cols,
-        hbm,
-        ddr,
-        ssd,
-        perf.fwd_compute,
-        perf.fwd_comms,
-        perf.bwd_compute,
-        perf.bwd_comms,
-        perf.input_dist_comms,
-        perf.prefetch_compute,
-    )

@@ -13,29 +13,18 @@ import numpy as np
 from torchrec.distributed.planner.types import Shard, ShardingOption
 
 from fastplan.engine.problem import SearchSpace
-from fastplan.engine.watch import HASHED, ITEMS, OBJECT, OBJECTS, ObjectWatch
+from fastplan.engine.watch import ASSIGNED, HASHED, ITEMS, OBJECT, OBJECTS, ObjectWatch
+from fastplan.model.vocabulary import SHARDING_TYPES, UNIFORM_TYPES
 from fastplan.torchrec.compat import NotNative
-from fastplan.torchrec.read.space import shard_row
+from fastplan.torchrec.read.runs import RUN_COLUMNS, read_runs, shard_row
 
-_ROW = [
-    "run_rows",
-    "run_cols",
-    "run_hbm",
-    "run_ddr",
-    "run_ssd",
-    "run_fwd_compute",
-    "run_fwd_comms",
-    "run_bwd_compute",
-    "run_bwd_comms",
-    "run_input_dist_comms",
-    "run_prefetch_compute",
-]
 # The mutable objects of an option that its hash and the columns depend on.
 _SHARD = (
     ("size", ITEMS, ()),
     ("offset", ITEMS, ()),
     ("storage", OBJECT, ()),
     ("perf", OBJECT, ()),
+    ("rank", ASSIGNED, ()),
 )
 _OPTION = (("cache_params", HASHED, ()), ("shards", OBJECTS, _SHARD))
 
@@ -46,9 +35,8 @@ class OptionIndex:
     def __init__(self, options: Sequence[ShardingOption], columns: SearchSpace) -> None:
         self._options = tuple(options)
         self._heads = [_head(option) for option in self._options]
-        self._run_begin = columns.option_run_begin.tolist()
-        self._counts = columns.run_count.tolist()
-        self._rows = list(zip(*(getattr(columns, n).tolist() for n in _ROW), strict=True))
+        self._runs = {name: getattr(columns, name) for name in RUN_COLUMNS}
+        self._is_uniform = [SHARDING_TYPES[kind] in UNIFORM_TYPES for kind in columns.option_type]
         self._storage = [
             np.add.reduceat(column * columns.run_count, columns.option_run_begin[:-1]).tolist()
             for column in (columns.run_hbm, columns.run_ddr, columns.run_ssd)
@@ -105,8 +93,34 @@ class OptionIndex:
                 return False
             # Something that the columns don't have may be part of the hash.
             self._has_hash[number] = False
-            self._remember(number)
+            self._remember([number])
         return True
+
+    def remember_all(self) -> None:
+        """Makes all options known in one pass, if none was changed since the columns were read."""
+        if self._are_as_read():
+            self._remember(range(len(self._options)))
+
+    def place(
+        self,
+        proposal: list[ShardingOption],
+        numbers: list[int],
+        ranks: Sequence[int | None],
+    ) -> None:
+        """Sets the ranks of options: `ranks` has those that are not uniform, in order."""
+        self._watch.assign(proposal, ranks, [self._is_uniform[number] for number in numbers])
+
+    def reset_ranks(self, proposal: list[ShardingOption]) -> None:
+        """Does what TorchRec's `reset_shard_rank` does, also with options that are not known."""
+        self._watch.assign(proposal, None, [])
+
+    def _are_as_read(self) -> bool:
+        """Whether all shards are still what the columns were read from."""
+        try:
+            now = read_runs(self._options)
+        except NotNative:
+            return False
+        return all(np.array_equal(now[name], column) for name, column in self._runs.items())
 
     def _is_known(self, number: int) -> bool:
         """Whether an option that was changed, or not seen before, has the content it had."""
@@ -115,29 +129,27 @@ class OptionIndex:
             self._set_hash(number, present)
         if not self._has_hash[number] or self._hashes[number] != present:
             return False
-        self._remember(number)
+        self._remember([number])
         return True
 
     def _set_hash(self, number: int, value: int) -> None:
         self._hashes[number] = value
         self._has_hash[number] = True
 
-    def _remember(self, number: int) -> None:
-        option = self._options[number]
-        if number in self._remembered:
+    def _remember(self, numbers: Sequence[int]) -> None:
+        if not self._remembered.isdisjoint(numbers):
             self.generation += 1
-        self._remembered.add(number)
-        # Other classes may compute attributes, which the watch would not see.
-        if type(option) is ShardingOption and all(type(shard) is Shard for shard in option.shards):
-            self._watch.remember(number)
+        self._remembered.update(numbers)
+        self._watch.remember([number for number in numbers if _is_plain(self._options[number])])
 
     def _is_unchanged(self, number: int) -> bool:
         option = self._options[number]
         if _head(option) != self._heads[number]:
             return False
         shards, first = option.shards, 0
-        for run in range(self._run_begin[number], self._run_begin[number + 1]):
-            row, end = self._rows[run], first + self._counts[run]
+        begin, counts, *columns = self._runs.values()
+        for run in range(begin[number], begin[number + 1]):
+            row, end = tuple(column[run].item() for column in columns), first + int(counts[run])
             if end > len(shards) or any(_row(shard) != row for shard in shards[first:end]):
                 return False
             first = end
@@ -159,6 +171,11 @@ def _head(option: ShardingOption) -> tuple[Any, ...]:
         option.dependency,
         hash(option.cache_params),
     )
+
+
+def _is_plain(option: ShardingOption) -> bool:
+    """Whether the watch sees all: other classes may compute attributes."""
+    return type(option) is ShardingOption and {*map(type, option.shards)} == {Shard}
 
 
 def _row(shard: Any) -> tuple[Any, ...] | None:

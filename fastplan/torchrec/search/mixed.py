@@ -7,7 +7,7 @@ placement of a proposal, its rating. Objects are updated only if custom code wil
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -161,6 +161,8 @@ class MixedSearch:
         """
         proposers = self._planner._proposers
         is_custom = not all(map(_is_torchrec_class, proposers))
+        if is_custom:
+            self._known.remember_all()
         for proposer, settings in zip(proposers, native, strict=True):
             if settings is None or is_custom:
                 proposer.load(search_space=self._shown, enumerator=self._planner._enumerator)
@@ -219,7 +221,10 @@ class MixedSearch:
                 best = result.rating
             if report is not None:
                 report(result, False)
-            reset_shard_rank(proposal)
+            if type(proposal) is list:
+                self._known.reset_ranks(proposal)
+            else:
+                reset_shard_rank(proposal)
         plans = self._planner._num_plans - plans
         rating = float("nan") if best is None else float(best)
         return ProposerReport(fresh, repeats, plans, timed_out, rating, float("inf"), 0)
@@ -254,7 +259,7 @@ class MixedSearch:
         placed = None
         if native is not None:
             placed = native.place(list(range(len(proposal))) if numbers is None else numbers)
-            if placed is None and self._fails_natively(native, proposal):
+            if placed is None and self._fails_natively(native, proposal, numbers):
                 raise _PlacementFailed("a shard does not fit on any rank")
         self._ranks = None if placed is None else placed[0]
         if placed is None:
@@ -266,7 +271,7 @@ class MixedSearch:
         self._planner._num_plans += 1
         ranks, rating = placed
         if watched or rating < self._best_rating:
-            place(proposal, ranks)
+            self._place(proposal, numbers, ranks)
         if not self._native_rating:
             rating = self._planner._perf_model.rate(plan=proposal)
         return proposal, rating
@@ -289,13 +294,26 @@ class MixedSearch:
         except (NotNative, OutOfRange):
             return None
 
-    def _fails_natively(self, native: Placer, proposal: list[ShardingOption]) -> bool:
+    def _place(
+        self,
+        proposal: list[ShardingOption],
+        numbers: list[int] | None,
+        ranks: Sequence[int | None],
+    ) -> None:
+        if numbers is None:
+            place(proposal, ranks)
+        else:
+            self._known.place(proposal, numbers, ranks)
+
+    def _fails_natively(
+        self, native: Placer, proposal: list[ShardingOption], numbers: list[int] | None
+    ) -> bool:
         """Whether a failed placement needs no Python; sets its ranks if a proposer reads them."""
         if not self._reads_ranks:
             return True
         ranks = native.partial_ranks()
         if ranks:
-            place(proposal, ranks)
+            self._place(proposal, numbers, ranks)
         return bool(ranks)
 
     def _note_failure(

@@ -295,8 +295,18 @@ def _snapshot(known: dict[str, Any]) -> dict[str, Any]:
         "topology": copied(topology) if type(topology) is Topology else topology,
         "storage_reservation": copy.copy(known["storage_reservation"]),
         "enumerator": SimpleNamespace(_sharder_data_map=sharders),
+        # Up to 1.6 the table is written from the sharders themselves.
+        "sharders": known["sharders"] if data else [*map(_sharder_facts, known["sharders"])],
         "constraints": {name: copy.copy(rules[name]) for name in names if rules.get(name)},
     }
+
+
+def _sharder_facts(sharder: Any) -> Any:
+    """Returns what a table of statistics shows of a sharder: its class, module and cache."""
+    facts = type(type(sharder).__name__, (), {})()
+    facts.module_type = sharder.module_type
+    facts.fused_params = copy.copy(getattr(sharder, "fused_params", None))
+    return facts
 
 
 def _is_stock(stats: Any) -> bool:
