@@ -45,8 +45,8 @@ PARTS = (
     Part(
         "step_search",
         "Planning by the predicted step",
-        "A whole `plan()` with [hardware costs](hardware-costs.md) and one with TorchRec's, in turn in\n"
-        "one process. CPU time.",
+        "A whole `plan()` with [hardware costs](hardware-costs.md) and with TorchRec's, in turn\n"
+        "in one process. CPU time.",
         "bench.step_search",
     ),
     Part(
