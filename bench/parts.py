@@ -43,6 +43,13 @@ PARTS = (
         "bench.inputs",
     ),
     Part(
+        "step_search",
+        "Planning by the predicted step",
+        "A whole `plan()` with [hardware costs](hardware-costs.md) and with TorchRec's, in turn\n"
+        "in one process. CPU time.",
+        "bench.step_search",
+    ),
+    Part(
         "cache",
         "Cache and broadcast",
         "A restart with a stored plan: TorchRec's `PlanLoader`, which still enumerates, compared\n"

@@ -174,15 +174,22 @@ CACHE = (
     Mutant(
         name="step-search-leaves-charges-out",
         file="cpp/search/goal.cpp",
-        old="  add_charges();\n  for",
-        new="  for",
+        old="if (due[charge]++ == 0) add(goal_.parts_of(charge), rank);",
+        new="++due[charge];",
         tests=("tests/engine/test_step_search.py",),
     ),
     Mutant(
         name="step-bound-is-too-high",
         file="cpp/search/goal_bound.cpp",
-        old="found->largest = std::max(found->largest, brought.amount + brought.charges);",
-        new="found->largest += brought.amount + brought.charges;",
+        old="share.largest = std::max(share.largest, brought.amount + brought.charges);",
+        new="share.largest += brought.amount + brought.charges;",
+        tests=("tests/engine/test_step_search.py",),
+    ),
+    Mutant(
+        name="step-search-forgets-a-part-of-what-goes",
+        file="cpp/search/goal.cpp",
+        old="for (const auto& part : goal_.run_parts(run)) sum(part.channel, rank) -= part.amount;",
+        new="",
         tests=("tests/engine/test_step_search.py",),
     ),
     Mutant(

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "core/exact.h"
@@ -54,7 +55,6 @@ GoalCounter::GoalCounter(const Problem& problem, const Goal& goal)
       charges_(goal.charges()),
       sum_((ranks_ + 1) * channels_),
       due_((ranks_ + 1) * charges_),
-      largest_(channels_),
       counted_(channels_),
       least_(channels_),
       limit_(std::numeric_limits<double>::infinity()) {
@@ -75,16 +75,15 @@ void GoalCounter::expect(std::span<const std::int32_t> options, std::span<const 
 
 // Largest sums only grow while shards are placed, and end at what is expected or above.
 void GoalCounter::take_expected() {
-  value_ = of_options_;
-  for (std::size_t c = 0; c < channels_; ++c) {
-    counted_[c] = std::max(largest_[c], least_[c]);
-    value_ += counted_[c];
+  counted_ = least_;
+  for (std::size_t i = 0; i < ranks_ * channels_; i += channels_) {
+    for (std::size_t c = 0; c < channels_; ++c) counted_[c] = std::max(counted_[c], sum_[i + c]);
   }
+  value_ = std::reduce(counted_.begin(), counted_.end(), of_options_);
 }
 
 void GoalCounter::start(std::span<const std::int32_t> options) {
   placed_.clear();
-  raised_.clear();
   std::ranges::fill(sum_, 0);
   std::ranges::fill(due_, 0);
   for (const std::int32_t o : options) {
@@ -99,7 +98,6 @@ void GoalCounter::start(std::span<const std::int32_t> options) {
   settle_uniform();
   uniform_sum_ = sum_;
   uniform_due_ = due_;
-  uniform_largest_ = largest_;
   take_expected();
 }
 
@@ -134,18 +132,24 @@ void GoalCounter::settle_uniform() {
       sum(channel, at) += std::exchange(sum_[rank * channels_ + c], 0);
     }
   }
-  std::ranges::fill(largest_, 0);
-  for (std::size_t i = 0; i < ranks_ * channels_; i += channels_) {
-    for (std::size_t c = 0; c < channels_; ++c) largest_[c] = std::max(largest_[c], sum_[i + c]);
+}
+
+// Hardly ever do ranks share a channel: what a shard adds to is then in one row.
+void GoalCounter::add(std::span<const Goal::Part> parts, std::int32_t rank) {
+  if (shared_) {
+    for (const auto& part : parts) count(part.channel, sum(part.channel, rank) += part.amount);
+    return;
   }
+  auto* row = sum_.data() + static_cast<std::size_t>(rank) * channels_;
+  for (const auto& part : parts) count(part.channel, row[part.channel] += part.amount);
 }
 
 void GoalCounter::place(std::int64_t run, std::int32_t rank) {
-  placed_.push_back({run, rank, raised_.size()});
-  for (const auto& part : goal_.run_parts(run)) add(part, rank);
+  placed_.push_back({run, rank});
+  add(goal_.run_parts(run), rank);
+  auto* due = due_.data() + static_cast<std::size_t>(rank) * charges_;
   for (const auto charge : goal_.charges_of(run)) {
-    if (due_[rank * charges_ + charge]++ > 0) continue;
-    for (const auto& part : goal_.parts_of(charge)) add(part, rank);
+    if (due[charge]++ == 0) add(goal_.parts_of(charge), rank);
   }
 }
 
@@ -154,21 +158,16 @@ void GoalCounter::undo(std::size_t count) {
   if (placed_.size() > 2 * count) {
     again_.assign(placed_.begin(), placed_.begin() + static_cast<std::ptrdiff_t>(count));
     placed_.clear();
-    raised_.clear();
     sum_ = uniform_sum_;
     due_ = uniform_due_;
-    largest_ = uniform_largest_;
     for (const auto& shard : again_) place(shard.run, shard.rank);
   }
   for (; placed_.size() > count; placed_.pop_back()) {
-    const auto& [run, rank, raised] = placed_.back();
+    const auto [run, rank] = placed_.back();
     for (const auto& part : goal_.run_parts(run)) sum(part.channel, rank) -= part.amount;
     for (const auto charge : goal_.charges_of(run)) {
       if (--due_[rank * charges_ + charge] > 0) continue;
       for (const auto& part : goal_.parts_of(charge)) sum(part.channel, rank) -= part.amount;
-    }
-    for (; raised_.size() > raised; raised_.pop_back()) {
-      largest_[raised_.back().channel] = raised_.back().before;
     }
   }
   take_expected();

@@ -86,27 +86,18 @@ class GoalCounter {
   struct Placed {
     std::int64_t run = 0;
     std::int32_t rank = 0;
-    std::size_t raised = 0;  // entries of raised_ before it
-  };
-  struct Raised {
-    std::int32_t channel = 0;
-    std::int64_t before = 0;
   };
   // Ranks are rows: what one shard adds to is close together.
   std::int64_t& sum(std::int32_t channel, std::int32_t rank) {
     const auto row = static_cast<std::size_t>(shared_ ? goal_.owner(channel, rank) : rank);
     return sum_[row * channels_ + channel];
   }
-  void add(const Goal::Part& part, std::int32_t rank) {
-    const auto now = sum(part.channel, rank) += part.amount;
-    auto& largest = largest_[part.channel];
-    if (now <= largest) return;
-    raised_.push_back({part.channel, largest});
-    largest = now;
-    auto& counted = counted_[part.channel];
-    if (now <= counted) return;
-    value_ += now - counted;
-    counted = now;
+  void add(std::span<const Goal::Part> parts, std::int32_t rank);
+  void count(std::int32_t channel, std::int64_t sum) {
+    auto& counted = counted_[channel];
+    if (sum <= counted) return;
+    value_ += sum - counted;
+    counted = sum;
   }
   void add_uniform(std::int64_t run, std::int64_t first, std::int64_t end);
   void settle_uniform();
@@ -119,16 +110,14 @@ class GoalCounter {
   // By rank and channel: sums of amounts; by rank and charge: how many shards bring the charge.
   std::vector<std::int64_t> sum_;
   std::vector<std::int32_t> due_;
-  std::vector<std::int64_t> largest_;  // by channel
-  std::vector<std::int64_t> counted_;  // by channel: the largest sum, or what is expected
+  std::vector<std::int64_t> counted_;  // by channel: the largest sum, or what is expected if more
   std::vector<std::int64_t> least_;
   std::int64_t of_options_ = 0;
   double limit_;
   std::int64_t value_ = 0;
   std::vector<Placed> placed_, again_;
-  std::vector<Raised> raised_;
   // With uniform shards only.
-  std::vector<std::int64_t> uniform_sum_, uniform_largest_;
+  std::vector<std::int64_t> uniform_sum_;
   std::vector<std::int32_t> uniform_due_;
 };
 

@@ -148,7 +148,8 @@ class Pruned {
     // after another: they are alike, and both bound and placement go on from the one before.
     for (std::size_t begin = 0, end = 0; begin < candidates.size(); begin = end) {
       if (candidates[begin].bound > limit()) break;
-      end = std::min(candidates.size(), begin + std::max<std::size_t>(1, begin / kTogether));
+      const std::size_t together = settings_.goal ? begin / kTogether : 0;
+      end = std::min(candidates.size(), begin + std::max<std::size_t>(1, together));
       const auto some = std::span(candidates).subspan(begin, end - begin);
       std::ranges::sort(some, earlier, &Candidate::reference);
       for (const auto& candidate : some) {

@@ -162,8 +162,7 @@ def _goal(space: SearchSpace, model: StepModel, left_out: frozenset[PhaseName]) 
         charges = [[(at, ms / ranks[at]) for at, ms in own] for own in charges]
     # One scale, whatever is left out: the values of both measures can be compared to the bit.
     scale = fixed_point_scale(
-        worst_sum(space, sum(amounts[1:], amounts[0]))
-        + sum(ms for own in charges for _, ms in own)
+        worst_sum(space, sum(amounts[1:], amounts[0])) + sum(ms for own in charges for _, ms in own)
     )
     hidden = {_SHARED.index(phase) for phase in left_out}
     kept = ([(at, ms) for at, ms in own if at not in hidden] for own in charges)

@@ -11,6 +11,7 @@ from fastplan.engine.reachable import check_reachable, reachable
 from fastplan.engine.solve import estimate, measure_of, placer, propose, rate, solve, verify
 from fastplan.engine.step import step_of
 from fastplan.model.plan import BadRecord
+from fastplan.model.request import Partitioner
 from fastplan.model.vocabulary import PIPELINES
 from tests.engine.test_step import drawn
 from tests.hardware import drawn_problem
@@ -64,6 +65,18 @@ def test_a_search_that_skips_proposals_finds_the_plan_of_one_that_does_not(seed)
         assert by_rating.rating <= skips.rating
         steps = [step_of(problem, plan.options, plan.ranks).ms for plan in (skips, by_rating)]
         assert steps[0] <= steps[1]
+
+
+@pytest.mark.parametrize("balanced", [False, True])
+@pytest.mark.parametrize("seed", range(6))
+def test_proposals_that_are_given_up_are_not_better(seed, balanced):
+    _, problem = drawn(seed, tables=30, room=ROOMS[seed % 2])
+    search = replace(DEFAULT_SEARCH, partitioner=Partitioner(memory_balanced=balanced))
+    skips, all_of_them = (solve(problem, search, exhaustive=every) for every in (False, True))
+    assert skips.found == all_of_them.found
+    assert skips.options.tolist() == all_of_them.options.tolist()
+    assert skips.ranks.tolist() == all_of_them.ranks.tolist()
+    assert skips.rating == all_of_them.rating
 
 
 def test_few_proposals_are_placed():
