@@ -1,7 +1,8 @@
 """Do moves of a re-plan take as long as estimated, over links of a known rate?
 
 A job on two emulated hosts of two CPU ranks moves tables while it runs, as `fastplan.reshard` does.
-Each case has other tables that move. The estimate is that of `list_moves` with the calibrated SKU.
+Each case has other tables that move. Estimates are those of `list_moves` with the calibrated SKU,
+by TorchRec's bandwidths and by the hardware costs.
 """
 
 import argparse
@@ -92,10 +93,11 @@ def _case(
 ) -> dict[str, Any]:
     job = lower(spec)
     made = plan(job).plan()
-    before, after = (
-        reestimate(_placed(made, own), job) for own in ([t % 4 for t in range(TABLES)], ranks)
-    )
+    sides = [_placed(made, own) for own in ([t % 4 for t in range(TABLES)], ranks)]
+    before, after = (reestimate(side, job) for side in sides)
     moves = list_moves(before, after)
+    by_hardware = lower(replace(spec, costs="hardware"))
+    hardware = list_moves(*(reestimate(side, by_hardware) for side in sides))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_spec(spec, folder / MODEL)
@@ -111,7 +113,12 @@ def _case(
             log = (folder / "logs" / "torchrun.log").read_text(errors="replace")[-3000:]
             sys.exit(f"{failure.text(('moves',) * 9)}\n{log}")
         seconds = json.loads((folder / "seconds.json").read_text())
-    return {"bytes": moves.bytes, "estimated": moves.seconds, "seconds": seconds}
+    return {
+        "bytes": moves.bytes,
+        "estimated": moves.seconds,
+        "hardware": hardware.seconds,
+        "seconds": seconds,
+    }
 
 
 def _placed(plan: Plan, ranks: list[int]) -> Plan:
@@ -125,25 +132,27 @@ def _placed(plan: Plan, ranks: list[int]) -> Plan:
 
 
 def rows_of(result: dict[str, Any]) -> list[list[str]]:
-    """Returns a row for each case: bytes, estimate, measured time with its range, and n."""
+    """Returns a row for each case: bytes, estimates, measured time with its range, ratios, n."""
     rows = []
     for case in result["cases"]:
         seconds = case["seconds"]
-        middle, estimated = statistics.median(seconds), case["estimated"]
+        middle = statistics.median(seconds)
+        estimates = [case["estimated"], case["hardware"]]
         rows.append(
             [
                 case["name"],
                 f"{case['bytes'] / 1e6:.1f} MB",
-                "-" if estimated is None else duration(estimated),
+                *("-" if each is None else duration(each) for each in estimates),
                 f"{duration(middle)} ({duration(min(seconds))} to {duration(max(seconds))})",
-                "-" if estimated is None else f"{middle / estimated:.2f}",
+                *("-" if each is None else f"{middle / each:.2f}" for each in estimates),
                 str(len(seconds)),
             ]
         )
     return rows
 
 
-HEADER = ["moves", "bytes", "estimated", "measured", "measured / estimated", "n"]
+HEADER = ["moves", "bytes", "TorchRec's bandwidths", "hardware costs", "measured"]
+HEADER += ["measured / TorchRec's", "measured / hardware", "n"]
 
 
 def _report(result: dict[str, Any]) -> str:

@@ -267,7 +267,7 @@ def main() -> int:
     parser.add_argument(
         "--torchrec", action="store_true", help="TorchRec's own planner, not fastplan's parity mode"
     )
-    parser.add_argument("--moves", type=at_least_one, default=200_000, help="of each plan")
+    parser.add_argument("--moves", type=at_least_one, default=500_000, help="of each plan")
     add_arguments(parser, FILE)
     arguments = parser.parse_args()
     return measured_or_shown(arguments, FILE, lambda: _measure(arguments), _report, _failed)

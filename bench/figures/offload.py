@@ -9,49 +9,61 @@ from typing import Any
 
 from bench.figures.markdown import table
 
-_SIDES = ("fastplan", "scaleup", "uniform")
+_SIDES = ("bytes", "step", "scaleup", "uniform", "least")
 
 
 def cases(result: dict[str, Any]) -> str:
-    """A row for each model and share of HBM."""
-    header = ["stream", "tables", "ranks", "HBM", "offload plan", "scale-up proposer", "uniform"]
-    header += ["scale-up / offload", "predicted step"]
+    header = ["stream", "tables", "ranks", "HBM", "fewest bytes", "shortest step", "scale-up"]
+    header += ["uniform", "least", "scale-up / fewest bytes", "steps of the first two"]
     rows = []
     for row in result["rows"]:
-        ratio = _ratio(row, "scaleup")
-        step = f"{row['step_ms']:.3f} ms" if "step_ms" in row else "-"
+        ratio = _ratio(row, "scaleup", "bytes")
+        steps = [row[f"{side}_facts"]["step_ms"] for side in _SIDES[:2]]
         rows.append(
             [row["model"], str(row["tables"]), str(row["ranks"]), f"{row['share']:.0%}"]
-            + [_megabytes(row[side]) for side in _SIDES]
-            + ["-" if ratio is None else f"{ratio:.2f}", step]
+            + [_gigabytes(row[side]) for side in _SIDES]
+            + ["-" if ratio is None else f"{ratio:.2f}", " / ".join(f"{ms:.1f} ms" for ms in steps)]
         )
     return table(header, rows)
 
 
 def ratios(result: dict[str, Any]) -> str:
-    """Median, least and number of ratios, by the share of HBM and of all."""
-    header = ["HBM", "scale-up / offload: median", "least", "most", "n"]
-    header += ["uniform / offload: median", "least", "n", "scale-up without a plan"]
+    header = ["HBM", "scale-up / fewest bytes: median", "least", "most", "n"]
+    header += ["scale-up / shortest step: median", "least", "scale-up / least: median"]
+    header += ["uniform / fewest bytes: median", "least", "scale-up without a plan"]
     groups = [(f"{share:.0%}", share) for share in sorted({r["share"] for r in result["rows"]})]
     rows = []
     for name, share in [*groups, ("all", None)]:
         own = [row for row in result["rows"] if share is None or row["share"] == share]
-        cells = [name]
-        for side in ("scaleup", "uniform"):
-            found = [ratio for row in own if (ratio := _ratio(row, side)) is not None]
-            numbers = [statistics.median(found), min(found)] if found else [math.nan] * 2
-            numbers += [max(found, default=math.nan)] if side == "scaleup" else []
-            cells += [*(f"{number:.2f}" for number in numbers), str(len(found))]
-        rows.append([*cells, str(sum(row["scaleup"] is None for row in own))])
+        few, step, least = (_ratios(own, "scaleup", side) for side in ("bytes", "step", "least"))
+        uniform = _ratios(own, "uniform", "bytes")
+        numbers = [statistics.median(few), min(few), max(few)]
+        more = [
+            statistics.median(step),
+            min(step),
+            statistics.median(least),
+            statistics.median(uniform),
+            min(uniform),
+        ]
+        cells = [*map(_number, numbers), str(len(few)), *map(_number, more)]
+        rows.append([name, *cells, str(sum(row["scaleup"] is None for row in own))])
     return table(header, rows)
 
 
-def _ratio(row: dict[str, Any], side: str) -> float | None:
-    own, other = row["fastplan"], row[side]
-    if own is None or other is None or own + other == 0:
+def _ratios(rows: list[dict[str, Any]], side: str, own: str) -> list[float]:
+    return [ratio for row in rows if (ratio := _ratio(row, side, own)) is not None] or [math.nan]
+
+
+def _ratio(row: dict[str, Any], side: str, own: str) -> float | None:
+    a, b = row[side], row[own]
+    if a is None or b is None or a + b == 0:
         return None
-    return math.inf if own == 0 else float(other / own)
+    return math.inf if b == 0 else float(a / b)
 
 
-def _megabytes(size: float | None) -> str:
-    return "no plan" if size is None else f"{size / 1e6:.2f} MB"
+def _number(value: float) -> str:
+    return f"{value:.2f}"
+
+
+def _gigabytes(size: float | None) -> str:
+    return "no plan" if size is None else f"{size / 1e9:.3f} GB"

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fastplan.engine.problem import Floats, Ints, SearchSpace
 from fastplan.engine.solve import estimate
 from fastplan.model.ids import Curve
-from fastplan.model.plan import AS_REQUESTED
+from fastplan.model.plan import AS_REQUESTED, PlanRecord
 from fastplan.model.request import HardwareCosts, MenuItem, Request, Table
 
 CACHED = "fused_uvm_caching"
@@ -22,6 +22,8 @@ LARGEST = 0.99  # TorchRec wants load factors below 1
 _CANDIDATES = 33  # sizes that a curve is looked at
 _EXPONENTS = np.linspace(1.0, 0.0, _CANDIDATES)
 _MOST_SIZES = 8
+# Sizes beside one that a plan has.
+_NEAR = (0.25, 0.5, 0.75, 0.9, 1.1, 1.35, 2.0, 4.0)
 # Misses of uniform ids fall with the size at one rate: no size is better than another.
 _UNIFORM_SIZES = (0.01, 0.03, 0.1, 0.2, 0.35, 0.5, 0.75, LARGEST)
 
@@ -46,6 +48,27 @@ class SizedSpace:
         offset = numbers - own.table_option_begin[tables]
         return np.asarray(self.space.table_option_begin[tables] + offset, np.int32)
 
+    def options_of(self, request: Request, record: PlanRecord) -> NDArray[np.int32]:
+        """Returns the numbers of a plan's options, whose sizes must be on offer."""
+        found = []
+        for table, kind, kernel, factor in zip(
+            record.table.tolist(),
+            record.sharding_type.tolist(),
+            record.kernel.tolist(),
+            record.load_factor.tolist(),
+            strict=True,
+        ):
+            begin, end = self.space.table_option_begin[table : table + 2]
+            same = (self.space.option_type[begin:end] == kind) & (
+                self.space.option_kernel[begin:end] == kernel
+            )
+            if math.isnan(factor) or factor == request.tables[table].cache_ratio:
+                same &= np.isnan(self.load_factor[begin:end])
+            else:
+                same &= self.load_factor[begin:end] == factor
+            found.append(begin + int(same.argmax()))
+        return np.array(found, np.int32)
+
 
 def can_resize(request: Request, table: int) -> bool:
     """Returns whether the request has the costs of a table for every size of its cache.
@@ -63,8 +86,12 @@ def resized(table: Table, load_factor: float) -> Table:
     return table._replace(cache_ratio=load_factor, miss_rate=math.nan)
 
 
-def sized_space(request: Request) -> SizedSpace:
+def sized_space(request: Request, near: PlanRecord | None = None) -> SizedSpace:
     """Returns the search space of a request with hardware costs, with several cache sizes.
+
+    Args:
+        request: the request.
+        near: a plan. Tables that have a cache in it are offered sizes near theirs.
 
     Raises:
         OutOfRange: exact arithmetic would need larger numbers than the core has.
@@ -79,6 +106,7 @@ def sized_space(request: Request) -> SizedSpace:
         if own:
             menus.append(own)
     known: dict[tuple[Curve | None, int], tuple[float, ...]] = {}
+    present = {} if near is None else _sizes_in(near)
     numbers: list[int] = []
     tables: list[Table] = []
     sizes: list[float] = []
@@ -91,9 +119,13 @@ def sized_space(request: Request) -> SizedSpace:
             continue
         curve = _misses(costs, number)
         key = curve, table.rows
-        if key not in known:
-            known[key] = sizes_of(curve, table.rows)
-        for size in known[key]:
+        if number in present:
+            offered = _sizes_near(present[number], table.rows)
+        else:
+            if key not in known:
+                known[key] = sizes_of(curve, table.rows)
+            offered = known[key]
+        for size in offered:
             if size != table.cache_ratio:
                 numbers.append(number)
                 tables.append(resized(table, size).with_menu(with_cache))
@@ -134,6 +166,22 @@ def _misses(costs: HardwareCosts, table: int) -> Curve | None:
     return None if own is None else own.misses
 
 
+def _sizes_in(record: PlanRecord) -> dict[int, float]:
+    """Returns the sizes of a plan's caches, by table."""
+    pairs = zip(record.table.tolist(), record.load_factor.tolist(), strict=True)
+    return {table: size for table, size in pairs if not math.isnan(size)}
+
+
+def _sizes_near(size: float, rows: int) -> tuple[float, ...]:
+    least = _least_size(rows)
+    near = {min(max(size * factor, least), LARGEST) for factor in _NEAR}
+    return tuple(sorted({size, *near}))
+
+
+def _least_size(rows: int) -> float:
+    return min(max(_SMALLEST, _FEWEST_ROWS / max(rows, 1)), LARGEST)
+
+
 def sizes_of(curve: Curve | None, rows: int) -> tuple[float, ...]:
     """Returns the sizes of a cache to choose from, as shares of the table's rows.
 
@@ -144,7 +192,7 @@ def sizes_of(curve: Curve | None, rows: int) -> tuple[float, ...]:
         curve: the share of ids that a cache of so many rows misses; None for uniform ids.
         rows: of the table.
     """
-    least = min(max(_SMALLEST, _FEWEST_ROWS / max(rows, 1)), LARGEST)
+    least = _least_size(rows)
     if curve is None:
         return tuple(size for size in _UNIFORM_SIZES if size >= least) or (LARGEST,)
     exponents = np.log(least / LARGEST) * _EXPONENTS + np.log(LARGEST)

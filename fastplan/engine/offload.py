@@ -26,9 +26,10 @@ from fastplan.engine.link_bytes import (
     run_link_bytes,
 )
 from fastplan.engine.memory_prices import Totals, cheapest, dual_bound, room_of, totals_of
-from fastplan.engine.optimize import Optimize, OptimizeResult, StartPlans, optimize_from
-from fastplan.engine.problem import Floats, Problem
+from fastplan.engine.optimize import Optimize, OptimizeResult, optimize_from, refine_again
+from fastplan.engine.problem import Floats, Problem, SearchSpace
 from fastplan.engine.solve import Options, Solution, estimate, placer, rate, verify_plan
+from fastplan.engine.start_plans import StartPlans
 from fastplan.engine.step import step_goal, step_of
 from fastplan.model.plan import PlanRecord
 from fastplan.model.request import Cluster, Partitioner, Request
@@ -38,6 +39,8 @@ _FILLS = (0.98, 0.93, 0.85, 0.7, 0.5, 0.0)
 _STARTS = 4  # enough of them
 # The share of the budget for the rating, which brings another start.
 _RATING_SHARE = 0.15
+# The share of the budget for sizes of all kinds; the rest is for sizes near those found.
+_FIRST_SHARE = 0.6
 
 
 class Start(NamedTuple):
@@ -64,16 +67,16 @@ class Offloaded:
     wrong: str = ""
 
 
-class _Measure(NamedTuple):
-    """What plans are compared by.
+class _Sized(NamedTuple):
+    """Options with several cache sizes, and what plans of them are compared by.
 
     Attributes:
-        request: whose costs it is a sum of.
-        run_cost: in the sized space.
-        goal: for the optimizer.
+        sized: the options.
+        run_cost: of a shard, in the measure.
+        goal: the measure for the optimizer.
     """
 
-    request: Request
+    sized: SizedSpace
     run_cost: Floats
     goal: Goal
 
@@ -101,13 +104,12 @@ def offload(
         OutOfRange: exact arithmetic would need larger numbers than the core has.
     """
     began = time.perf_counter()
-    sized = sized_space(request)
-    problem = Problem(sized.space, cluster)
-    by_bytes = settings.objectives.measure == "link_bytes"
-    measure = _link_bytes(request, sized) if by_bytes else _step(request, sized)
-    totals = totals_of(sized.space, measure.run_cost)
+    search = _Search(request, cluster, by_bytes=settings.objectives.measure == "link_bytes")
+    options = search.options()
+    totals = totals_of(options.sized.space, options.run_cost)
+    problem = Problem(options.sized.space, cluster)
     starts = [
-        Start(sized.own_options(own.space, plan.options), plan.ranks)
+        Start(options.sized.own_options(own.space, plan.options), plan.ranks)
         for plan in plans
         if plan.found
     ]
@@ -115,19 +117,93 @@ def offload(
     legal = [s for s in starts if not verify_plan(problem, s.options, s.ranks, math.nan)]
     rated = [(rate(problem, start.options, start.ranks), i) for i, start in enumerate(legal)]
     given = StartPlans(ratings, legal, legal[min(rated)[1]] if rated else None)
-    found = optimize_from(problem, given, settings, began, share=_RATING_SHARE, goal=measure.goal)
+    first = _part_of(settings, _FIRST_SHARE)
+    found = optimize_from(problem, given, first, began, share=_RATING_SHARE, goal=options.goal)
     if not found.found:
         return Offloaded(result=found, record=None)
-    record = filled(measure.request, cluster, _record(sized, found), balance=not by_bytes)
-    bound = offload_bound(sized, totals, cluster)
-    if not by_bytes:
+    record = search.filled(options.sized, found)
+    found, record = search.with_near_sizes(found, record, settings, began)
+    bound = offload_bound(options.sized, totals, cluster)
+    if not search.by_bytes:
         bound /= len(cluster.rank_hbm)  # the slowest rank is not below the average
-    found = replace(found, objective_bound=bound)
-    return _finished(request, measure, cluster, record, found)
+    return search.finished(replace(found, objective_bound=bound), record)
 
 
-def _step(request: Request, sized: SizedSpace) -> _Measure:
-    space = sized.space
+def _part_of(settings: Optimize, share: float) -> Optimize:
+    """Returns the settings with a share of the budget."""
+    seconds, moves = settings.time_budget, settings.move_budget
+    return replace(
+        settings,
+        time_budget=None if seconds is None else seconds * share,
+        move_budget=None if moves is None else max(int(moves * share), 1),
+    )
+
+
+class _Search:
+    """The parts of the search that depend on what is minimised."""
+
+    def __init__(self, request: Request, cluster: Cluster, *, by_bytes: bool) -> None:
+        self.request = request
+        self.cluster = cluster
+        self.by_bytes = by_bytes
+        self._counting = counting_link_bytes(request)
+
+    def options(self, near: PlanRecord | None = None) -> _Sized:
+        """Returns the options, with sizes near those of a plan if there is one."""
+        sized = sized_space(self.request, near)
+        if not self.by_bytes:
+            return _Sized(sized, _step_cost(sized.space), step_goal(sized.space))
+        # The same options: sizes depend on the curves of misses, and not on costs.
+        cost = run_link_bytes(sized_space(self._counting, near).space)
+        return _Sized(sized, cost, link_goal(self.request, sized.space, cost))
+
+    def filled(self, sized: SizedSpace, found: OptimizeResult) -> PlanRecord:
+        """Returns a plan as a record, with the rest of the memory given to its caches."""
+        record = PlanRecord.of(sized.space, found.options, found.ranks, found.rating)
+        record = replace(record, load_factor=sized.load_factor[found.options])
+        request = self._counting if self.by_bytes else self.request
+        return filled(request, self.cluster, record, balance=not self.by_bytes)
+
+    def with_near_sizes(
+        self, found: OptimizeResult, record: PlanRecord, settings: Optimize, began: float
+    ) -> tuple[OptimizeResult, PlanRecord]:
+        """Searches on from a plan with exact sizes, among sizes near them."""
+        options = self.options(record)
+        problem = Problem(options.sized.space, self.cluster)
+        numbers = options.sized.options_of(self.request, record)
+        start = replace(found, options=numbers, ranks=record.ranks)
+        better = refine_again(problem, start, settings, began, options.goal)
+        last = self.filled(options.sized, better)
+        return better, min((record, last), key=self.value)
+
+    def value(self, record: PlanRecord) -> float:
+        """Returns the measure of a plan."""
+        if self.by_bytes:
+            return self.link_bytes(record)
+        final = Problem(estimate(narrowed(self.request, record)), self.cluster)
+        return step_of(final, np.arange(len(record.table), dtype=np.int32), record.ranks).ms
+
+    def link_bytes(self, record: PlanRecord) -> float:
+        return float(option_link_bytes(estimate(narrowed(self._counting, record))).sum())
+
+    def finished(self, found: OptimizeResult, record: PlanRecord) -> Offloaded:
+        """Estimates and verifies the plan again, with the sizes that it has now."""
+        final = Problem(estimate(narrowed(self.request, record)), self.cluster)
+        numbers = np.arange(len(record.table), dtype=np.int32)
+        record = replace(record, rating=rate(final, numbers, record.ranks))
+        found = replace(
+            found,
+            rating=record.rating,
+            objective=self.value(record),
+            # By bytes, what the search compared is a weighted sum.
+            objective_before=None if self.by_bytes else found.objective_before,
+            link_bytes=self.link_bytes(record),
+        )
+        wrong = verify_plan(final, numbers, record.ranks, record.rating)
+        return Offloaded(result=found, record=record, wrong=wrong)
+
+
+def _step_cost(space: SearchSpace) -> Floats:
     assert space.step is not None
     cost = space.run_fwd_compute + space.run_bwd_compute + space.run_fwd_comms + space.run_bwd_comms
     for phase, own in (
@@ -136,42 +212,7 @@ def _step(request: Request, sized: SizedSpace) -> _Measure:
     ):
         if phase not in space.step.hidden:
             cost = cost + own
-    return _Measure(request, cost, step_goal(space))
-
-
-def _link_bytes(request: Request, sized: SizedSpace) -> _Measure:
-    counting = counting_link_bytes(request)
-    # The same options: sizes depend on the curves of misses, and not on costs.
-    cost = run_link_bytes(sized_space(counting).space)
-    return _Measure(counting, cost, link_goal(request, sized.space, cost))
-
-
-def _record(sized: SizedSpace, found: OptimizeResult) -> PlanRecord:
-    record = PlanRecord.of(sized.space, found.options, found.ranks, found.rating)
-    return replace(record, load_factor=sized.load_factor[found.options])
-
-
-def _finished(
-    request: Request,
-    measure: _Measure,
-    cluster: Cluster,
-    record: PlanRecord,
-    found: OptimizeResult,
-) -> Offloaded:
-    """Estimates and verifies the plan again, with the sizes that it has now."""
-    final = Problem(estimate(narrowed(request, record)), cluster)
-    numbers = np.arange(len(record.table), dtype=np.int32)
-    record = replace(record, rating=rate(final, numbers, record.ranks))
-    if measure.request is request:
-        value = step_of(final, numbers, record.ranks).ms
-    else:
-        value = float(option_link_bytes(estimate(narrowed(measure.request, record))).sum())
-        found = replace(found, objective_before=None)  # it is one of the weighted sum
-    return Offloaded(
-        result=replace(found, rating=record.rating, objective=value),
-        record=record,
-        wrong=verify_plan(final, numbers, record.ranks, record.rating),
-    )
+    return cost
 
 
 def _priced_starts(problem: Problem, totals: Totals) -> Iterator[Start]:

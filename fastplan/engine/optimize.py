@@ -6,9 +6,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, NamedTuple, Protocol
-
-import numpy as np
+from typing import Any, Literal
 
 from fastplan.engine import _native
 from fastplan.engine.certificate import (
@@ -23,7 +21,8 @@ from fastplan.engine.fewer_kernels import with_fewer_kernels
 from fastplan.engine.goals import Goal, goal_of
 from fastplan.engine.problem import Problem
 from fastplan.engine.rules import ConstrainedProblem
-from fastplan.engine.solve import Options, Solution, measure_of, solve, verify, verify_plan
+from fastplan.engine.solve import Options, Solution
+from fastplan.engine.start_plans import PlacedPlan, StartPlans, TorchRecStartPlans, plan_columns
 from fastplan.engine.step import step_bound, step_goal
 from fastplan.model.limits import check_numbers, check_whole_numbers
 from fastplan.model.objectives import NO_OBJECTIVES, ConstraintError, Objectives
@@ -122,6 +121,7 @@ class OptimizeResult:
     objective_before: float | None = None
     # on the measure of every plan; only with "step" and "link_bytes"
     objective_bound: float | None = None
+    link_bytes: float | None = None  # of an offload plan, over all host links in a step
 
 
 def optimize(
@@ -170,12 +170,12 @@ def optimize(
         )
     began = time.perf_counter()
     by_step = objectives.measure == "step"
-    starts = _StartPlans(problem, search, start, also, by_step)
+    starts = TorchRecStartPlans(problem, search, start, also, by_step)
     if not objectives.rules:
         found = _improve(problem, starts, settings, began)
         return _refine(problem, starts, found, settings, began)
     ruled = ConstrainedProblem(problem, objectives, names)
-    own = _StartPlans(ruled.problem, search, None, (), by_step=False)
+    own = TorchRecStartPlans(ruled.problem, search, None, (), by_step=False)
     found = _improve(ruled.problem, own, settings, began)
     found = _refine(ruled.problem, own, found, settings, began, ruled)
     options, ranks = ruled.to_original_plan(found.options, found.ranks)
@@ -190,29 +190,6 @@ def optimize(
         gap=relative_gap(found.lower_bound, rating),
         start_ratings=starts.ratings,
     )
-
-
-class PlacedPlan(Protocol):
-    """Options and the ranks of their shards."""
-
-    @property
-    def options(self) -> Options: ...
-    @property
-    def ranks(self) -> Options: ...
-
-
-class StartPlans(NamedTuple):
-    """Plans to start from.
-
-    Attributes:
-        ratings: of TorchRec's plans; infinite without a plan.
-        legal: all plans that fit.
-        best: the one with the best rating; None if none fits.
-    """
-
-    ratings: Mapping[str, float]
-    legal: Sequence[PlacedPlan]
-    best: PlacedPlan | None
 
 
 def optimize_from(
@@ -238,46 +215,25 @@ def optimize_from(
     return _refine(problem, starts, found, settings, began, goal=goal)
 
 
-class _StartPlans:
-    """TorchRec's plans (the default one, and one with shards sorted by cost), and given ones."""
+def refine_again(
+    problem: Problem, found: OptimizeResult, settings: Optimize, began: float, goal: Goal
+) -> OptimizeResult:
+    """Improves a plan by a measure with what is left of a budget.
 
-    def __init__(
-        self,
-        problem: Problem,
-        search: Search,
-        default: Solution | None,
-        also: Sequence[Solution | OptimizeResult],
-        by_step: bool,
-    ) -> None:
-        partitioner = replace(search.partitioner, sort_by_perf=True, memory_balanced=False)
-        by_perf = replace(search, partitioner=partitioner)
-        own = default if measure_of(problem, search) == "rating" else None
-        plans = {
-            "default": own or solve(problem, search, by="rating"),
-            "perf_sorted": solve(problem, by_perf, by="rating"),
-        }
-        if by_step:
-            also = [default or solve(problem, search), solve(problem, by_perf), *also]
-        # TorchRec's memory-balanced partitioner may overfill ranks that are smaller than others.
-        self.ratings = {
-            name: plan.rating if plan.found and not verify(problem, plan) else math.inf
-            for name, plan in plans.items()
-        }
-        rated: list[tuple[float, Solution | OptimizeResult]] = [
-            (self.ratings[name], plan) for name, plan in plans.items()
-        ]
-        for plan in also:
-            # Its rating may be one by other costs.
-            if plan.found and not verify_plan(problem, plan.options, plan.ranks, math.nan):
-                rated.append((_native.rate(problem.handle, _plan(plan)), plan))
-        self.legal = [plan for rating, plan in rated if math.isfinite(rating)]
-        best, plan = min(rated, key=lambda pair: pair[0])
-        self.best = plan if math.isfinite(best) else None
+    Args:
+        problem: the problem, which may have other options than the one that `found` is from.
+        found: the plan, with options of `problem`, and the moves made so far.
+        settings: the search limits of all moves together.
+        began: when the budget began, by time.perf_counter().
+        goal: the measure.
+    """
+    none = StartPlans({}, [], None)
+    return _refine(problem, none, found, settings, began, goal=goal)
 
 
 def _improve(
     problem: Problem,
-    starts: _StartPlans | StartPlans,
+    starts: TorchRecStartPlans | StartPlans,
     settings: Optimize,
     began: float,
     share: float = _RATING_SHARE,
@@ -286,7 +242,9 @@ def _improve(
     spent = time.perf_counter() - began
     if settings.objectives.measure == "rating":
         share = 1.0
-    result = _native.optimize(problem.handle, _limits(settings, spent, share), _plan(starts.best))
+    result = _native.optimize(
+        problem.handle, _limits(settings, spent, share), plan_columns(starts.best)
+    )
     certificate = read_certificate(result["certificate"])
     return OptimizeResult(
         found=result["found"],
@@ -307,7 +265,7 @@ def _improve(
 
 def _refine(
     problem: Problem,
-    starts: _StartPlans | StartPlans,
+    starts: TorchRecStartPlans | StartPlans,
     found: OptimizeResult,
     settings: Optimize,
     began: float,
@@ -332,7 +290,7 @@ def _refine(
     limits = _limits(left, time.perf_counter() - began)
     if interrupted:
         limits["moves"] = 0
-    columns = _plan(start)
+    columns = plan_columns(start)
     before = _native.tally(problem.handle, columns, own)["value"]
     if free and ruled is None:
         columns["options"] = with_fewer_kernels(problem, start.options, start.ranks, own)
@@ -365,7 +323,9 @@ def _take_fewer_kernels(
 
 
 def _best_by(problem: Problem, plans: list[PlacedPlan], goal: _native.GoalColumns) -> PlacedPlan:
-    return min(plans, key=lambda plan: _native.tally(problem.handle, _plan(plan), goal)["value"])
+    return min(
+        plans, key=lambda plan: _native.tally(problem.handle, plan_columns(plan), goal)["value"]
+    )
 
 
 def _limits(settings: Optimize, spent: float, share: float = 1.0) -> _native.OptimizeLimits:
@@ -384,14 +344,6 @@ def _limits(settings: Optimize, spent: float, share: float = 1.0) -> _native.Opt
 
 def _moves_left(settings: Optimize, made: int) -> int | None:
     return None if settings.move_budget is None else max(settings.move_budget - made, 1)
-
-
-def _plan(plan: PlacedPlan | None) -> _native.PlanColumns:
-    none = np.zeros(0, np.int32)
-    return {
-        "options": none if plan is None else plan.options,
-        "ranks": none if plan is None else plan.ranks,
-    }
 
 
 def no_plan(found: OptimizeResult) -> str:

@@ -124,6 +124,8 @@ def _proven(result: Result) -> dict[str, str]:
     notes = {} if bound is None else {"lower_bound": repr(bound)}
     if found is not None:
         notes["stopped_by"] = found.stopped_by
+        if found.link_bytes is not None:
+            notes["link_bytes"] = f"{found.link_bytes:.0f}"
         notes |= {
             f"torchrec_{name}": repr(rating)
             for name, rating in found.start_ratings.items()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,7 +10,8 @@ from numpy.typing import NDArray
 
 from fastplan.engine.layout import copy_shards
 from fastplan.model.plan import COLUMN, COLUMNS, RANK, ROW, ROWS, Plan, Shards, TableLayout
-from fastplan.model.request import CostModel, Table
+from fastplan.model.request import Table
+from fastplan.planning.move_time import Ints, LinkSums, MoveTime
 
 UNCHANGED = "unchanged"
 KERNEL = "kernel"  # same shards on the same ranks, another kernel
@@ -50,7 +50,7 @@ class Movement:
     rank_received: NDArray[np.int64]
     rank_sent: NDArray[np.int64]
     rank_created: NDArray[np.int64]
-    seconds: float | None  # of the slowest rank, to receive; None without a request
+    seconds: float | None  # of the rank that takes longest; None without a request
     assumed: bool  # elements of 4 bytes and no optimizer state: there is no request
 
     @property
@@ -81,13 +81,14 @@ def movement(
     its own host if possible. `transfers` receives, by table, what is sent from rank to rank.
     """
     basis = after.basis or before.basis
-    cost = None if basis is None else basis.request.cost
     log: list[Transfers] | None = None if transfers is None else []
     flows = Flows(max(before.ranks, after.ranks), _ranks_per_host(before, after), log)
     facts = _facts(before) | _facts(after)
     tables = []
+    time = MoveTime(len(flows.near))
     for key, (old, new) in _pairs(before, after).items():
         tables.append(_table(old, new, facts.get(key), flows))
+        time.add_table(flows.sums)
         if transfers is not None and log:
             transfers[key] = log.pop()
     moved = [table for table in tables if table.change != REMOVED and table.bytes != 0]
@@ -96,7 +97,7 @@ def movement(
         rank_received=flows.near + flows.far,
         rank_sent=flows.sent,
         rank_created=flows.created,
-        seconds=_seconds(flows, cost),
+        seconds=time.seconds(None if basis is None else basis.request, flows.hosts),
         assumed=any((table.path, table.name) not in facts for table in moved),
     )
 
@@ -186,37 +187,6 @@ def _change(old: TableLayout, new: TableLayout, held: Shards | None, needed: Sha
     return UNCHANGED if old.kernel == new.kernel else KERNEL
 
 
-def _seconds(flows: Flows, cost: CostModel | None) -> float | None:
-    """Returns the time of the rank that takes longest to receive."""
-    if cost is None:
-        return None
-    seconds = np.zeros(len(flows.near))
-    for received, bandwidths in ((flows.near, _near(cost)), (flows.far, _far(cost))):
-        if received.any():
-            bandwidth = next((each for each in bandwidths if 0 < each < np.inf), None)
-            if bandwidth is None:
-                return None
-            seconds += received / (bandwidth * 1000)  # bytes per millisecond
-    return float(seconds.max(initial=0.0))
-
-
-def _near(cost: CostModel) -> Iterator[float]:
-    """Returns the bandwidth between ranks of one host."""
-    yield cost.bw_group_all_gather
-    yield cost.bw_group_reduce_scatter
-    if cost.perf_world_size <= cost.perf_local_world_size:
-        yield cost.bw_world_all_to_all
-
-
-def _far(cost: CostModel) -> Iterator[float]:
-    """Returns the bandwidth between hosts."""
-    yield cost.bw_across_all_to_all
-    if cost.perf_world_size > cost.perf_local_world_size:
-        yield cost.bw_world_all_to_all
-
-
-Ints = NDArray[np.int64]
-
 _NOBODY = -1
 
 
@@ -243,7 +213,13 @@ class Flows:
         self.far = np.zeros(ranks, np.int64)
         self.sent = np.zeros(ranks, np.int64)
         self.created = np.zeros(ranks, np.int64)
-        self._host = np.arange(ranks) // (ranks_per_host or 1)
+        self.sent_far = np.zeros(ranks, np.int64)
+        self.hosts = np.arange(ranks) // (ranks_per_host or 1)
+
+    @property
+    def sums(self) -> LinkSums:
+        """What all tables come to, by link."""
+        return LinkSums(self.near, self.far, self.sent - self.sent_far, self.sent_far)
 
     def add(
         self,
@@ -306,13 +282,16 @@ class Flows:
         own = np.zeros(len(self.near), np.int64)
         np.add.at(own, held[:, RANK], size(cells))
         by_host = np.zeros(len(self.near), np.int64)
-        np.add.at(by_host, self._host, own)
-        near = by_host[self._host[targets]] - own[targets]
+        np.add.at(by_host, self.hosts, own)
+        near = by_host[self.hosts[targets]] - own[targets]
         far = own.sum() - own[targets] - near
         self.near[targets] += near
         self.far[targets] += far
         self.sent += own * len(targets)
         self.sent[targets] -= own[targets]
+        beside = np.zeros(len(own), np.int64)
+        np.add.at(beside, self.hosts[targets], 1)
+        self.sent_far += own * (len(targets) - beside[self.hosts])
         if self.transfers is not None:
             copy, source = (each.ravel() for each in np.indices((len(targets), len(own))))
             sent = (source != targets[copy]) & (own[source] > 0)
@@ -325,11 +304,12 @@ class Flows:
         nowhere = source == _NOBODY
         self._create(target[nowhere], amount[nowhere])
         here = ~nowhere
-        is_near = here & (self._host[source] == self._host[target])
+        is_near = here & (self.hosts[source] == self.hosts[target])
         is_far = here & ~is_near
         np.add.at(self.near, target[is_near], amount[is_near])
         np.add.at(self.far, target[is_far], amount[is_far])
         np.add.at(self.sent, source[here], amount[here])
+        np.add.at(self.sent_far, source[is_far], amount[is_far])
         if self.transfers is not None:
             self.transfers.append(
                 Transfers(*(each[here] for each in (shard, source, target, amount)))
@@ -342,9 +322,9 @@ class Flows:
 
     def _nearest(self, holders: Ints, targets: Ints) -> Ints:
         """Returns a holder for each target, in turn, and on the target's host if possible."""
-        hosts = self._host[holders]
-        begin = np.searchsorted(hosts, self._host[targets], "left")
-        count = np.searchsorted(hosts, self._host[targets], "right") - begin
+        hosts = self.hosts[holders]
+        begin = np.searchsorted(hosts, self.hosts[targets], "left")
+        count = np.searchsorted(hosts, self.hosts[targets], "right") - begin
         alone = count == 0
         begin[alone], count[alone] = 0, len(holders)
         found: Ints = holders[begin + targets % count]

@@ -54,7 +54,7 @@ class Moves:
 
     @property
     def seconds(self) -> float | None:
-        """Estimated time of the slowest rank to receive; None without known bandwidths."""
+        """Estimated time of the rank that takes longest; None without known bandwidths."""
         return self.movement.seconds
 
 

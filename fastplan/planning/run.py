@@ -29,6 +29,7 @@ class Run:
         self.start_ratings: dict[str, float] = {}  # of TorchRec's plans, if one was optimized
         self.objective: float | None = None  # the measure that was minimised instead of the rating
         self.objective_before: float | None = None  # of the plan with the best rating
+        self.link_bytes: float | None = None  # of an offload plan, over all host links in a step
         self.not_optimized: str | None = None  # why the plan was not optimized
         self.replan: ReplanReport | None = None  # the report of the re-plan
         self.not_followed: str | None = None  # why the plan does not follow a previous plan
@@ -102,6 +103,7 @@ class Run:
             self.stopped_by = found.stopped_by
             self.start_ratings = dict(found.start_ratings)
             self.objective, self.objective_before = found.objective, found.objective_before
+            self.link_bytes = found.link_bytes
         if result.placement is not None:
             loaded = searched is not None and searched.loaded
             self.rating = None if loaded else result.placement.rating

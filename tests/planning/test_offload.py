@@ -61,6 +61,19 @@ def test_a_plan_has_sizes_that_fit_and_is_no_slower_than_one_without():
     assert result.optimized.objective_bound <= result.step.ms
 
 
+def test_a_plan_for_few_bytes_moves_no_more_than_one_for_the_step():
+    fewest = replace(MOVES, objectives=Objectives(minimize="link_bytes"))
+    few, short = (plan_spec(spec(), optimize=each) for each in (fewest, MOVES))
+    assert few.optimized.objective == few.optimized.link_bytes
+    assert few.optimized.objective_bound <= few.optimized.link_bytes
+    assert 0 < few.optimized.link_bytes <= short.optimized.link_bytes
+    assert short.step.ms <= few.step.ms
+    space = estimate(narrowed(few.job.request, few.record))
+    numbers = np.arange(len(NAMES), dtype=np.int32)
+    problem = Problem(space, few.job.cluster)
+    assert verify_plan(problem, numbers, few.record.ranks, few.record.rating) == ""
+
+
 def test_more_memory_gives_a_shorter_step():
     steps = [plan_spec(spec(mb << 20), optimize=MOVES).step.ms for mb in (40, 60, 200)]
     assert steps == sorted(steps, reverse=True)
@@ -125,6 +138,10 @@ def test_no_memory_at_all_is_a_result_without_a_plan():
 def test_what_offload_excludes_is_refused():
     with pytest.raises(ConstraintError, match="`offload` needs hardware costs"):
         plan_spec(spec(costs="torchrec"), optimize=MOVES)
+    with pytest.raises(ValueError, match="only with `offload`"):
+        Optimize(objectives=Objectives(minimize="link_bytes"))
+    with pytest.raises(ValueError, match="does not apply to the link_bytes"):
+        Objectives(minimize="link_bytes", within=0.1)
     with pytest.raises(ValueError, match="minimises the step"):
         Optimize(offload=True, objectives=Objectives(minimize="memory"))
     with pytest.raises(ValueError, match="without `pins`"):
