@@ -1,6 +1,6 @@
 """How much memory and time does `fastplan checkpoint convert` take for a large checkpoint?
 
-The checkpoint has tables of one chunk each, as table-wise tables of a job are saved. It is converted
+The checkpoint has tables of one chunk each, as table-wise tables of a job are. It is converted
 to row-wise shards in a process of its own, whose peak memory and CPU time are measured.
 """
 
