@@ -6,7 +6,6 @@ Each case has other tables that move. The estimate is that of `list_moves` with 
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import tempfile
@@ -62,7 +61,6 @@ def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
     group = LaunchSettings(
         device="cpu", ranks_per_host=RANKS_PER_HOST, hosts=HOSTS, timeout=120, link=arguments.link
     )
-    os.environ["PYTHONHASHSEED"] = "0"  # of the ranks; TorchRec's reshard() needs the same on all
     spec = _model(str(arguments.sku))
     rows = []
     for name, ranks in CASES.items():

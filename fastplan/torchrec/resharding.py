@@ -232,7 +232,10 @@ class _Move:
         for number in range(len(transport.rounds)):
             if failed := transport.exchange(number):
                 failures.append(failed)
-            progress(number + 1, len(transport.rounds))
+            try:
+                progress(number + 1, len(transport.rounds))
+            except Exception as error:  # other ranks wait for the next round
+                failures.append(error)
 
         def finish() -> tuple[None, None]:
             if failures:

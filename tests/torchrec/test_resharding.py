@@ -146,14 +146,29 @@ def test_models_without_dense_weights_move_too(made):
         assert torch.equal(torch.cat(shards), torch.cat(before[key]))
 
 
-def test_a_train_pipeline_goes_on_when_it_is_empty():
-    job, still = job_of(), job_of()
+class WithLoss(small_job.Model):
+    """The model in the form that a train pipeline wants."""
+
+    def forward(self, features):
+        out = super().forward(features)
+        return (out * out).sum(), out
+
+
+def with_loss():
+    made = small_job.model()
+    made.__class__ = WithLoss
+    return made
+
+
+def test_a_new_train_pipeline_goes_on():
+    job, still = job_of(made=with_loss), job_of(made=with_loss)
 
     for steps in (range(3), range(3, 6)):
         losses = []
         for each in (job, still):
             losses.append(run_pipeline(each, steps))
-        assert losses[0] == losses[1]
+        assert len(losses[0]) == len(steps)
+        assert all(torch.equal(a, b) for a, b in zip(*losses, strict=True))
         reshard(job, plan(t0=column_wise(T0, 0, 0), t1=row_wise(T1, 0)))
 
 
@@ -187,7 +202,6 @@ def test_what_can_not_move_is_named_and_nothing_moves(tables, table, why):
     job = job_of()
     before = weights(job)
     found = reshard(job, plan(t3=row_wise(T3, 0), **tables))
-    assert [*found.needs_restart] == [table]
     assert why in found.needs_restart[table]
     assert (found.moved, found.bytes) == ((), 0)
     assert changed_tables(job.plan, plan()) == {}

@@ -166,8 +166,8 @@ class DenseOptimizer:
         self._saved = [_contents(leaf) for leaf in self._leaves]
         for key, old, new in changes:
             place = None if old is None else self._place(old)
-            if place is None and new is None:
-                continue
+            if place is None and (new is None or old is not None):
+                continue  # a table with a fused kernel, or one that is not trained
             leaf, group = place or self._default_place()
             if place is not None:
                 at = next(i for i, each in enumerate(group["params"]) if each is old)
