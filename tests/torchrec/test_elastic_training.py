@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -46,8 +47,8 @@ def script(tmp_path_factory: Any) -> Path:
 
 
 @pytest.fixture(scope="module")
-def stopped(tmp_path_factory: Any, script: Path) -> list[dict[str, Any]]:
-    """Two hosts of a rank each; one is lost; another one comes, with three ranks."""
+def stopped(tmp_path_factory: Any, script: Path) -> Path:
+    """A job on two hosts of a rank each; one is lost; another one comes, with three ranks."""
     folder = tmp_path_factory.mktemp("job")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -60,28 +61,31 @@ def stopped(tmp_path_factory: Any, script: Path) -> list[dict[str, Any]]:
         wait_for(folder, 1, first)
         hosts.enter_context(host(folder, port, 3, run=run, is_host=0))
         wait_for(folder, 4, first)
-    return losses(folder)
+    return Path(folder)
 
 
 def test_losses_are_those_of_a_job_that_never_stops(stopped, script, tmp_path):
-    steps = 1 + max(line["step"] for line in stopped)
+    told = losses(stopped)
+    steps = 1 + max(line["step"] for line in told)
+    shutil.copytree(stopped / "checkpoints" / "0", tmp_path / "checkpoints" / "0")
     alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     environment = {**os.environ, **alone, "PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(script), str(tmp_path), str(steps)]
     subprocess.run(command, env=environment, check=True, capture_output=True, timeout=_SECONDS)
     whole = {line["step"]: line["loss"] for line in losses(tmp_path)}
     assert [*whole] == [*range(steps)]
-    for line in stopped:
+    for line in told:
         assert line["loss"] == whole[line["step"]], line
     assert whole[steps - 1] < 0.9 * whole[0]  # it learns
 
 
 def test_each_restart_loads_the_last_checkpoint_and_follows_the_plan_before(stopped):
-    starts = [line for line in stopped if line["step"] == line["first"]]
+    told = losses(stopped)
+    starts = [line for line in told if line["step"] == line["first"]]
     by_ranks = {line["ranks"]: line for line in reversed(starts)}
     assert not by_ranks[2]["followed"]
     for ranks in (1, 4):
         assert by_ranks[ranks]["followed"]
         assert by_ranks[ranks]["first"] >= 10
-    done = {ranks: [line["step"] for line in stopped if line["ranks"] == ranks] for ranks in (2, 1)}
+    done = {ranks: [line["step"] for line in told if line["ranks"] == ranks] for ranks in (2, 1)}
     assert max(done[2]) - by_ranks[1]["first"] < 10 + 1  # no more is lost than since a checkpoint
