@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fastplan.report.units import format_count
+
 
 class CheckpointError(ValueError):
     """A checkpoint that can't be read, or that lacks what a job or a plan needs.
@@ -23,5 +25,6 @@ def raise_problems(problems: Mapping[str, str]) -> None:
     """Raises the first problem of tables, if any, with the number of others."""
     if problems:
         first = next(iter(problems.values()))
-        others = f" ({len(problems) - 1} more tables can't be loaded)" if len(problems) > 1 else ""
+        more = format_count(len(problems) - 1, "more table")
+        others = f" ({more} can't be loaded)" if len(problems) > 1 else ""
         raise CheckpointError(first + others, problems)

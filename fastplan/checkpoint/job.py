@@ -92,7 +92,10 @@ def together(job: Any, work: Callable[[], T]) -> T:
     if not any(each for each, _ in errors):
         return result  # type: ignore[return-value]
     if all(found for each, found in errors if each):
-        raise_problems({key: why for _, found in reversed(errors) for key, why in found.items()})
+        merged: dict[str, str] = {}
+        for _, found in errors:
+            merged = {**found, **merged}  # the words of the first rank that has a problem
+        raise_problems({key: merged[key] for key in sorted(merged)})
     rank = next(number for number, (each, found) in enumerate(errors) if each and not found)
     where = "" if len({each for each, _ in errors}) == 1 else f"rank {rank}: "
     raise CheckpointError(f"{where}{errors[rank][0]}") from own

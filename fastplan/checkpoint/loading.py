@@ -35,7 +35,7 @@ from fastplan.checkpoint.sources import (
     read_table,
 )
 from fastplan.checkpoint.storage import Checkpoint, Path
-from fastplan.torchrec.dense_optimizer import new_states, owner_of
+from fastplan.torchrec.dense_optimizer import new_states, owner_of, reads_step
 from fastplan.torchrec.table_state import State, Table, dense_states, finish_writes, read_tables
 
 Merge = Literal["exact", "mean"]
@@ -73,13 +73,24 @@ class Loaded:
         return "\n".join(lines)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Options:
+    """The arguments of `load`."""
+
+    optimizer: Any
+    states: bool
+    merge: Merge
+    step: int | None
+    under: str | None
+    tables: Collection[str] | None
+
+
 @dataclass(kw_only=True)
 class _Work:
     """What is to be written into the job, once everything is known to be there."""
 
     checkpoint: Checkpoint
-    merge: Merge
-    step: int | None
+    options: _Options
     index: StateIndex
     copies: list[Callable[[], object]] = field(default_factory=list)
     entries: dict[str, Entry] = field(default_factory=dict)  # that are read
@@ -128,33 +139,37 @@ def load(
     check_job(job)
     if merge not in ("exact", "mean"):
         raise ValueError(f"`merge` must be 'exact' or 'mean', not {merge!r}")
-
-    def plan() -> tuple[_Work, dict[str, Table]]:
-        found = read_tables(job, optimizer)
-        wanted = _wanted(found, tables)
-        checkpoint = Checkpoint(path)
-        parameters = other_parameters(job, found)
-        keys = [*found, *parameters]
-        index = StateIndex(checkpoint.entries, keys)
-        work = _Work(checkpoint=checkpoint, merge=merge, step=step, index=index)
-        problems = {}
-        for key, table in wanted.items():
-            try:
-                _plan_table(work, table, optimizer, states, under)
-            except CheckpointError as error:
-                problems[key] = str(error)
-        raise_problems(problems)
-        if tables is None:
-            for held in other_tensors(job, found):
-                _plan_tensor(work, held, under)
-            for key, parameter in parameters.items() if states and optimizer is not None else ():
-                _plan_parameter(work, key, parameter, optimizer)
-        checkpoint.check_files(list(work.entries.values()))
-        return work, wanted
-
-    work, loaded = together(job, plan)
+    chosen = _Options(
+        optimizer=optimizer, states=states, merge=merge, step=step, under=under, tables=tables
+    )
+    work, loaded = together(job, lambda: _plan(job, path, chosen))
     together(job, lambda: _write(work, job))
     return _report(work, job, os.fspath(path), loaded)
+
+
+def _plan(job: Any, path: Path, options: _Options) -> tuple[_Work, dict[str, Table]]:
+    """Finds out what to write, and checks all of it."""
+    found = read_tables(job, options.optimizer)
+    wanted = _wanted(found, options.tables)
+    parameters = other_parameters(job, found)
+    checkpoint = Checkpoint(path)
+    index = StateIndex(checkpoint.entries, [*found, *parameters])
+    work = _Work(checkpoint=checkpoint, options=options, index=index)
+    problems = {}
+    for key, table in wanted.items():
+        try:
+            _plan_table(work, table)
+        except CheckpointError as error:
+            problems[key] = str(error)
+    raise_problems(problems)
+    if options.tables is None:
+        for held in other_tensors(job, found):
+            _plan_tensor(work, held)
+        if options.states and options.optimizer is not None:
+            for key, parameter in parameters.items():
+                _plan_parameter(work, key, parameter)
+    checkpoint.check_files(list(work.entries.values()))
+    return work, wanted
 
 
 def _wanted(found: dict[str, Table], keys: Collection[str] | None) -> dict[str, Table]:
@@ -175,15 +190,16 @@ def _write(work: _Work, job: Any) -> None:
     finish_writes(job)
 
 
-def _plan_table(work: _Work, table: Table, optimizer: Any, states: bool, under: str | None) -> None:
-    source = read_table(work.checkpoint.entries, work.index, table.key, under)
+def _plan_table(work: _Work, table: Table) -> None:
+    optimizer = work.options.optimizer
+    source = read_table(work.checkpoint.entries, work.index, table.key, work.options.under)
     if (source.rows, source.columns) != (table.rows, table.columns):
         raise CheckpointError(
             f"table {table.key}: {source.rows:,} x {source.columns:,} in the checkpoint, "
             f"{table.rows:,} x {table.columns:,} in the job"
         )
     _plan_state(work, table, table.weight, source.weight)
-    if not states or not table.weight.shards:
+    if not work.options.states or not table.weight.shards:
         return
     if not table.is_fused and source.states and optimizer is None:
         raise CheckpointError(
@@ -192,7 +208,7 @@ def _plan_table(work: _Work, table: Table, optimizer: Any, states: bool, under: 
         )
     own = dict(table.states)
     if not table.is_fused and not own and optimizer is not None:
-        own = _made_states(work, table, optimizer)
+        own = _made_states(work, table)
     for state in own.values():
         _plan_named(work, table, state, source)
     taken = {STEP, *own}
@@ -212,15 +228,17 @@ def _is_first(name: str, own: Mapping[str, State], source: SourceTable) -> bool:
     return name == MOMENTUM1 and any(source.state(each) is source.states[name] for each in own)
 
 
-def _made_states(work: _Work, table: Table, optimizer: Any) -> dict[str, State]:
+def _made_states(work: _Work, table: Table) -> dict[str, State]:
     """Returns new states for a table whose optimizer has not made any; kept when all is checked."""
+    optimizer = work.options.optimizer
     made = new_states(optimizer, table.parameter)
     if not made:
         return {}
     owner = owner_of(optimizer, table.parameter)
     work.copies.append(partial(owner.state.__setitem__, table.parameter, made))
 
-    return dense_states(table.key, made, table.weight.shards)
+    is_read = reads_step(optimizer, table.parameter)
+    return dense_states(table.key, made, table.weight.shards, reads_step=is_read)
 
 
 def _plan_named(work: _Work, table: Table, state: State, source: SourceTable) -> None:
@@ -241,8 +259,8 @@ def _plan_step(work: _Work, table: Table, state: State, found: Source | None) ->
     if found is not None:
         value = read_scalar(work.checkpoint, found)
         work.entries[found.entry.key] = found.entry
-    elif work.step is not None:
-        value = float(work.step)
+    elif work.options.step is not None:
+        value = float(work.options.step)
     elif not state.is_used:
         return
     else:
@@ -275,7 +293,7 @@ def _plan_state(work: _Work, table: Table, state: State, source: Source) -> None
         copy = copy_region
         if merges(source, region):
             row = find_disagreement(work.checkpoint, source, region)
-            if row is not None and work.merge == "exact":
+            if row is not None and work.options.merge == "exact":
                 raise CheckpointError(
                     f"table {table.key}: its {what} has a number per row and column shard, and "
                     f"differs in row {row} between shards that one shard gets the columns of; "
@@ -290,8 +308,8 @@ def _plan_state(work: _Work, table: Table, state: State, source: Source) -> None
         work.states.setdefault(table.key, []).append(state.name)
 
 
-def _plan_tensor(work: _Work, held: Held, under: str | None) -> None:
-    entry = find_entry(work.checkpoint.entries, held.key, under)
+def _plan_tensor(work: _Work, held: Held) -> None:
+    entry = find_entry(work.checkpoint.entries, held.key, work.options.under)
     if entry is None:
         raise CheckpointError(f"{held.key}: not in the checkpoint")
     _plan_blocks(work, entry, held.key, held.size, held.parts)
@@ -308,15 +326,15 @@ def _plan_blocks(work: _Work, entry: Entry, key: str, size: tuple[int, ...], par
         work.entries[entry.key] = entry
 
 
-def _plan_parameter(work: _Work, key: str, parameter: Any, optimizer: Any) -> None:
+def _plan_parameter(work: _Work, key: str, parameter: Any) -> None:
     """Plans the states of a weight that is not of a table."""
     found = work.index.states(key)
-    owner = owner_of(optimizer, parameter)
+    owner = owner_of(work.options.optimizer, parameter)
     if owner is None or not found:
         return
     own = {k: v for k, v in (owner.state.get(parameter) or {}).items() if torch.is_tensor(v)}
     if not own:
-        own = _zeros(work, parameter, found)
+        own = _zeros(parameter, found)
         work.copies.append(partial(owner.state.__setitem__, parameter, own))
     for name, tensor in own.items():
         if name not in found:
@@ -325,7 +343,7 @@ def _plan_parameter(work: _Work, key: str, parameter: Any, optimizer: Any) -> No
         _plan_blocks(work, found[name][1], key, tuple(tensor.shape), whole)
 
 
-def _zeros(work: _Work, parameter: Any, found: Mapping[str, tuple[str, Entry]]) -> dict[str, Any]:
+def _zeros(parameter: Any, found: Mapping[str, tuple[str, Entry]]) -> dict[str, Any]:
     made = {}
     for name, (_, entry) in found.items():
         if entry.dtype is not None:

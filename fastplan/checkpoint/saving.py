@@ -116,7 +116,9 @@ def _state_blocks(table: Table, state: State) -> Iterator[Block]:
     for shard in state.shards:
         region, tensor = Region(*shard.offsets, *shard.sizes), shard.tensor.detach()
         if state.kind == "scalar":
-            if region.row == region.column == 0:
+            # A kernel whose update does not read the counter may not count at all.
+            counts = state.is_used or float(tensor) > 0
+            if counts and region.row == region.column == 0:
                 yield from _tensor_blocks(path, tuple(tensor.shape), None, tensor)
             continue
         size, offsets = target.place(state.kind, region)

@@ -11,7 +11,9 @@ from typing import Any
 
 import torch
 
-from fastplan.torchrec.table_state import TableStateError
+
+class TableStateError(ValueError):
+    """A table whose weights or states can't be read as shards."""
 
 
 def owner_of(optimizer: Any, parameter: Any) -> Any:
@@ -65,6 +67,13 @@ def states_of_group(owner: Any, group: Any, parameter: Any) -> dict[str, torch.T
         for name, value in probe.state[small].items()
         if isinstance(value, torch.Tensor)
     }
+
+
+def reads_step(optimizer: Any, parameter: Any) -> bool:
+    """Whether the update of a parameter reads its step counter. Adagrad's does with `lr_decay`."""
+    owner = owner_of(optimizer, parameter)
+    group = None if owner is None else _group(owner, parameter)
+    return group is None or group.get("lr_decay", 1) != 0
 
 
 def _like(parameter: Any, value: torch.Tensor, small: tuple[int, int]) -> torch.Tensor:

@@ -35,6 +35,22 @@ from torchrec.distributed.embedding_kernel import BaseEmbedding
 from torchrec.distributed.model_parallel import DistributedModelParallel
 from torchrec.distributed.types import ParameterSharding
 
+from fastplan.torchrec.dense_optimizer import TableStateError, reads_step
+
+__all__ = [
+    "DATA_PARALLEL",
+    "STEP",
+    "Kind",
+    "Shard",
+    "State",
+    "Table",
+    "TableStateError",
+    "dense_states",
+    "finish_writes",
+    "read_tables",
+    "state_kind",
+]
+
 Kind = Literal["pointwise", "rowwise", "scalar"]
 
 STEP = "step"
@@ -43,10 +59,6 @@ _HOLDERS = ("embedding_bags", "embeddings")  # of ShardedEmbeddingBagCollection,
 # Fused optimizers whose update does not read the step counter, unless they count rows.
 _STEPLESS = ("EXACT_SGD", "SGD", "EXACT_ADAGRAD", "EXACT_ROWWISE_ADAGRAD", "LARS_SGD")
 _COUNTERS = ("_used_rowwise_adagrad_with_counter", "_used_rowwise_adagrad_with_global_weight_decay")
-
-
-class TableStateError(ValueError):
-    """A table whose weights or states can't be read as shards."""
 
 
 class Shard(NamedTuple):
@@ -253,7 +265,8 @@ def _table(
         states = {}
     elif sharding.compute_kernel == "dense":
         own = {} if optimizer is None else optimizer.state.get(parameter) or {}
-        states = dense_states(full, own, weight.shards)
+        is_read = bool(own) and reads_step(optimizer, parameter)
+        states = dense_states(full, own, weight.shards, reads_step=is_read)
     else:
         states = _kernel_states(full, parts)
     dtype = parts[0].weight.dtype if parts else _dtype(config)
@@ -287,7 +300,7 @@ def _kernel_states(table: str, parts: list[_Part]) -> dict[str, State]:
 
 
 def dense_states(
-    table: str, states: Mapping[str, Any], shards: Iterable[Shard]
+    table: str, states: Mapping[str, Any], shards: Iterable[Shard], *, reads_step: bool = True
 ) -> dict[str, State]:
     """Returns the states that an optimizer has for a table with a dense kernel.
 
@@ -296,6 +309,7 @@ def dense_states(
         states: the optimizer's states of the table's parameter, which holds the rank's shards one
             below the other.
         shards: the shards of the weights.
+        reads_step: whether the optimizer's update reads the step counter.
 
     Raises:
         TableStateError: a state has another size than the table's weights.
@@ -307,7 +321,7 @@ def dense_states(
             continue  # None, where a state is switched off
         if tensor.numel() == 1 and name == STEP:
             own = tuple(shard._replace(tensor=tensor) for shard in shards)
-            found[name] = State(name, "scalar", own)
+            found[name] = State(name, "scalar", own, reads_step)
             continue
         heights = [shard.sizes[0] for shard in shards]
         if tensor.dim() == 0 or tensor.shape[0] != sum(heights):

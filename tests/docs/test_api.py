@@ -20,7 +20,10 @@ from tests.docs.blocks import DOCS
 
 PAGE = DOCS / "api.md"
 IMPORT = re.compile(r"^ *from (fastplan[\w.]*) import ([\w, ]+)", re.M)
-MODULES = ("fastplan", "fastplan.bundle", "fastplan.ett", "fastplan.cache.stores")
+MODULES = (
+    *("fastplan", "fastplan.bundle", "fastplan.checkpoint", "fastplan.ett"),
+    "fastplan.cache.stores",
+)
 # Names of the last release.
 FORMER = {
     f"fastplan.{name}" for name in ("CannotExport", "PlanCache", "ReplanPolicy", "RulesBroken")
@@ -91,6 +94,18 @@ NAMES = {
         "fastplan.reshard",
         "fastplan.ReshardError",
         "class fastplan.torchrec.resharding.Resharding",
+    ),
+    "checkpoint.md": (
+        "fastplan.checkpoint.save",
+        "fastplan.checkpoint.load",
+        "class fastplan.checkpoint.Loaded",
+        "class fastplan.checkpoint.moves.Move",
+        "fastplan.checkpoint.inspect",
+        "class fastplan.checkpoint.contents.Contents",
+        "class fastplan.checkpoint.contents.TableContents",
+        "class fastplan.checkpoint.contents.StateContents",
+        "fastplan.checkpoint.convert",
+        "fastplan.checkpoint.CheckpointError",
     ),
     "bundle.md": (
         "fastplan.bundle.start",
