@@ -142,7 +142,8 @@ def _fused_options(old: Any) -> Mapping[str, dict[str, Any]]:
 
 
 def _plan_options(sharding: ParameterSharding) -> dict[str, Any]:
-    return add_params_from_parameter_sharding({}, sharding)
+    found: dict[str, Any] = add_params_from_parameter_sharding({}, sharding)
+    return found
 
 
 class Exchange:

@@ -137,10 +137,9 @@ class Transport:
             [_canvases(states.get(key), bands) for key, bands in self._numbered()]
             for states in (old, new)
         )
-        self._first_held, self._first_needed = (
-            [_first_of_rank(tensor[at], self._ranks.rank) for tensor in self._tensors]
-            for at in (1, 2)
-        )
+        rank = self._ranks.rank
+        self._first_held = [_first_of_rank(tensor.held, rank) for tensor in self._tensors]
+        self._first_needed = [_first_of_rank(tensor.needed, rank) for tensor in self._tensors]
         self._targets = new
         for piece in self._local:
             self._target(piece).copy_(self._source(piece))
