@@ -7,7 +7,6 @@ by TorchRec's bandwidths and by the hardware costs.
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import tempfile
@@ -63,7 +62,6 @@ def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
     group = LaunchSettings(
         device="cpu", ranks_per_host=RANKS_PER_HOST, hosts=HOSTS, timeout=120, link=arguments.link
     )
-    os.environ["PYTHONHASHSEED"] = "0"  # of the ranks; TorchRec's reshard() needs the same on all
     spec = _model(str(arguments.sku))
     rows = []
     for name, ranks in CASES.items():

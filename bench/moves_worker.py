@@ -20,7 +20,7 @@ from fastplan.spec.read import read_spec
 
 
 class _Model(torch.nn.Module):
-    """Tables, and a weight that is not of a table: TorchRec's reshard() needs one."""
+    """Tables, and a weight that is not of a table."""
 
     def __init__(self, sparse: torch.nn.Module) -> None:
         super().__init__()

@@ -35,6 +35,7 @@ _MODULE_OF_NAME = {
     "ReplicaPlanError": "fastplan.plans.replicas",
     "Replan": "fastplan.planning.policy",
     "Replicas": "fastplan.planning.replicas",
+    "ReshardError": "fastplan.torchrec.live.agreement",
     "Result": "fastplan.planning.search",
     "ShardingType": "fastplan.costs.names",
     "StoreError": "fastplan.cache.stores.base",
@@ -52,7 +53,6 @@ _MODULE_OF_NAME = {
     "plan_objective": "fastplan.costs.functions",
     "replica_groups_of": "fastplan.torchrec.two_dimensional",
     "reshard": "fastplan.torchrec.resharding",
-    "reshard_arguments": "fastplan.torchrec.resharding",
     "save_plan": "fastplan.torchrec.plan_files",
     "shard_cost": "fastplan.costs.functions",
     # Former names, for one more release.
@@ -90,6 +90,7 @@ __all__ = [
     "ReplicaGroupsError",
     "ReplicaPlanError",
     "Replicas",
+    "ReshardError",
     "Result",
     "RulesBroken",
     "ShardingType",
@@ -109,7 +110,6 @@ __all__ = [
     "plan_objective",
     "replica_groups_of",
     "reshard",
-    "reshard_arguments",
     "save_plan",
     "shard_cost",
 ]
@@ -136,12 +136,13 @@ if TYPE_CHECKING:
     from fastplan.torchrec.collective import ModelsDiffer
     from fastplan.torchrec.export import export_spec
     from fastplan.torchrec.export_tables import CannotExport, ExportError
+    from fastplan.torchrec.live.agreement import ReshardError
     from fastplan.torchrec.loader import StoredPlanLoader
     from fastplan.torchrec.patch.patch import patch
     from fastplan.torchrec.plan_files import PlanMismatch, load_plan, save_plan
     from fastplan.torchrec.planner import EmbeddingShardingPlanner
     from fastplan.torchrec.read.custom import CostEstimator, ObjectiveModel, cost_estimators
-    from fastplan.torchrec.resharding import reshard, reshard_arguments
+    from fastplan.torchrec.resharding import reshard
     from fastplan.torchrec.two_dimensional import (
         check_2d_plan,
         check_replicas,

@@ -229,4 +229,70 @@ SUPPORT = (
     ),
 )
 
-TORCHREC = (*PATCH, *REPLICAS, *SHADOW, *EXTENDED, *SUPPORT)
+LIVE = (
+    Mutant(
+        name="a-rank-fetches-what-it-holds",
+        file="fastplan/planning/exchange.py",
+        old="    if target in held_by:\n        return target\n",
+        new="",
+        tests=("tests/planning/test_exchange.py",),
+    ),
+    Mutant(
+        name="one-copy-sends-everything",
+        file="fastplan/planning/exchange.py",
+        old="!= host, sent[rank], rank))",
+        new="!= host, rank))",
+        tests=("tests/planning/test_exchange.py",),
+    ),
+    Mutant(
+        name="rounds-without-a-limit",
+        file="fastplan/planning/exchange.py",
+        old="rows = min(end - row, room // row_bytes)",
+        new="rows = end - row",
+        tests=("tests/planning/test_exchange.py",),
+    ),
+    Mutant(
+        name="moved-tables-get-random-weights",
+        file="fastplan/torchrec/live/modules.py",
+        old="_UnsyncedDDP, lambda self: None",
+        new="_UnsyncedDDP, reset",
+        tests=("tests/torchrec/test_resharding.py",),
+    ),
+    Mutant(
+        name="moved-tables-forget-their-learning-rate",
+        file="fastplan/torchrec/live/optimizers.py",
+        old="        group.update(settings.group)\n        inner.set_learning_rate(settings.lr)\n",
+        new="",
+        tests=("tests/torchrec/test_resharding.py",),
+    ),
+    Mutant(
+        name="wrapped-optimizers-keep-old-groups",
+        file="fastplan/torchrec/live/optimizers.py",
+        old="        optimizer.param_groups = inner.param_groups\n",
+        new="",
+        tests=("tests/torchrec/test_resharding.py",),
+    ),
+    Mutant(
+        name="different-row-wise-states-merge-unasked",
+        file="fastplan/torchrec/live/tensors.py",
+        old='if merge != "mean" and len(differs):',
+        new="if False:",
+        tests=("tests/torchrec/test_resharding.py",),
+    ),
+    Mutant(
+        name="old-tables-stay-in-memory",
+        file="fastplan/torchrec/resharding.py",
+        old="        for each in exchanges:\n            each.forget()\n",
+        new="",
+        tests=("tests/torchrec/test_resharding.py",),
+    ),
+    Mutant(
+        name="a-failed-rank-moves-alone",
+        file="fastplan/torchrec/resharding.py",
+        old="            for each in exchanges:\n                each.undo()\n",
+        new="",
+        tests=("tests/torchrec/test_running_job.py",),
+    ),
+)
+
+TORCHREC = (*PATCH, *REPLICAS, *SHADOW, *EXTENDED, *SUPPORT, *LIVE)

@@ -31,20 +31,28 @@ def owner_of(optimizer: Any, parameter: Any) -> Any:
 def new_states(optimizer: Any, parameter: Any) -> dict[str, torch.Tensor]:
     """Returns the states that an optimizer would make for a parameter, as new tensors.
 
+    Raises:
+        TableStateError: the optimizer can't be made again from its settings.
+    """
+    owner = owner_of(optimizer, parameter)
+    return {} if owner is None else states_of_group(owner, _group(owner, parameter), parameter)
+
+
+def states_of_group(owner: Any, group: Any, parameter: Any) -> dict[str, torch.Tensor]:
+    """Returns the states that a torch optimizer would make for a parameter in one of its groups.
+
     An optimizer of the same class and settings makes a step with a small parameter. This shows
     which states there are, and of what shape.
 
     Raises:
         TableStateError: the optimizer can't be made again from its settings.
     """
-    owner = owner_of(optimizer, parameter)
-    if owner is None:
-        return {}
-    group = _group(owner, parameter) or {}
     rows, columns = 3, 5
     small = torch.nn.Parameter(torch.zeros(rows, columns))
     known = inspect.signature(type(owner).__init__).parameters
-    settings = {k: v for k, v in group.items() if k in known and k not in ("params", "fused")}
+    settings = {
+        k: v for k, v in (group or {}).items() if k in known and k not in ("params", "fused")
+    }
     try:
         probe = type(owner)([small], **settings)
         small.grad = torch.zeros_like(small)

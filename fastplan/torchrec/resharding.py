@@ -17,7 +17,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch.distributed as dist
 from torchrec.distributed.comm import intra_and_cross_node_pg
@@ -46,6 +46,7 @@ _HIERARCHICAL = ("table_row_wise", "grid_shard")
 _ROUND_BYTES = 64 * 2**20
 
 Progress = Callable[[int, int], None]
+Merge = Literal["exact", "mean"]
 
 
 class Resharding(NamedTuple):
@@ -70,6 +71,7 @@ def reshard(
     after: ShardingPlan,
     *,
     optimizer: Any = None,
+    merge: Merge = "exact",
     round_bytes: int = _ROUND_BYTES,
     progress: Progress | None = None,
 ) -> Resharding:
@@ -86,6 +88,9 @@ def reshard(
         after: the new plan. Modules that it does not change are left alone.
         optimizer: the optimizer of tables with dense kernels, which data-parallel tables have:
             torch's, a KeyedOptimizer, or one that combines or wraps others.
+        merge: what to do when a row-wise state comes from column shards that differ and go into one
+            shard: `exact` refuses, `mean` takes the mean over columns, as row-wise Adagrad would
+            have had it for the same gradients.
         round_bytes: bytes that a rank sends, and receives, at most at a time.
         progress: called after each round with the number of rounds done and of all rounds.
 
@@ -96,7 +101,7 @@ def reshard(
         ReshardError: a rank failed or was lost. The ranks that are left have their old plan and
             tables.
         TypeError: the model is not sharded.
-        ValueError: `round_bytes` is not positive.
+        ValueError: `merge` or `round_bytes` is none of these.
     """
     for name, value, kind in (
         ("job", job, DistributedModelParallel),
@@ -104,6 +109,8 @@ def reshard(
     ):
         if not isinstance(value, kind):
             raise TypeError(f"`{name}` must be a {kind.__name__}, not a {type(value).__name__}")
+    if merge not in ("exact", "mean"):
+        raise ValueError(f"`merge` must be 'exact' or 'mean', not {merge!r}")
     if round_bytes < 1:
         raise ValueError(f"`round_bytes` must be at least 1, not {round_bytes}")
     move = _Move(job, after, DenseOptimizer(optimizer), optimizer)
@@ -113,7 +120,7 @@ def reshard(
         return Resharding((), 0, 0, {})
     if needs_restart := move.build():
         return Resharding((), 0, 0, needs_restart)
-    transport = move.fill(round_bytes, progress or (lambda done, rounds: None))
+    transport = move.fill(merge, round_bytes, progress or (lambda done, rounds: None))
     move.commit()
     names = [
         f"{path}.{name}" if path else name for path in move.changed for name in move.changed[path]
@@ -210,7 +217,7 @@ class _Move:
             old = _parameter(self._job, self._old[key])
             self._states[table.parameter] = self._dense.new_states(table, names, step, old)
 
-    def fill(self, round_bytes: int, progress: Progress) -> Transport:
+    def fill(self, merge: Merge, round_bytes: int, progress: Progress) -> Transport:
         """Copies weights and states into the new modules."""
 
         def prepare() -> tuple[Transport, None]:
@@ -225,12 +232,15 @@ class _Move:
         for number in range(len(transport.rounds)):
             if failed := transport.exchange(number):
                 failures.append(failed)
-            progress(number + 1, len(transport.rounds))
+            try:
+                progress(number + 1, len(transport.rounds))
+            except Exception as error:  # other ranks wait for the next round
+                failures.append(error)
 
         def finish() -> tuple[None, None]:
             if failures:
                 raise failures[0]
-            transport.finish()
+            transport.finish(merge)
             finish_writes(_beside(self._after, self._modules))
             return None, None
 

@@ -92,7 +92,7 @@ NAMES = {
         "class fastplan.planning.replan.ReplanReport",
         "class fastplan.planning.moves.Moves",
         "fastplan.reshard",
-        "fastplan.reshard_arguments",
+        "fastplan.ReshardError",
         "class fastplan.torchrec.resharding.Resharding",
     ),
     "checkpoint.md": (

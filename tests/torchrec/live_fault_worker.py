@@ -99,9 +99,9 @@ def moved(job: Job, after: Any, place: str, victim: int, fail: Callable[[], None
     try:
         if dist.get_rank() == victim:
             with failing(places[place], fail):
-                reshard(job.dmp, after, optimizer=job.optimizer, round_bytes=2048)
+                reshard(job.dmp, after, optimizer=job.optimizer, merge="mean", round_bytes=2048)
         else:
-            reshard(job.dmp, after, optimizer=job.optimizer, round_bytes=2048)
+            reshard(job.dmp, after, optimizer=job.optimizer, merge="mean", round_bytes=2048)
     except ReshardError as error:
         return str(error)
     return ""
@@ -130,6 +130,7 @@ def raising(rank: int, seed: int) -> list[Any]:
         told["trains"] = job.train(range(2, 3)) == twin.train(range(2, 3))
         told["equal"] = content(job)[0] == content(twin)[0]
         result.append(told)
+        print(rank, json.dumps(told), file=sys.stderr, flush=True)
     # The same move succeeds when nobody fails.
     error = moved(job, after, next(iter(PLACES)), WORLD, _raise)
     result.append({"place": "", "error": error, "left": changed_tables(job.dmp.plan, after)})

@@ -1,4 +1,4 @@
-"""Four gloo ranks as forks of one process, which imports torch and TorchRec once for all of them."""
+"""Four gloo ranks, forked from one process that has imported torch and TorchRec."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from tests.torchrec.live_jobs import HOST, WORLD
 
-_SECONDS = 120  # for a collective
+_SECONDS = 60  # for a collective
 
 
 def fork_ranks(folder: Path, work: Callable[[int], Any]) -> list[Any]:

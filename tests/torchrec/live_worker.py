@@ -109,12 +109,11 @@ def steps_of(job: Job) -> set[float]:
 
 def tracked(job: Job) -> list[str]:
     """What the job shows of itself: names, places, groups and learning rates."""
-    shown = [
-        f"{key} {[(s.metadata.shard_offsets, s.metadata.shard_sizes) for s in value.local_shards()]}"
-        if hasattr(value, "local_shards")
-        else f"{key} {tuple(value.shape)}"
-        for key, value in job.dmp.state_dict().items()
-    ]
+    shown = []
+    for key, value in job.dmp.state_dict().items():
+        shards = value.local_shards() if hasattr(value, "local_shards") else []
+        places = [(each.metadata.shard_offsets, each.metadata.shard_sizes) for each in shards]
+        shown.append(f"{key} {tuple(value.size())} {places}")
     fused = job.dmp.fused_optimizer.state_dict()["state"]
     shown += [f"{key} {sorted(own)}" for key, own in sorted(fused.items())]
     shown += sorted(key for key, _ in job.dmp.named_parameters())
@@ -137,6 +136,7 @@ def one_pair(job: Job, optimizer: str, seed: int) -> dict[str, Any]:
             job.dmp,
             plan,
             optimizer=job.optimizer,
+            merge="mean",
             round_bytes=random.Random(seed).choice([512, 4096]),
         )
     after = gathered(live_jobs.held(job))

@@ -22,7 +22,7 @@ SHARDERS = [EmbeddingBagCollectionSharder(), EmbeddingCollectionSharder()]
 
 
 class Model(torch.nn.Module):
-    """Tables, and a weight that is not of a table: TorchRec's reshard() needs one."""
+    """Tables, and a weight that is not of a table."""
 
     def __init__(self, tables: EmbeddingBagCollection, device: str) -> None:
         super().__init__()

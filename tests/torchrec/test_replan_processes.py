@@ -35,9 +35,18 @@ HERE = Place()
 
 @contextmanager
 def host(
-    folder: Path, port: int, workers: int, place: Place = HERE, **more: int
+    folder: Path,
+    port: int,
+    workers: int,
+    place: Place = HERE,
+    *,
+    run: tuple[str, ...] = (),
+    **more: int,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A torchrun as a host of the job has it; it and its workers end with the context."""
+    """A torchrun as a host of the job has it; it and its workers end with the context.
+
+    `run` is what the workers run, if not the worker of this test.
+    """
     settings = ",".join([_TIMES, *(f"{name}={value}" for name, value in more.items())])
     command = [
         *place.command,
@@ -45,7 +54,7 @@ def host(
         *("--nnodes=1:2", f"--nproc-per-node={workers}", "--max-restarts=3"),
         *("--rdzv-backend=c10d", f"--rdzv-endpoint={place.first}:{port}", "--rdzv-id=job"),
         *(f"--rdzv-conf={settings}", f"--local-addr={place.own}"),
-        *("-m", "tests.torchrec.elastic_worker", str(folder)),
+        *(run or ("-m", "tests.torchrec.elastic_worker", str(folder))),
     ]
     environment = {
         **os.environ,

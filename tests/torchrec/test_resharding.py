@@ -1,112 +1,265 @@
-"""Arguments for TorchRec's reshard(), which are such that it can't fail."""
+"""What a move of tables leaves as it was, and what it refuses, on a group of one rank."""
 
-import random
-from itertools import pairwise
+import copy
+import gc
+import os
+import weakref
 
 import pytest
+import torch
+import torch.distributed as dist
+from torch.optim.lr_scheduler import LambdaLR
+from torchrec.distributed import TrainPipelineSparseDist
+from torchrec.distributed.types import ParameterSharding
+from torchrec.optim import RowWiseAdagrad
+from torchrec.optim.keyed import CombinedOptimizer, KeyedOptimizerWrapper
+from torchrec.optim.optimizers import in_backward_optimizer_filter
+from torchrec.optim.warmup import WarmupOptimizer, WarmupPolicy, WarmupStage
 
-from fastplan import reshard_arguments
+from fastplan import ReshardError, reshard
+from fastplan.torchrec.live.checks import changed_tables
+from fastplan.torchrec.table_state import read_tables
+from tests.torchrec import small_job
 from tests.torchrec.shardings import column_wise, plan_of, row_wise, table_wise
 
-T1 = {"t1": table_wise(20, 2)}
+T0, T1, T2, T3 = small_job.ROWS
+TABLES = {f"t{i}": table_wise(rows, 0) for i, rows in enumerate(small_job.ROWS)}
+COPIES = ParameterSharding("data_parallel", "dense", [0], None)
 
 
-def found(old, new, path="tables"):
-    return reshard_arguments(plan_of({"t0": old, **T1}, path), plan_of({"t0": new, **T1}, path))
+@pytest.fixture(scope="module", autouse=True)
+def group(tmp_path_factory):
+    store = dist.FileStore(str(tmp_path_factory.mktemp("group") / "store"), 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(os.environ, "LOCAL_WORLD_SIZE", "1")
+        dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+        yield
+        dist.destroy_process_group()
 
 
-def ranks_by_step(steps, path="tables"):
-    return [step[path][1]["t0"].ranks for step in steps]
+def job_of(path="tables", made=small_job.model, **tables):
+    return small_job.wrapped(plan_of({**TABLES, **tables}, path), made)
 
 
-def test_only_what_moves_is_an_argument_with_its_mib():
-    [step] = found(table_wise(1024, 0), table_wise(1024, 1)).steps
-    [(path, (volume, shardings))] = step.items()
-    assert (path, [*shardings]) == ("tables", ["t0"])
-    assert volume == 1024 * 8 * 4 / 1024**2
-    assert found(table_wise(10, 0), table_wise(10, 0)) == ([], {})
+def plan(path="tables", **tables):
+    return plan_of({**TABLES, **tables}, path)
 
 
-def of_kernel(kernel, sharding):
-    sharding.compute_kernel = kernel
-    return sharding
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "why"),
-    [
-        (table_wise(9, 0), row_wise(9, 0, 1), "table_wise becomes row_wise"),
-        (table_wise(9, 0), of_kernel("dense", table_wise(9, 0)), "kernel fused becomes dense"),
-        (row_wise(9, 0, 1), row_wise(9, 1, 0), "row_wise tables can't move"),
-        (column_wise(9, 0), column_wise(9, 1, 2), "its shards change"),
-        (table_wise(9, 0), table_wise(10, 1), "its shards change"),
-        (column_wise(9, 0, 1), column_wise(9, 2, 2), "several shards"),
-        (column_wise(9, 0, 1), column_wise(9, 0, 0), "several shards"),
-        (
-            of_kernel("dense", table_wise(9, 0)),
-            of_kernel("dense", table_wise(9, 1)),
-            "kernel dense",
-        ),
-    ],
-)
-def test_what_can_not_move_in_a_running_job_is_told(old, new, why):
-    steps, needs_restart = found(old, new)
-    assert steps == []
-    assert [*needs_restart] == ["tables.t0"]
-    assert why in needs_restart["tables.t0"]
-
-
-def test_new_tables_and_those_that_are_gone_need_a_restart():
-    before, after = (plan_of({name: table_wise(9, 0)}) for name in ("old", "new"))
-    assert reshard_arguments(before, after).needs_restart == {
-        "tables.old": "the table was removed",
-        "tables.new": "the table was added",
+def weights(job):
+    return {
+        key: [shard.tensor.clone() for shard in table.weight.shards]
+        for key, table in read_tables(job).items()
     }
 
 
-def test_a_data_parallel_table_holds_the_others_of_its_module():
-    beside = of_kernel("dense", row_wise(20, 0, 1))
-    before, after = (plan_of({"t0": table_wise(9, rank), "beside": beside}) for rank in (0, 1))
-    assert reshard_arguments(before, after) == (
-        [],
-        {"tables.t0": "beside of its module has kernel dense"},
+def dense_optimizer(job, kind=torch.optim.Adagrad):
+    return KeyedOptimizerWrapper(
+        dict(in_backward_optimizer_filter(job.named_parameters())), lambda p: kind(p, lr=0.1)
     )
 
 
-def test_a_model_that_is_nothing_but_tables_needs_a_restart():
-    steps, needs_restart = found(table_wise(9, 0), table_wise(9, 1), path="")
-    assert steps == []
-    assert "dense weights" in needs_restart["t0"]
+def test_modules_optimizers_and_hooks_of_the_job_stay():
+    job = job_of()
+    small_job.train(job, range(2))
+    module, inner = job.module.tables, job.module.tables.fused_optimizer
+    seen = []
+    module.register_forward_hook(lambda *_: seen.append(1))
+    fused = job.fused_optimizer
+    kernel = weakref.ref(module._lookups[0])
+    found = reshard(job, plan(t0=column_wise(T0, 0, 0)))
+    assert (found.moved, found.bytes, found.needs_restart) == (("tables.t0",), 0, {})
+    assert (job.module.tables, module.fused_optimizer, job.fused_optimizer) == (
+        module,
+        inner,
+        fused,
+    )
+    small_job.train(job, range(2, 3))
+    assert seen == [1]
+    gc.collect()
+    assert kernel() is None  # the memory of the old tables is free
+    assert len(module._state_dict_hooks) == 1
+    assert changed_tables(job.plan, plan(t0=column_wise(T0, 0, 0))) == {}
 
 
-def test_a_shard_that_stays_on_a_gpu_takes_one_step():
-    old, new = column_wise(9, 0, 1, device="cuda:0"), column_wise(9, 0, 2, device="cuda:0")
-    assert ranks_by_step(found(old, new).steps) == [[0, 2]]
+def test_learning_rates_and_schedules_go_on():
+    job = job_of()
+    small_job.train(job, range(1))
+    schedule = LambdaLR(job.fused_optimizer, lambda step: 0.5**step)
+    schedule.step()
+    job.fused_optimizer.step()
+    reshard(job, plan(**{f"t{i}": row_wise(n, 0) for i, n in enumerate(small_job.ROWS)}))
+    [group] = job.fused_optimizer.param_groups
+    assert (group["lr"], group["initial_lr"]) == pytest.approx((0.05, 0.1))
+    [kernel] = job.module.tables._lookups[0]._emb_modules
+    assert kernel.emb_module.get_learning_rate() == pytest.approx(0.05)
+    schedule.step()
+    job.fused_optimizer.step()
+    assert kernel.emb_module.get_learning_rate() == pytest.approx(0.025)
 
 
-def test_on_cpu_no_rank_ever_sends_to_itself_nor_gets_several_shards():
-    drawn = random.Random(0)
-    detours = impossible = 0
-    for _ in range(300):
-        shards = drawn.choice([1, 2, 4])
-        old = [drawn.randrange(5) for _ in range(shards)]
-        new = drawn.sample(range(5), shards)
-        if old == new:
-            continue
-        steps, needs_restart = found(column_wise(9, *old), column_wise(9, *new))
-        impossible += bool(needs_restart)
-        if needs_restart:
-            assert "gloo" in needs_restart["tables.t0"]
-            continue
-        way = [old, *ranks_by_step(steps)]
-        detours += len(way) == 3
-        assert way[-1] == new
-        for here, there in pairwise(way):
-            assert all(a != b for a, b in zip(here, there, strict=True))
-            assert len({*there}) == shards
-        for step in steps:
-            sharding = step["tables"][1]["t0"]
-            placements = [shard.placement.rank() for shard in sharding.sharding_spec.shards]
-            assert placements == sharding.ranks
-    assert detours
-    assert impossible
+def test_wrapped_optimizers_see_the_new_tables():
+    job = job_of(t3=COPIES)
+    dense = dense_optimizer(job)
+    stages = [WarmupStage(WarmupPolicy.LINEAR, max_iters=10, value=0.1)]
+    warm = WarmupOptimizer(CombinedOptimizer([job.fused_optimizer, dense]), stages, lr=0.4)
+    small_job.train(job, range(2))
+    warm.step()
+    reshard(job, plan(t0=column_wise(T0, 0, 0), t1=COPIES), optimizer=warm)
+    warm.step()
+    rates = {group["lr"] for group in (*job.fused_optimizer.param_groups, *dense.param_groups)}
+    assert len(rates) == 1
+    assert rates == {group["lr"] for group in warm.param_groups}
+    assert {*dense.params} == {"scale", "tables.embedding_bags.t1.weight"}
+    assert len(job.fused_optimizer.param_groups) == 2
+
+
+def test_states_go_to_the_optimizer_of_dense_kernels_and_back():
+    job = job_of()
+    dense = dense_optimizer(job)
+    small_job.train(job, range(3))
+    key = "tables.embedding_bags.t2.weight"
+    before = read_tables(job, dense)[key].states["sum"].shards[0].tensor.clone()
+    assert before.abs().sum() > 0
+    reshard(job, plan(t2=COPIES), optimizer=dense)
+    assert torch.equal(dense.state[dense.params[key]]["sum"], before)
+    reshard(job, plan(t2=row_wise(T2, 0)), optimizer=dense)
+    assert key not in dense.params
+    assert len(dense.state) == 1
+    assert torch.equal(read_tables(job)[key].states["sum"].shards[0].tensor, before)
+
+
+@pytest.mark.parametrize("made", ["no dense weights", "only tables"])
+def test_models_without_dense_weights_move_too(made):
+    def build():
+        model = small_job.model()
+        if made == "only tables":
+            return model.tables
+        del model.scale
+        model.forward = lambda features: model.tables(features).values()
+        return model
+
+    path = "" if made == "only tables" else "tables"
+    job = job_of(path, build)
+    before = weights(job)
+    assert reshard(job, plan(path, t0=row_wise(T0, 0))).needs_restart == {}
+    for key, shards in weights(job).items():
+        assert torch.equal(torch.cat(shards), torch.cat(before[key]))
+
+
+class WithLoss(small_job.Model):
+    """The model in the form that a train pipeline wants."""
+
+    def forward(self, features):
+        out = super().forward(features)
+        return (out * out).sum(), out
+
+
+def with_loss():
+    made = small_job.model()
+    made.__class__ = WithLoss
+    return made
+
+
+def test_a_new_train_pipeline_goes_on():
+    job, still = job_of(made=with_loss), job_of(made=with_loss)
+
+    for steps in (range(3), range(3, 6)):
+        losses = []
+        for each in (job, still):
+            losses.append(run_pipeline(each, steps))
+        assert len(losses[0]) == len(steps)
+        assert all(torch.equal(a, b) for a, b in zip(*losses, strict=True))
+        reshard(job, plan(t0=column_wise(T0, 0, 0), t1=row_wise(T1, 0)))
+
+
+def run_pipeline(job, steps):
+    optimizer = torch.optim.SGD([job.module.scale], lr=0.0)
+    pipeline = TrainPipelineSparseDist(job, optimizer, torch.device("cpu"))
+    batches = iter([small_job.batch(step) for step in steps])
+    outputs = []
+    while True:
+        try:
+            outputs.append(pipeline.progress(batches))
+        except StopIteration:
+            return outputs
+
+
+@pytest.mark.parametrize(
+    ("tables", "table", "why"),
+    [
+        ({"t1": COPIES}, "tables.t1", "t1 has a dense kernel: pass its optimizer as `optimizer=`"),
+        ({"new": table_wise(9, 0)}, "tables.new", "the table was added"),
+        ({"t0": table_wise(T0, 3)}, "tables.t0", "the plan has rank 3; the job has 1 ranks"),
+        ({"t0": table_wise(T0 + 1, 0)}, "tables.t0", "not those of a table of 40 x 8"),
+        (
+            {"t0": ParameterSharding("table_wise", "key_value", [0], TABLES["t0"].sharding_spec)},
+            "tables.t0",
+            "kernel key_value of t0 does not hold its weights as tensors",
+        ),
+    ],
+)
+def test_what_can_not_move_is_named_and_nothing_moves(tables, table, why):
+    job = job_of()
+    before = weights(job)
+    found = reshard(job, plan(t3=row_wise(T3, 0), **tables))
+    assert why in found.needs_restart[table]
+    assert (found.moved, found.bytes) == ((), 0)
+    assert changed_tables(job.plan, plan()) == {}
+    assert str(weights(job)) == str(before)
+
+
+def test_a_table_that_the_plan_lacks_needs_a_restart():
+    after = plan()
+    del after.plan["tables"]["t2"]
+    assert reshard(job_of(), after).needs_restart == {"tables.t2": "the table was removed"}
+
+
+def test_states_without_a_place_are_refused_by_name():
+    job = job_of()
+    small_job.train(job, range(1))
+    with pytest.raises(ReshardError, match=r"tables\.t1.* `sum` has no place in a SGD"):
+        reshard(job, plan(t1=COPIES), optimizer=dense_optimizer(job, torch.optim.SGD))
+    assert changed_tables(job.plan, plan()) == {}
+
+
+def test_row_wise_states_of_different_column_shards_merge_only_on_request():
+    def rowwise():
+        return small_job.model(optimizer=RowWiseAdagrad)
+
+    job = job_of(made=rowwise, t0=column_wise(T0, 0, 0))
+    small_job.train(job, range(2))
+    key = "tables.embedding_bags.t0.weight"
+    left, right = (shard.tensor.clone() for shard in read_tables(job)[key].states["sum"].shards)
+    assert not torch.equal(left, right)
+    with pytest.raises(ReshardError, match=rf"{key}: its state sum .* pass merge='mean'"):
+        reshard(job, plan())
+    assert changed_tables(job.plan, plan(t0=column_wise(T0, 0, 0))) == {}
+    reshard(job, plan(), merge="mean")
+    [shard] = read_tables(job)[key].states["sum"].shards
+    assert torch.equal(shard.tensor, ((left.double() + right.double()) / 2).float())
+    reshard(job, plan(t0=column_wise(T0, 0, 0)))  # each part keeps the numbers of its rows
+    for part in read_tables(job)[key].states["sum"].shards:
+        assert torch.equal(part.tensor, shard.tensor)
+
+
+def test_tables_with_different_learning_rates_do_not_share_a_kernel():
+    job = job_of(t1=column_wise(T1, 0, 0))
+    for group, lr in zip(job.fused_optimizer.param_groups, (0.1, 0.2), strict=True):
+        group["lr"] = lr
+    job.fused_optimizer.step()
+    with pytest.raises(ReshardError, match=r"tables\.t0 and tables\.t1 would share a kernel"):
+        reshard(job, plan())
+
+
+@pytest.mark.parametrize(("name", "value"), [("merge", "max"), ("round_bytes", 0)])
+def test_arguments_are_checked(name, value):
+    with pytest.raises(ValueError, match=f"`{name}` must be"):
+        reshard(job_of(), plan(), **{name: value})
+
+
+def test_a_plan_is_not_changed_nor_kept():
+    job, after = job_of(), plan(t0=column_wise(T0, 0, 0))
+    told = copy.deepcopy(str(after))
+    reshard(job, after)
+    assert str(after) == told
+    assert job.plan.plan["tables"] is not after.plan["tables"]

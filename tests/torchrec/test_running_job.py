@@ -1,5 +1,9 @@
-"""Tables that move while a job trains, on real gloo processes."""
+"""Tables that move while a job trains, between any two plans, on four gloo ranks."""
 
+import json
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -7,50 +11,94 @@ import torch
 from torchrec.distributed.types import ShardingPlan
 
 from fastplan import reshard
-from tests.torchrec.processes import run_ranks
-from tests.torchrec.reshard_worker import MOVES
+
+_SECONDS = 1800
 
 
-def _run(folder: Any, seeds: list[str], *only: str) -> list[Any]:
-    arguments = [(rank, len(seeds), folder, *only) for rank in range(len(seeds))]
-    return run_ranks("tests.torchrec.reshard_worker", arguments, PYTHONHASHSEED=seeds)
+def run(worker: str, *arguments: Any) -> list[Any]:
+    """What a worker prints, which starts four ranks itself."""
+    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", f"tests.torchrec.{worker}", *map(str, arguments)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment, timeout=_SECONDS, check=False
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    found: list[Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory: Any) -> list[Any]:
-    return _run(tmp_path_factory.mktemp("job"), ["0"] * 3)
+def check_pairs(ranks: list[Any], count: int) -> None:
+    assert [len(moves) for moves in ranks] == [count] * 4
+    for moves in ranks:
+        for each in moves:
+            sent, told, least = each["bytes"]
+            assert each["needs_restart"] == {}, each
+            assert each["wrong"] == [], each  # states that are not what they were, to the bit
+            assert sent == told == least, each
+            assert each["plan"], each
+            assert each["random"], each
+            assert each["rates"] in ([], [0.05]), each
+            assert each.get("steps", True), each
+            # Beside a job that was built under the plan, and has the same tables and states.
+            twin = [each.get(name, True) for name in ("shown", "losses", "twin")]
+            assert twin == [True] * 3, each
 
 
-@pytest.mark.parametrize("moves", [*MOVES, "planned"])
-def test_training_goes_on_as_if_nothing_had_moved(moves, ranks):
-    found = [rank[moves] for rank in ranks]
-    steps = 2 if moves == "a shard that stays" else 1
-    for each in found:
-        assert (each["steps"], each["needs_restart"], each["left"]) == (steps, {}, False)
-    assert found[0]["equal"]  # the first rank has gathered all tables
+def test_states_stay_and_ranks_send_only_what_others_lack(tmp_path):
+    # The first plan is compared with a job that was built under it.
+    check_pairs(run("live_worker", tmp_path, 0, 2), 8)
 
 
-@pytest.mark.parametrize(
-    ("job", "why"),
-    [
-        ("no dense weights", "dense weights"),
-        ("sequences", "ShardedEmbeddingCollection"),
-        ("two states", "exp_avg_sq"),
-    ],
-)
-def test_a_job_that_torchrec_can_not_reshard_is_left_as_it_is_on_all_ranks(job, why, ranks):
-    for rank in ranks:
-        steps, needs_restart, as_before = rank["refused"][job]
-        assert (steps, as_before) == ([], True)
-        assert sorted(needs_restart) == ["tables.t0", "tables.t1"]
-        assert all(why in reason for reason in needs_restart.values())
+@pytest.mark.long
+def test_states_stay_in_two_hundred_moves(tmp_path):
+    check_pairs(run("live_worker", tmp_path, 100, 50), 200)
 
 
-def test_ranks_that_would_miss_each_others_messages_are_told(tmp_path):
-    for rank in _run(tmp_path, ["0", "1"], "refused"):
-        needs_restart = rank["refused"]["two states"][1]
-        assert all("PYTHONHASHSEED" in why for why in needs_restart.values())
-        assert needs_restart
+def check_raising(ranks: list[Any]) -> None:
+    for own in ranks:
+        *failed, last = own
+        assert len(failed) == 13
+        for each in failed:
+            assert f"rank {each['victim']} can't" in each["error"], each
+            assert "InjectedError: out of order" in each["error"], each
+            assert "old plan" in each["error"], each
+            assert each["unchanged"], each
+            assert each["trains"], each
+            assert each["equal"], each
+        assert (last["error"], last["left"]) == ("", {})
+
+
+def check_killed(runs: list[Any]) -> None:
+    for each in runs:
+        left = [told for rank, told in enumerate(each["ranks"]) if rank != each["victim"]]
+        assert each["ranks"][each["victim"]] is None, each
+        for told in left:
+            if each["place"] == "after the move":
+                assert (told["error"], told["moved"]) == ("", True), each
+            else:
+                assert "another rank was lost" in told["error"], each
+                assert "restart the job" in told["error"], each
+                assert told["unchanged"], each
+                assert not told["moved"], each
+
+
+def test_a_rank_that_fails_leaves_all_ranks_with_the_old_plan(tmp_path):
+    [ranks] = run("live_fault_worker", "raising", tmp_path, 0, 1)
+    check_raising(ranks)
+
+
+def test_a_rank_that_is_killed_leaves_no_mixed_plan(tmp_path):
+    # The places are in the order of a move: here in the exchange of shards, and in the last
+    # agreement.
+    check_killed(run("live_fault_worker", "killed", tmp_path, 6, 1))
+    check_killed(run("live_fault_worker", "killed", tmp_path, 17, 1))
+
+
+@pytest.mark.long
+def test_ranks_that_fail_or_are_killed_anywhere_leave_no_mixed_plan(tmp_path):
+    check_killed(run("live_fault_worker", "killed", tmp_path / "killed", 0, 20))
+    for ranks in run("live_fault_worker", "raising", tmp_path / "raising", 0, 3):
+        check_raising(ranks)
 
 
 def test_a_model_that_is_not_sharded_is_refused_by_name():

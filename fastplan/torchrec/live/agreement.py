@@ -70,6 +70,6 @@ class Ranks:
 def lost_contact(stage: str, error: Exception) -> ReshardError:
     """Returns the error for a rank whose group is broken."""
     return ReshardError(
-        f"another rank was lost when ranks were to {stage}: {error}; this rank has its old plan "
+        f"another rank was lost while each was to {stage}: {error}; this rank has its old plan "
         "and tables, but its process group is broken: restart the job from its checkpoint"
     )

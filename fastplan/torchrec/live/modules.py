@@ -9,13 +9,17 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.distributed._shard.sharded_tensor import ShardedTensor, TensorProperties
 from torch.nn.parallel import DistributedDataParallel
 from torchrec.distributed.embedding import ShardedEmbeddingCollection
 from torchrec.distributed.embeddingbag import ShardedEmbeddingBagCollection
 from torchrec.distributed.model_parallel import DistributedModelParallel
 from torchrec.distributed.types import EmbeddingModuleShardingPlan, ParameterSharding
 from torchrec.distributed.utils import add_params_from_parameter_sharding
+from torchrec.modules.embedding_configs import data_type_to_dtype
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
+
+from fastplan.torchrec.table_state import DATA_PARALLEL
 
 # The modules that can be built again, and what they are without shards.
 UNSHARDED: dict[type, type] = {
@@ -52,7 +56,7 @@ def build_again(
     """
     old: Any = job.module.get_submodule(path)
     devices = [job.device] if job.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices), _unsynced(type(old)):
+    with torch.random.fork_rng(devices=devices), _alone(old, shardings):
         bare = _unsharded(old)
         sharder = job._sharder_map[type(bare)]
         new = sharder.shard(bare, copy.deepcopy(dict(shardings)), job._env, job.device, path)
@@ -61,13 +65,40 @@ def build_again(
 
 
 @contextmanager
-def _unsynced(kind: type) -> Iterator[None]:
-    module = sys.modules[kind.__module__]
-    module.DistributedDataParallel = _UnsyncedDDP  # type: ignore[attr-defined]
+def _alone(module: Any, shardings: Mapping[str, ParameterSharding]) -> Iterator[None]:
+    """Lets modules be built without a word to other ranks, and without random weights.
+
+    TorchRec sends the weights of data-parallel tables from rank 0 when it resets them, and asks
+    all ranks for the shards of an EmbeddingCollection, which the plan has.
+    """
+    kind: Any = type(module)
+    source: Any = sys.modules[kind.__module__]
+    reset, gather = kind.reset_parameters, ShardedTensor._init_from_local_shards
+    source.DistributedDataParallel, kind.reset_parameters = _UnsyncedDDP, lambda self: None
+    ShardedTensor._init_from_local_shards = _from_plan(module, shardings)
     try:
         yield
     finally:
-        module.DistributedDataParallel = DistributedDataParallel  # type: ignore[attr-defined]
+        source.DistributedDataParallel = DistributedDataParallel
+        kind.reset_parameters, ShardedTensor._init_from_local_shards = reset, gather
+
+
+def _from_plan(module: Any, shardings: Mapping[str, ParameterSharding]) -> Any:
+    """Returns a stand-in for a method that asks all ranks for the shards of the next table."""
+    names = iter([name for name, own in shardings.items() if own.sharding_type != DATA_PARALLEL])
+
+    def make(shards: list[Any], *size: Any, process_group: Any) -> ShardedTensor:
+        name = next(names)
+        spec: Any = shardings[name].sharding_spec
+        dtype = data_type_to_dtype(module._table_name_to_config[name].data_type)
+        metadata = spec.build_metadata(
+            tensor_sizes=torch.Size(*size), tensor_properties=TensorProperties(dtype=dtype)
+        )
+        return ShardedTensor._init_from_local_shards_and_global_metadata(
+            local_shards=shards, sharded_tensor_metadata=metadata, process_group=process_group
+        )
+
+    return make
 
 
 def _unsharded(old: Any) -> Any:
@@ -111,7 +142,8 @@ def _fused_options(old: Any) -> Mapping[str, dict[str, Any]]:
 
 
 def _plan_options(sharding: ParameterSharding) -> dict[str, Any]:
-    return add_params_from_parameter_sharding({}, sharding)
+    found: dict[str, Any] = add_params_from_parameter_sharding({}, sharding)
+    return found
 
 
 class Exchange:
@@ -133,13 +165,9 @@ class Exchange:
             hooks = vars(self._old)[name]
             for number in [n for n, hook in hooks.items() if _is_torchrecs(hook, self._old)]:
                 del hooks[number]
-        # Registers TorchRec's hooks again, which know the kernel of each table. It would end with
-        # new random weights.
-        vars(self._old)["reset_parameters"] = lambda: None
-        try:
+        with _alone(self._old, self._old.module_sharding_plan):
+            # Registers TorchRec's hooks again, which know the kernel of each table.
             self._old._initialize_torch_state()
-        finally:
-            del self._old.reset_parameters
 
     def undo(self) -> None:
         """Exchanges them back, also after a `do` that has failed."""

@@ -7,14 +7,13 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
 from torchrec.optim.fused import FusedOptimizer, FusedOptimizerModule
 from torchrec.optim.keyed import CombinedOptimizer, KeyedOptimizerWrapper, OptimizerWrapper
 
-from fastplan.torchrec.table_state import STEP, Table, state_kind
+from fastplan.torchrec.dense_optimizer import states_of_group
+from fastplan.torchrec.table_state import STEP, Table
 
 _HYPER_PARAMETERS = ("eps", "beta1", "beta2", "weight_decay")
-_PROBE = (2, 3)  # rows and columns of a table that is made to see an optimizer's states
 
 
 class FusedSettings(NamedTuple):
@@ -143,22 +142,15 @@ class DenseOptimizer:
         if not names and not step:
             return {}
         leaf, group = self._place(old) or self._default_place()
-        parameter: Any = table.parameter
-        made = {}
-        for name, sample in _sample_states(leaf, group).items():
-            kind = "scalar" if name == STEP else state_kind(sample, *_PROBE)
-            if kind == "scalar":
-                made[name] = torch.full_like(sample, step)
-            elif kind == "rowwise":
-                shape = (parameter.shape[0], *sample.shape[1:])
-                made[name] = torch.zeros(shape, dtype=sample.dtype, device=parameter.device)
-            else:
-                made[name] = torch.zeros_like(parameter.detach())
+        owner = leaf._optimizer if isinstance(leaf, KeyedOptimizerWrapper) else leaf
+        made = states_of_group(owner, group, table.parameter)
+        if STEP in made:
+            made[STEP].fill_(step)
         lost = sorted({*names} - {*made, STEP})
         if lost:
             raise ValueError(
                 f"table {table.path}.{table.name}: its optimizer state `{lost[0]}` has no place "
-                f"in a {type(leaf).__name__}, which optimizes tables with dense kernels"
+                f"in a {type(owner).__name__}, which optimizes tables with dense kernels"
             )
         return made if names else {}
 
@@ -174,8 +166,8 @@ class DenseOptimizer:
         self._saved = [_contents(leaf) for leaf in self._leaves]
         for key, old, new in changes:
             place = None if old is None else self._place(old)
-            if place is None and new is None:
-                continue
+            if place is None and (new is None or old is not None):
+                continue  # a table with a fused kernel, or one that is not trained
             leaf, group = place or self._default_place()
             if place is not None:
                 at = next(i for i, each in enumerate(group["params"]) if each is old)
@@ -237,18 +229,6 @@ def _refresh(optimizer: Any) -> None:
         _refresh(inner)
         optimizer.params, optimizer.state = inner.params, inner.state
         optimizer.param_groups = inner.param_groups
-
-
-def _sample_states(leaf: Any, group: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """Returns the states that an optimizer has for a table of size _PROBE after a step."""
-    own = leaf._optimizer if isinstance(leaf, KeyedOptimizerWrapper) else leaf
-    parameter = nn.Parameter(torch.zeros(_PROBE))
-    parameter.grad = torch.zeros(_PROBE)
-    options = {name: value for name, value in group.items() if name != "params"}
-    made = type(own)([{**options, "params": [parameter]}])
-    made.step()
-    states = dict(made.state.get(parameter) or {})
-    return {name: each for name, each in states.items() if isinstance(each, torch.Tensor)}
 
 
 def _contents(leaf: Any) -> tuple[list[list[Any]], dict[Any, Any], dict[str, Any] | None]:

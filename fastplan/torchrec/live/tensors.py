@@ -3,8 +3,8 @@
 Row-wise states have a number for each row of a shard, so that column shards of a table have one
 such vector each. Their second dimension is counted in bands: the different column ranges of the old
 shards. A new shard that lies in one band takes over its vector. A new shard over several bands gets
-their mean, weighted by the columns it has of each: what one shard of those columns would have added
-up, as the vector is a sum of mean squared gradients.
+their vector if they agree. If they don't, the move fails, or the shard gets their mean, weighted by
+the columns it has of each: what row-wise Adagrad would have had for the same gradients.
 """
 
 from __future__ import annotations
@@ -137,10 +137,9 @@ class Transport:
             [_canvases(states.get(key), bands) for key, bands in self._numbered()]
             for states in (old, new)
         )
-        self._first_held, self._first_needed = (
-            [_first_of_rank(tensor[at], self._ranks.rank) for tensor in self._tensors]
-            for at in (1, 2)
-        )
+        rank = self._ranks.rank
+        self._first_held = [_first_of_rank(tensor.held, rank) for tensor in self._tensors]
+        self._first_needed = [_first_of_rank(tensor.needed, rank) for tensor in self._tensors]
         self._targets = new
         for piece in self._local:
             self._target(piece).copy_(self._source(piece))
@@ -189,14 +188,19 @@ class Transport:
             failed = failed or error
         return failed
 
-    def finish(self) -> None:
-        """Fills row-wise states that come from several bands."""
+    def finish(self, merge: str) -> None:
+        """Fills row-wise states that come from several bands.
+
+        Raises:
+            ValueError: the bands differ, and `merge` is not "mean".
+        """
         for (key, bands), canvases in zip(self._numbered(), self._into, strict=True):
             state = self._targets.get(key)
             if state is None or state.kind != "rowwise":
                 continue
             for shard, canvas in zip(state.shards, canvases, strict=True):
                 if canvas.cells.shape[1] > 1:
+                    _check_merge(key, canvas, merge)
                     shard.tensor.view(-1).copy_(_mean(canvas.cells, shard, bands))
 
     def _numbered(self) -> list[tuple[Key, tuple[Band, ...]]]:
@@ -304,9 +308,20 @@ def _canvases(state: State | None, bands: Sequence[Band]) -> list[Canvas]:
     return canvases
 
 
+def _check_merge(key: Key, canvas: Canvas, merge: str) -> None:
+    differs = (canvas.cells != canvas.cells[:, :1]).any(dim=1).nonzero()
+    if merge != "mean" and len(differs):
+        raise ValueError(
+            f"table {key[0]}: its state {key[1]} has a number per row and column shard, and "
+            f"differs in row {canvas.row + int(differs[0])} between shards that one shard gets the "
+            "columns of; keep the columns' cuts, or pass merge='mean'"
+        )
+
+
 def _mean(cells: torch.Tensor, shard: Shard, bands: Sequence[Band]) -> torch.Tensor:
     begin, end = shard.offsets[1], shard.offsets[1] + shard.sizes[1]
     widths = [max(0, min(b, end) - max(a, begin)) for a, b in bands]
     weights = torch.tensor([width for width in widths if width], dtype=torch.float64)
-    exact = cells.to(torch.float64) @ weights.to(cells.device) / (end - begin)
-    return exact.to(cells.dtype)
+    mean = (cells.to(torch.float64) @ weights.to(cells.device) / (end - begin)).to(cells.dtype)
+    agree = (cells == cells[:, :1]).all(dim=1)
+    return torch.where(agree, cells[:, 0], mean)
