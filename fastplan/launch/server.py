@@ -27,6 +27,7 @@ _LENGTH = struct.Struct("<I")
 _STREAMS = 3
 # `import fastplan` acts on these. The server's environment lacks them; the worker acts on them.
 HELD_BACK = ("FASTPLAN_ETT", "FASTPLAN_PATCH")
+_ENVIRONMENT = dict(os.environ)  # before the imports
 
 
 def send(channel: socket.socket, message: dict[str, Any], streams: list[int] | None = None) -> None:
@@ -176,10 +177,9 @@ def become_worker(request: dict[str, Any]) -> None:
     """Takes the session, folder, environment and arguments of a worker."""
     os.setsid()
     os.chdir(request["cwd"])
-    # Python itself sets LC_CTYPE at its start, if the locale is C.
-    for name in os.environ.keys() - request["env"].keys() - {"LC_CTYPE"}:
-        del os.environ[name]
-    os.environ.update(request["env"])
+    for name, value in request["env"].items():
+        if _ENVIRONMENT.get(name) != value:  # all others may have been changed by an import
+            os.environ[name] = value
     _seed_generators()
     if "fastplan" in sys.modules:
         sys.modules["fastplan"]._follow_environment()
