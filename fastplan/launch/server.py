@@ -64,10 +64,10 @@ def _exactly(channel: socket.socket, size: int) -> bytes:
 
 
 def preload(modules: list[str]) -> dict[str, str]:
-    """Imports modules.
+    """Imports modules, and calls the functions that `module:function` names.
 
     Returns:
-        The errors of those that can't be imported, by module.
+        The errors, by module.
     """
     failed = {}
     here = os.getcwd()
@@ -75,8 +75,11 @@ def preload(modules: list[str]) -> dict[str, str]:
     if is_new:
         sys.path.append(here)  # last, so that it hides nothing
     for name in modules:
+        module, _, function = name.partition(":")
         try:
-            importlib.import_module(name)
+            found = importlib.import_module(module)
+            if function:
+                getattr(found, function)()
         except Exception as error:  # a module of the user may raise anything
             failed[name] = f"{type(error).__name__}: {error}"
     if is_new:
