@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tests.mutant import Mutant
 from tests.mutant_list_checkpoint import CHECKPOINT
+from tests.mutant_list_restart import RESTART
 from tests.mutant_list_torchrec import TORCHREC
 
 SPEC = (
@@ -365,4 +366,4 @@ MEASURE = (
     ),
 )
 
-MUTANTS = (*SPEC, *REPLAN, *CACHE, *BOUNDS, *PROFILE, *MEASURE, *CHECKPOINT, *TORCHREC)
+MUTANTS = (*SPEC, *REPLAN, *CACHE, *BOUNDS, *PROFILE, *MEASURE, *CHECKPOINT, *RESTART, *TORCHREC)

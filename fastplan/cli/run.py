@@ -17,7 +17,7 @@ fastplan run --preload mypkg.models mypkg.data -- --nnodes=2 --nproc-per-node=8 
 
 
 @command("run", examples=EXAMPLES)
-@option("--preload MODULE...", "import these as well, before the first worker starts")
+@option("--preload MODULE...", "import these as well; `module:function` is also called")
 @argument("ARGUMENT...", "arguments of torchrun, after --", name="words")
 def run(args: Args) -> NoReturn:
     """

@@ -77,6 +77,7 @@ class Record:
     end: int | None = None
     last: int = 0  # the last event
     problems: list[str] = field(default_factory=list)
+    join_at: int = 50_000  # lines of steps, to bound memory
     summed: int = 0  # phases beyond those that are kept
     inner: list[tuple[int, int]] = field(default_factory=list)  # the last of them: begin, end
 
@@ -369,6 +370,9 @@ def _add_steps(record: Record, entry: dict[str, Any], begin: int, end: int) -> N
         merge_sums(sums, record.rest)
         record.rest = {}
     record.steps.append(Steps(first, last, begin, end, sums))
+    if len(record.steps) >= record.join_at:
+        record.steps = _joined(record)
+        record.join_at = max(record.join_at, 2 * len(record.steps))
 
 
 def join_steps(record: Record) -> list[Steps]:

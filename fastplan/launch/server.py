@@ -27,6 +27,7 @@ _LENGTH = struct.Struct("<I")
 _STREAMS = 3
 # `import fastplan` acts on these. The server's environment lacks them; the worker acts on them.
 HELD_BACK = ("FASTPLAN_ETT", "FASTPLAN_PATCH")
+_ENVIRONMENT = dict(os.environ)  # before the imports
 
 
 def send(channel: socket.socket, message: dict[str, Any], streams: list[int] | None = None) -> None:
@@ -63,10 +64,10 @@ def _exactly(channel: socket.socket, size: int) -> bytes:
 
 
 def preload(modules: list[str]) -> dict[str, str]:
-    """Imports modules.
+    """Imports modules, and calls the functions that `module:function` names.
 
     Returns:
-        The errors of those that can't be imported, by module.
+        The errors, by module.
     """
     failed = {}
     here = os.getcwd()
@@ -74,8 +75,11 @@ def preload(modules: list[str]) -> dict[str, str]:
     if is_new:
         sys.path.append(here)  # last, so that it hides nothing
     for name in modules:
+        module, _, function = name.partition(":")
         try:
-            importlib.import_module(name)
+            found = importlib.import_module(module)
+            if function:
+                getattr(found, function)()
         except Exception as error:  # a module of the user may raise anything
             failed[name] = f"{type(error).__name__}: {error}"
     if is_new:
@@ -176,10 +180,9 @@ def become_worker(request: dict[str, Any]) -> None:
     """Takes the session, folder, environment and arguments of a worker."""
     os.setsid()
     os.chdir(request["cwd"])
-    # Python itself sets LC_CTYPE at its start, if the locale is C.
-    for name in os.environ.keys() - request["env"].keys() - {"LC_CTYPE"}:
-        del os.environ[name]
-    os.environ.update(request["env"])
+    for name, value in request["env"].items():
+        if _ENVIRONMENT.get(name) != value:  # all others may have been changed by an import
+            os.environ[name] = value
     _seed_generators()
     if "fastplan" in sys.modules:
         sys.modules["fastplan"]._follow_environment()

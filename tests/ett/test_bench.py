@@ -7,10 +7,11 @@ import subprocess
 import sys
 import time
 
-from bench import ett_fake
+from bench import ett_fake, restart
 from bench.ett_check import differing_losses, wrong_starts
 from bench.ett_launch import Steps
 from bench.ett_report import SHOWN, checks, report
+from bench.figures import restart as figures
 from bench.results_file import measured_or_shown
 from fastplan.measure.processes import descendants, start_time
 from tests.cli.command import ROOT
@@ -178,6 +179,43 @@ def test_another_plan_on_many_ranks_is_named(monkeypatch):
     result, _ = fake_cells(monkeypatch, {"cached": "other"})
     assert result["cells"][0]["differences"] == ["2 x 8: plan cache has another plan than fastplan"]
     assert "has another plan" in ett_fake._report(result)
+
+
+def restart_result():
+    def start(seconds, imports):
+        return {"to_first_step": seconds, "until_first_step": {"imports": imports, "compile": 1.0}}
+
+    def job(first, later, cpu):
+        starts = [start(first, 8.0), *(start(seconds, seconds - 3) for seconds in later)]
+        return {"cpu": cpu, "starts": starts}
+
+    cells = [
+        {
+            "ranks": 2,
+            "repetition": repetition,
+            "jobs": {"torchrun": job(20.0, [10.0, 12.0], 50.0), "run": job(16.0, [5.0, 4.0], 30.0)},
+            "differences": [],
+        }
+        for repetition in range(2)
+    ]
+    return {"tables": 200, "kills": 2, "cpu_count": 2, "cpu": "a CPU", "cells": cells}
+
+
+def test_restarts_are_shown_with_n_and_spread():
+    text = restart.report(restart_result())
+    assert "recovery, n = 4, to the first step" in text
+    assert "11.0 s (10.0 s - 12.0 s)  4.50 s (4.00 s - 5.00 s)  2.44 x (2.00 x - 3.00 x)" in text
+    assert "first start, n = 2, to the first step" in text
+    assert "all losses are the same to the bit" in text
+    page = figures.recovery(restart_result())
+    assert "**2 ranks, recovery, n = 4** | 11.0 s (10.0 s - 12.0 s)" in page
+    assert "2 ranks, recovery: Python and imports | 8.00 s | 1.50 s" in page
+
+
+def test_restarts_with_another_loss_are_named():
+    result = restart_result()
+    result["cells"][0]["differences"] = ["run, rank 0, step 3: another loss"]
+    assert "run, rank 0, step 3: another loss" in restart.report(result)
 
 
 def test_an_interrupt_leaves_no_process_and_no_result(tmp_path):

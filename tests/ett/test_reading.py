@@ -2,6 +2,7 @@
 
 import json
 import random
+from functools import partialmethod
 
 import pytest
 
@@ -9,7 +10,7 @@ from fastplan.ett.arithmetic import job_report, read_report
 from fastplan.ett.building import build
 from fastplan.ett.export import chrome_trace
 from fastplan.ett.html import html_report
-from fastplan.ett.reading import RecordError, jobs_in, read, read_job
+from fastplan.ett.reading import Record, RecordError, jobs_in, read, read_job
 from fastplan.ett.text import report_text
 from tests.ett.runs import Rank
 
@@ -40,6 +41,20 @@ def write(path, *entries):
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "a.ett.jsonl"
+
+
+def test_joining_lines_of_steps_early_changes_nothing(tmp_path, monkeypatch):
+    rank = Rank(tmp_path).steps(1, 1, 1.0)
+    for number in range(2, 400):
+        rank.steps(number, number, 1.0).short("lookup", 0.25)
+        if number % 100 == 0:
+            rank.recorder.checkpoint(number)
+    rank.recorder.failure("killed")
+    whole = read(rank.path)
+    monkeypatch.setattr(Record, "__init__", partialmethod(Record.__init__, join_at=16))
+    early = read(rank.path)
+    assert early.join_at >= 16
+    assert early.steps == whole.steps
 
 
 def test_phases_beyond_a_limit_are_added_up_and_the_account_stays_the_same(tmp_path, monkeypatch):

@@ -218,6 +218,38 @@ def test_anything_but_a_python_program_starts_plainly(monkeypatch, caplog, words
     preloader.close()
 
 
+def test_a_worker_has_the_variables_that_imports_have_set(tmp_path, monkeypatch):
+    (tmp_path / "setting.py").write_text(
+        "import os\nos.environ['SET_BY_IMPORT'] = os.environ['CHANGED'] = 'new'"
+    )
+    (tmp_path / "show.py").write_text(
+        "import os\nprint(*(os.environ[name] for name in ('SET_BY_IMPORT', 'CHANGED', 'RANK')))"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CHANGED", "old")
+    preloader = preloader_after(os.environ, monkeypatch, ["setting"])
+    assert preloader._server.wait() is None
+    assert run(preloader._server, ["show.py"], tmp_path)[:2] == (0, "new new 3\n")
+    preloader.close()
+
+
+def test_a_function_of_a_module_is_called_once_for_all_workers(tmp_path, monkeypatch):
+    (tmp_path / "warm.py").write_text(
+        "import functools\n"
+        "@functools.cache\n"
+        "def slow():\n"
+        "    open('calls', 'a').write('called ')\n"
+        "    return 42\n"
+    )
+    (tmp_path / "train.py").write_text("from warm import slow\nprint(slow())")
+    monkeypatch.chdir(tmp_path)
+    preloader = preloader_after(os.environ, monkeypatch, ["warm:slow"])
+    assert preloader._server.wait() is None
+    assert [run(preloader._server, ["train.py"], tmp_path)[1] for _ in range(2)] == ["42\n"] * 2
+    assert (tmp_path / "calls").read_text() == "called "
+    preloader.close()
+
+
 def test_a_module_that_starts_a_thread_is_named(tmp_path, monkeypatch, caplog):
     (tmp_path / "threaded.py").write_text(
         "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()"
