@@ -94,7 +94,7 @@ def files_in(directory: str | os.PathLike[str]) -> list[Path]:
         raise RecordError(f"{folder}: a file; give the directory of all records, {folder.parent}")
     if not folder.is_dir():
         raise RecordError(f"{folder}: no such directory; run the job with FASTPLAN_ETT={folder}")
-    found = sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIX))
+    found = [folder / name for name in sorted(os.listdir(folder)) if name.endswith(SUFFIX)]
     if not found:
         raise RecordError(
             f"{folder}: no *{SUFFIX} files; run the job with FASTPLAN_ETT={folder} and "
