@@ -108,6 +108,30 @@ PARTS = (
         "bench.ett_recorder",
     ),
     Part(
+        "ett_exporters",
+        "Cost of the ETT exporters",
+        "A step while figures go to Prometheus and OpenTelemetry: [fleet.md](fleet.md).",
+        "bench.ett_exporters",
+    ),
+    Part(
+        "fleet",
+        "A fleet of 10,000 jobs",
+        "First and later reads of generated recordings, and queries: [fleet.md](fleet.md).",
+        "bench.fleet",
+    ),
+    Part(
+        "fleet_gate",
+        "Regressions of Time to Start",
+        "Regressions that `fastplan ett gate` finds, and its false alarms: [fleet.md](fleet.md).",
+        "bench.fleet_gate",
+    ),
+    Part(
+        "fleet_mlperf",
+        "Initialisation in MLPerf's runs",
+        "Published logs of DLRM-DCNv2, read by `fastplan ett fleet`: [fleet.md](fleet.md).",
+        "bench.fleet_mlperf",
+    ),
+    Part(
         "init",
         "The start of a rank",
         "The start of one rank, from receiving a plan to the sharded model:\n"

@@ -24,6 +24,7 @@ select_options: Decorator = options(
     option("--since DATE", "only jobs that began at 2026-01-31 or later, or in the last 14d"),
     option("--until DATE", "only jobs that began before this"),
     option("--path-labels RULE", "labels from paths, such as {team}/{job} or {round}-*.log"),
+    option("--launches FILE", "queueing, from sacct or kubectl; can be repeated", multiple=True),
     section="which jobs",
 )
 database_options: Decorator = options(
@@ -141,7 +142,25 @@ def read_fleet(args: Args, paths: list[str], *, forget: bool = False) -> tuple[l
         done = update(store, paths, workers=args.workers, progress=reading.advance)
     if forget:
         store.forget(done.gone)
-    return store.jobs([clean_root(path) for path in paths]), done
+    jobs = store.jobs([clean_root(path) for path in paths])
+    return _with_launches(jobs, args.launches), done
+
+
+def _with_launches(jobs: list[Any], files: tuple[str, ...]) -> list[Any]:
+    if not files:
+        return jobs
+    from fastplan.ett.imports.launchers import LABELS, add_launches, read_launches
+
+    launches = {}
+    for path in files:
+        with open(path, "rb") as file:
+            try:
+                launches.update(read_launches(file.read()))
+            except ValueError as error:
+                raise CommandError(f"--launches {path}: {error}") from error
+    if not any(job.labels.get(name) in launches for job in jobs for name in LABELS):
+        warn(f"--launches: no job has a label {' or '.join(LABELS)} that these files name")
+    return add_launches(jobs, launches)
 
 
 class _Reading(Progress):

@@ -258,8 +258,10 @@ def _job_pieces(attempt: Attempt) -> list[Piece]:
     else:
         first.append(Piece(attempt.begin, attempt.process, "restart"))
     seen: dict[str, int] = {}
-    for piece in (piece for rank in attempt.ranks for piece in rank.pieces):
-        seen[piece.name] = min(piece.begin, seen.get(piece.name, piece.begin))
+    for rank in attempt.ranks:
+        for begin, _, name in rank.pieces:
+            if begin < seen.get(name, begin + 1):
+                seen[name] = begin
 
     def importance(name: str) -> tuple[int, int]:
         kind = phase_name(name).kind

@@ -24,6 +24,7 @@ _LIMIT = (1 << 63) - 1
 _Int = Annotated[int, Meta(ge=-_LIMIT, le=_LIMIT)]
 _Natural = Annotated[int, Meta(ge=0, le=_LIMIT)]
 _SumsRead = dict[str, tuple[_Int, _Int]]
+OpenPhases = dict[tuple[str, int], Phase]
 
 
 class _Start(Struct):
@@ -73,24 +74,40 @@ def _decoders() -> tuple[Decoder[_Start], Decoder[_Line]]:
 
 def read_clean(path: Path, data: bytes) -> Record | None:
     """Returns the record of a file's bytes; None if anything in it is unusual."""
+    record, _ = start_clean(path, data) or (None, None)
+    return record
+
+
+def start_clean(path: Path, data: bytes) -> tuple[Record, OpenPhases] | None:
+    """Returns the record of a file's bytes and its open phases, to be continued; or None."""
     head, newline, rest = data.partition(b"\n")
-    if not (newline and data.endswith(b"\n") and data.isascii()):
+    if not (newline and head.isascii()):
         return None
-    of_start, of_line = _decoders()
     try:
-        start = of_start.decode(head)
-        lines = of_line.decode_lines(rest)
+        start = _decoders()[0].decode(head)
     except (DecodeError, RecursionError):
         return None
-    if start.e != "start" or start.format != FORMAT or len(lines) != rest.count(b"\n"):
+    if start.e != "start" or start.format != FORMAT:
         return None
-    record = _record(path, start)
-    open_phases: dict[tuple[str, int], Phase] = {}
+    record, open_phases = _record(path, start), {}
+    return (record, open_phases) if continue_clean(record, open_phases, rest) else None
+
+
+def continue_clean(record: Record, open_phases: OpenPhases, data: bytes) -> bool:
+    """Adds further lines to a record. Returns whether they are all as expected."""
+    if data and not (data.endswith(b"\n") and data.isascii()):
+        return False
+    try:
+        lines = _decoders()[1].decode_lines(data)
+    except (DecodeError, RecursionError):
+        return False
+    if len(lines) != data.count(b"\n"):
+        return False
     for line in lines:
         if not _add_line(record, line, open_phases):
-            return None
+            return False
     record.steps = join_steps(record)
-    return record
+    return True
 
 
 def _record(path: Path, start: _Start) -> Record:
@@ -118,7 +135,7 @@ def _record(path: Path, start: _Start) -> Record:
     )
 
 
-def _add_line(record: Record, line: _Line, open_phases: dict[tuple[str, int], Phase]) -> bool:
+def _add_line(record: Record, line: _Line, open_phases: OpenPhases) -> bool:
     """Adds a line as `reading` does. Returns whether it could."""
     kind, t = line.e, line.t
     end = t

@@ -14,8 +14,8 @@ from typing import Any
 from fastplan.ett.events import Sums, to_int, warn
 from fastplan.ett.labels import job_labels
 
-# Unix seconds at which the launcher, or the scheduler's prologue, began. Without it, a job counts
-# from the start of its first process.
+# Unix seconds at which the launcher, or the scheduler's prologue, began. Without it, Slurm and
+# torchrun are asked, and else a job counts from the start of its first process.
 LAUNCHED = "FASTPLAN_ETT_LAUNCHED"
 SUFFIX = ".ett.jsonl"
 FORMAT = 1
@@ -82,10 +82,24 @@ def _number(variable: str, default: int) -> int:
 
 
 def _launched() -> int | None:
-    try:
-        return round(float(os.environ[LAUNCHED]) * 1e9)
-    except (KeyError, ValueError, OverflowError):
-        return None
+    """When the launch began: as given, as Slurm says, or the begin of torchrun's agent."""
+    for variable in (LAUNCHED, *(["SLURM_JOB_START_TIME"] if _is_first_step() else [])):
+        try:
+            return round(float(os.environ[variable]) * 1e9)
+        except (KeyError, ValueError, OverflowError):
+            continue
+    return _agent_start() if "TORCHELASTIC_RUN_ID" in os.environ else None
+
+
+def _is_first_step() -> bool:
+    """Whether Slurm started this process at the begin of the job, and not after another step."""
+    return os.environ.get("SLURM_STEP_ID", "0") in ("0", "4294967291")  # the latter: sbatch
+
+
+def _agent_start() -> int | None:
+    """The time of day at which torchrun's agent, the parent of this process, was started."""
+    age = _process_age(f"/proc/{os.getppid()}/stat")
+    return None if age is None else time.time_ns() - age
 
 
 def _boot() -> str:
@@ -98,14 +112,20 @@ def _boot() -> str:
 
 def _process_start() -> int | None:
     """When the system started this process, to its clock tick; None if it is not known."""
+    age = _process_age("/proc/self/stat")
+    return None if age is None else time.monotonic_ns() - age
+
+
+def _process_age(path: str) -> int | None:
+    """Nanoseconds since a process was started; None if they are not known."""
     try:
-        with open("/proc/self/stat", "rb") as file:
+        with open(path, "rb") as file:
             # The second field is the command in parentheses, which may contain anything.
             ticks = int(file.read().rpartition(b")")[2].split()[19])
         age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError, IndexError, AttributeError):
         return None
-    return time.monotonic_ns() - round(max(0.0, age) * 1e9)
+    return round(max(0.0, age) * 1e9)
 
 
 class Journal:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,9 @@ _SCHEDULERS = {
     "job": ("SLURM_JOB_NAME", "JOB_NAME"),
     "cluster": ("SLURM_CLUSTER_NAME",),
     "revision": ("GIT_COMMIT", "GITHUB_SHA", "CI_COMMIT_SHA"),
+    # What `imports.launchers` finds a job by. A pod's name is its host's, unless it is given.
+    "slurm_job": ("SLURM_JOB_ID",),
+    "pod": ("POD_NAME",),
 }
 _REVISION = re.compile(r"[0-9a-f]{40,64}")
 _SMALL = 1 << 16  # bytes of a file of git that are read
@@ -43,6 +47,8 @@ def job_labels(given: Any = None) -> dict[str, str]:
         for variable in variables:
             if os.environ.get(variable):
                 found.setdefault(name, to_text(os.environ[variable], LONGEST_LABEL))
+    if "pod" not in found and "KUBERNETES_SERVICE_HOST" in os.environ:
+        found["pod"] = to_text(socket.gethostname(), LONGEST_LABEL)
     if "revision" not in found and (revision := _git_revision(Path.cwd)):
         found["revision"] = revision
     return dict(list(found.items())[:MOST_LABELS])

@@ -37,6 +37,8 @@ class PhaseName:
 
 # In the order of a job. The keys are the names in files, and the arguments of `ett.phase`.
 NAMES = {
+    "queue": PhaseName("queue", "OTHER", None),
+    "container": PhaseName("container start", "OTHER", None),
     "launch": PhaseName("launch", "OTHER", None),
     "imports": PhaseName("Python and imports", "PROGRAM_STARTUP", "application"),
     "process_group": PhaseName(
@@ -187,6 +189,8 @@ def merge_by_priority(
 
 def within(pieces: Iterable[Piece], begin: int, end: int) -> list[Piece]:
     """Returns the pieces between two times; those that cross one are cut there."""
+    if begin >= end:
+        return []
     return [
         p if begin <= p[0] < p[1] <= end else Piece(max(p.begin, begin), min(p.end, end), p.name)
         for p in pieces

@@ -99,7 +99,7 @@ def files_in(directory: str | os.PathLike[str]) -> list[Path]:
         raise RecordError(f"{folder}: a file; give the directory of all records, {folder.parent}")
     if not folder.is_dir():
         raise RecordError(f"{folder}: no such directory; run the job with FASTPLAN_ETT={folder}")
-    found = sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIX))
+    found = [folder / name for name in sorted(os.listdir(folder)) if name.endswith(SUFFIX)]
     if not found:
         raise RecordError(
             f"{folder}: no *{SUFFIX} files; run the job with FASTPLAN_ETT={folder} and "
@@ -371,7 +371,7 @@ def _add_steps(record: Record, entry: dict[str, Any], begin: int, end: int) -> N
         record.rest = {}
     record.steps.append(Steps(first, last, begin, end, sums))
     if len(record.steps) >= record.join_at:
-        record.steps = _joined(record)
+        record.steps = join_steps(record)
         record.join_at = max(record.join_at, 2 * len(record.steps))
 
 

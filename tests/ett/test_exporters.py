@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from fastplan import ett
-from fastplan.ett.exporters import thread
+from fastplan.ett.exporters import snapshot, thread
 from fastplan.ett.exporters.prometheus import Endpoint, TextFile, metrics_text
 from fastplan.ett.exporters.snapshot import Source, take_snapshot
 from fastplan.ett.exporters.thread import ExportThread, open_exporter, start_exporters
@@ -62,6 +62,21 @@ def test_a_snapshot_is_the_arithmetic_of_the_report(rank):
         ("plan", 2_000_000_000),
         ("publish", 1_000_000_000),
     ]
+
+
+def test_a_source_reads_only_what_is_new(rank, monkeypatch):
+    source = Source(str(rank.path))
+    assert source.snapshot() == take_snapshot(rank.path)
+    whole = snapshot.take_snapshot
+    monkeypatch.setattr(snapshot, "take_snapshot", None)
+    rank.do("eval", 3.0).steps(10, 29, 0.5)
+    rank.recorder.stop()
+    assert source.snapshot(fresh=True) == whole(rank.path)
+    assert source.snapshot(fresh=True).steps == 30
+    monkeypatch.undo()
+    with rank.path.open("a") as file:
+        file.write("damaged\n")
+    assert source.snapshot(fresh=True).steps == 30
 
 
 def test_the_text_has_every_figure_and_escapes_labels(rank):
@@ -211,9 +226,9 @@ def test_otlp_sends_metrics_and_spans_by_one_loggers_names(rank, collector):
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
     exporter = open_exporter(f"otlp:{collector.url}", Source(str(rank.path)))
-    snapshot = take_snapshot(rank.path)
-    exporter.export(snapshot)
-    exporter.export(snapshot)  # spans are sent once
+    figures = take_snapshot(rank.path)
+    exporter.export(figures)
+    exporter.export(figures)  # spans are sent once
     exporter.close()
     paths = [path for path, _ in collector.got]
     assert paths == ["/v1/metrics", "/v1/traces", "/v1/metrics"]
@@ -225,7 +240,7 @@ def test_otlp_sends_metrics_and_spans_by_one_loggers_names(rank, collector):
         point.attributes[0].value.string_value: point.as_double
         for point in by_name["fastplan.ett.phase"].sum.data_points
     }
-    assert phases == snapshot.phases
+    assert phases == figures.phases
     assert by_name["fastplan.ett.steps"].sum.data_points[0].as_int == 10
     spans = ExportTraceServiceRequest.FromString(collector.got[1][1]).resource_spans[0]
     found = [

@@ -5,6 +5,8 @@ Spans have the names of NVIDIA's one-logger where it has one; `fastplan.phase` i
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
@@ -58,6 +60,7 @@ class Otlp:
         if self._metrics is not None:
             self._metrics.shutdown()
             self._spans.shutdown()
+            self._silence.end()
 
     def _open(self, snapshot: Snapshot) -> None:
         metrics = import_module("opentelemetry.sdk.metrics")
@@ -68,15 +71,16 @@ class Otlp:
         # Without an exit handler: the recorder ends the exporter itself.
         provider = metrics.MeterProvider([self._reader], resource, shutdown_on_exit=False)
         self._declare(provider.get_meter("fastplan.ett"))
-        self._tracer = traces.TracerProvider(
-            resource=resource, shutdown_on_exit=False
-        ).get_tracer("fastplan.ett")
+        self._tracer = traces.TracerProvider(resource=resource, shutdown_on_exit=False).get_tracer(
+            "fastplan.ett"
+        )
         self._spans = import_module(f"{_EXPORTER}.trace_exporter").OTLPSpanExporter(
             endpoint=f"{self._url}/v1/traces", timeout=_TIMEOUT
         )
         self._metrics = import_module(f"{_EXPORTER}.metric_exporter").OTLPMetricExporter(
             endpoint=f"{self._url}/v1/metrics", timeout=_TIMEOUT
         )
+        self._silence = _Silence()
 
     def _declare(self, meter: Any) -> None:
         observation = import_module("opentelemetry.metrics").Observation
@@ -110,6 +114,28 @@ class Otlp:
     def _check(self, result: Any) -> None:
         if result.name != "SUCCESS":
             raise ConnectionError(f"{self._url} does not accept metrics and spans")
+
+
+class _Silence(logging.Filter):
+    """Drops what OpenTelemetry logs in this thread: the first failure is logged by `thread`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._thread = threading.get_ident()
+        known = list(logging.root.manager.loggerDict)
+        names = [name for name in known if name.startswith(("opentelemetry.", "urllib3"))]
+        self._loggers = [logging.getLogger(name) for name in names]
+        for logger in self._loggers:
+            logger.addFilter(self)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Returns whether to log it."""
+        return record.thread != self._thread
+
+    def end(self) -> None:
+        """Lets everything through again."""
+        for logger in self._loggers:
+            logger.removeFilter(self)
 
 
 def _resource(snapshot: Snapshot) -> dict[str, Any]:

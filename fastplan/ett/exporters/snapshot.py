@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from fastplan.ett.building import build
+from fastplan.ett.clean import OpenPhases, continue_clean, start_clean
 from fastplan.ett.phases import totals
 from fastplan.ett.reading import Phase, Record, read
 
@@ -58,7 +61,11 @@ def take_snapshot(path: str | os.PathLike[str]) -> Snapshot:
         RecordError: if its first line can't be read.
         OSError: if it can't be read at all.
     """
-    record = read(path)
+    return record_snapshot(read(path))
+
+
+def record_snapshot(record: Record) -> Snapshot:
+    """Returns the figures of a record."""
     job = build([record])
     attempt = job.attempts[0]
     rank = attempt.ranks[0]
@@ -101,7 +108,7 @@ def _spans(record: Record, moved: int) -> list[tuple[str, int, int]]:
 
 
 class Source:
-    """Snapshots of a file, not more often than once a second.
+    """Snapshots of a file that grows, not more often than once a second.
 
     Args:
         path: The file of the recorder.
@@ -111,11 +118,31 @@ class Source:
         self._path = path
         self._last: Snapshot | None = None
         self._at = float("-inf")
+        self._lock = threading.Lock()  # exports and scrapes are in different threads
+        self._read = 0  # bytes
+        self._state: tuple[Record, OpenPhases] | None = None
 
     def snapshot(self, *, fresh: bool = False) -> Snapshot:
         """Returns figures that are at most a second old, or new ones."""
-        now = time.monotonic()
-        if fresh or self._last is None or now - self._at >= 1.0:
-            self._last = take_snapshot(self._path)
-            self._at = now
-        return self._last
+        with self._lock:
+            now = time.monotonic()
+            if fresh or self._last is None or now - self._at >= 1.0:
+                self._last = self._take()
+                self._at = now
+            return self._last
+
+    def _take(self) -> Snapshot:
+        """Reads what the file has more than the last time."""
+        with open(self._path, "rb") as file:
+            file.seek(self._read)
+            data = file.read()
+        data = data[: data.rfind(b"\n") + 1]
+        if self._state is None:
+            self._state = start_clean(Path(self._path), data)
+        elif not continue_clean(*self._state, data):
+            self._state = None
+        if self._state is None:  # something unusual: as `fastplan ett report` reads it
+            self._read = 0
+            return take_snapshot(self._path)
+        self._read += len(data)
+        return record_snapshot(self._state[0])
