@@ -42,6 +42,8 @@ CHANGES = {
     "settings": lambda it: setattr(it.settings, "value", 6),
     "no settings": lambda it: setattr(it, "settings", None),
     "value of a part": lambda it: setattr(it.parts[1], "rank", 3),
+    "new attribute of a part": lambda it: setattr(it.parts[0], "tag", 1),
+    "other list of a part": lambda it: setattr(it.parts[1], "sizes", [1, 2001]),
     "list item": lambda it: it.parts[0].sizes.__setitem__(1, 7),
     "longer list": lambda it: it.parts[1].sizes.append(0),
     "shorter list": lambda it: it.parts.pop(),
