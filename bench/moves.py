@@ -49,9 +49,15 @@ def main() -> int:
     parser.add_argument("--sku", help="a calibrated SKU file of such hosts")
     parser.add_argument("--link", type=parse_rate, default="200Mbit", help="default 200Mbit")
     parser.add_argument("--repetitions", type=at_least_one, default=5, help="default 5")
+    parser.add_argument(
+        "--only-estimate",
+        action="store_true",
+        help=f"keep the measured times of {FILE}, and estimate again",
+    )
     add_arguments(parser, FILE)
     arguments = parser.parse_args()
-    if not arguments.show and (reason := why_unavailable()):
+    measures = not arguments.show and not arguments.only_estimate
+    if measures and (reason := why_unavailable()):
         sys.exit(f"nothing was measured: {reason}")
     if not arguments.show and arguments.sku is None:
         parser.error("--sku is needed: `fastplan calibrate --hosts 2 --nproc 2 --link 200Mbit`")
@@ -59,10 +65,12 @@ def main() -> int:
 
 
 def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    spec = _model(str(arguments.sku))
+    if arguments.only_estimate:
+        return _estimated_again(spec, json.loads((arguments.output / FILE).read_text()))
     group = LaunchSettings(
         device="cpu", ranks_per_host=RANKS_PER_HOST, hosts=HOSTS, timeout=120, link=arguments.link
     )
-    spec = _model(str(arguments.sku))
     rows = []
     for name, ranks in CASES.items():
         with Progress(name):
@@ -86,16 +94,37 @@ def _model(sku: str) -> ModelSpec:
     return replace(spec, topology=replace(spec.topology, hardware=find_hardware(sku)))
 
 
+def _estimated_again(spec: ModelSpec, result: dict[str, Any]) -> dict[str, Any]:
+    cases = [
+        {**case, **_estimates(spec, *_plans(spec, CASES[case["name"]]))} for case in result["cases"]
+    ]
+    return {
+        "link": result["link"],
+        "measured": result.get("measured", result["date"]),
+        "cases": cases,
+    }
+
+
+def _plans(spec: ModelSpec, ranks: list[int]) -> tuple[Plan, Plan]:
+    """The plans before and after a move, without costs."""
+    made = plan(lower(spec)).plan()
+    return _placed(made, [t % 4 for t in range(TABLES)]), _placed(made, ranks)
+
+
+def _estimates(spec: ModelSpec, before: Plan, after: Plan) -> dict[str, Any]:
+    """Bytes, and seconds by TorchRec's bandwidths and by the hardware costs, if the SKU has any."""
+    jobs = [lower(spec)]
+    if spec.topology is not None and spec.topology.hardware.costs:
+        jobs.append(lower(replace(spec, costs="hardware")))
+    moves = [list_moves(reestimate(before, job), reestimate(after, job)) for job in jobs]
+    hardware = moves[1].seconds if len(moves) > 1 else None
+    return {"bytes": moves[0].bytes, "estimated": moves[0].seconds, "hardware": hardware}
+
+
 def _case(
     spec: ModelSpec, ranks: list[int], group: LaunchSettings, repetitions: int
 ) -> dict[str, Any]:
-    job = lower(spec)
-    made = plan(job).plan()
-    sides = [_placed(made, own) for own in ([t % 4 for t in range(TABLES)], ranks)]
-    before, after = (reestimate(side, job) for side in sides)
-    moves = list_moves(before, after)
-    by_hardware = lower(replace(spec, costs="hardware"))
-    hardware = list_moves(*(reestimate(side, by_hardware) for side in sides))
+    before, after = _plans(spec, ranks)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_spec(spec, folder / MODEL)
@@ -111,12 +140,7 @@ def _case(
             log = (folder / "logs" / "torchrun.log").read_text(errors="replace")[-3000:]
             sys.exit(f"{failure.text(('moves',) * 9)}\n{log}")
         seconds = json.loads((folder / "seconds.json").read_text())
-    return {
-        "bytes": moves.bytes,
-        "estimated": moves.seconds,
-        "hardware": hardware.seconds,
-        "seconds": seconds,
-    }
+    return {**_estimates(spec, before, after), "seconds": seconds}
 
 
 def _placed(plan: Plan, ranks: list[int]) -> Plan:

@@ -18,11 +18,12 @@ def cases(result: dict[str, Any]) -> str:
     rows = []
     for row in result["rows"]:
         ratio = _ratio(row, "scaleup", "bytes")
-        steps = [row[f"{side}_facts"]["step_ms"] for side in _SIDES[:2]]
+        facts = [row.get(f"{side}_facts") for side in _SIDES[:2]]
+        steps = ["-" if own is None else f"{own['step_ms']:.1f} ms" for own in facts]
         rows.append(
             [row["model"], str(row["tables"]), str(row["ranks"]), f"{row['share']:.0%}"]
             + [_gigabytes(row[side]) for side in _SIDES]
-            + ["-" if ratio is None else f"{ratio:.2f}", " / ".join(f"{ms:.1f} ms" for ms in steps)]
+            + ["-" if ratio is None else f"{ratio:.2f}", " / ".join(steps)]
         )
     return table(header, rows)
 

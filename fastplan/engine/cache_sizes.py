@@ -36,11 +36,13 @@ class SizedSpace:
         space: the options of the request, and after them those with other sizes, table by table.
         load_factor: by option, or AS_REQUESTED.
         table: by option.
+        request: the request of all these options, with a table for each size.
     """
 
     space: SearchSpace
     load_factor: Floats
     table: Ints
+    request: Request
 
     def own_options(self, own: SearchSpace, numbers: NDArray[np.int32]) -> NDArray[np.int32]:
         """Returns the numbers here of options in the request's own space."""
@@ -143,7 +145,8 @@ def _grouped(
     """Estimates tables that stand for sizes of one, and groups their options by table."""
     assert request.hardware is not None
     costs = request.hardware.for_tables(numbers.tolist())
-    space = estimate(replace(request, tables=tuple(tables), menus=menus, hardware=costs))
+    made = replace(request, tables=tuple(tables), menus=menus, hardware=costs)
+    space = estimate(made)
     first = np.flatnonzero(np.diff(numbers, prepend=-1))
     options = np.diff(space.table_option_begin)
     assert space.step is not None
@@ -158,6 +161,7 @@ def _grouped(
         ),
         load_factor=np.repeat(sizes, options),
         table=np.repeat(numbers, options),
+        request=made,
     )
 
 

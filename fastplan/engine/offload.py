@@ -122,7 +122,8 @@ def offload(
     if not found.found:
         return Offloaded(result=found, record=None)
     record = search.filled(options.sized, found)
-    found, record = search.with_near_sizes(found, record, settings, began)
+    if _has_time(settings, began):
+        found, record = search.with_near_sizes(found, record, settings, began)
     bound = offload_bound(options.sized, totals, cluster)
     if not search.by_bytes:
         bound /= len(cluster.rank_hbm)  # the slowest rank is not below the average
@@ -139,6 +140,10 @@ def _part_of(settings: Optimize, share: float) -> Optimize:
     )
 
 
+def _has_time(settings: Optimize, began: float) -> bool:
+    return settings.time_budget is None or time.perf_counter() - began < settings.time_budget
+
+
 class _Search:
     """The parts of the search that depend on what is minimised."""
 
@@ -153,8 +158,7 @@ class _Search:
         sized = sized_space(self.request, near)
         if not self.by_bytes:
             return _Sized(sized, _step_cost(sized.space), step_goal(sized.space))
-        # The same options: sizes depend on the curves of misses, and not on costs.
-        cost = run_link_bytes(sized_space(self._counting, near).space)
+        cost = run_link_bytes(estimate(counting_link_bytes(sized.request)))
         return _Sized(sized, cost, link_goal(self.request, sized.space, cost))
 
     def filled(self, sized: SizedSpace, found: OptimizeResult) -> PlanRecord:
