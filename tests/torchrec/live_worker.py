@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -171,10 +171,10 @@ def same(one: dict[str, list[Any]], other: dict[str, list[Any]]) -> bool:
     )
 
 
-def pairs(rank: int, first: int, count: int) -> list[Any]:
+def pairs(rank: int, first: int, count: int, kinds: Sequence[str]) -> list[Any]:
     """Moves a job for each optimizer through as many drawn plans."""
     result = []
-    for optimizer in OPTIMIZERS:
+    for optimizer in kinds or OPTIMIZERS:
         draw = random.Random(f"{first} {optimizer}")
         job = Job(optimizer, live_jobs.drawn_plan(draw, optimizer))
         job.train(range(2))
@@ -186,5 +186,6 @@ def pairs(rank: int, first: int, count: int) -> list[Any]:
 
 
 if __name__ == "__main__":
-    folder, first, count = sys.argv[1:]
-    print(json.dumps(fork_ranks(Path(folder), lambda rank: pairs(rank, int(first), int(count)))))
+    folder, first, count, *only = sys.argv[1:]
+    told = fork_ranks(Path(folder), lambda rank: pairs(rank, int(first), int(count), only))
+    print(json.dumps(told))
