@@ -130,14 +130,15 @@ def serve(channel: socket.socket, modules: list[str]) -> dict[str, Any]:
             request, streams = receive(channel)
             pid = _fork_for_agent()
             if pid == 0:
-                channel.close()
-                _take_streams(streams)
-                return request
+                break
             for stream in streams:
                 os.close(stream)
             send(channel, {"pid": pid})
     except (EOFError, OSError):
         os._exit(0)
+    channel.close()
+    _take_streams(streams)
+    return request
 
 
 def _fork_for_agent() -> int:
