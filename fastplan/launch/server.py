@@ -130,18 +130,21 @@ def serve(channel: socket.socket, modules: list[str]) -> dict[str, Any]:
             request, streams = receive(channel)
             pid = _fork_for_agent()
             if pid == 0:
-                channel.close()
-                _take_streams(streams)
-                return request
+                break
             for stream in streams:
                 os.close(stream)
             send(channel, {"pid": pid})
     except (EOFError, OSError):
         os._exit(0)
+    channel.close()
+    _take_streams(streams)
+    return request
 
 
 def _fork_for_agent() -> int:
     """Forks twice and ends the process in between, so that the agent becomes the parent.
+
+    The worker has a session of its own when this returns.
 
     Returns:
         The number of the worker; 0 in the worker.
@@ -151,10 +154,10 @@ def _fork_for_agent() -> int:
     if between == 0:
         os.close(reader)
         between = os.getpid()
-        worker = os.fork()
-        if worker:
-            os.write(writer, str(worker).encode())
+        if os.fork():
             os._exit(0)
+        os.setsid()  # before the agent knows the worker, and may end its session
+        os.write(writer, str(os.getpid()).encode())
         os.close(writer)
         while os.getppid() == between:  # a job may ask for its parent at once
             time.sleep(0.0005)
@@ -177,8 +180,7 @@ def _take_streams(streams: list[int]) -> None:
 
 
 def become_worker(request: dict[str, Any]) -> None:
-    """Takes the session, folder, environment and arguments of a worker."""
-    os.setsid()
+    """Takes the folder and the environment of a worker."""
     os.chdir(request["cwd"])
     for name, value in request["env"].items():
         if _ENVIRONMENT.get(name) != value:  # all others may have been changed by an import
