@@ -89,7 +89,8 @@ def start_clean(path: Path, data: bytes) -> tuple[Record, OpenPhases] | None:
         return None
     if start.e != "start" or start.format != FORMAT:
         return None
-    record, open_phases = _record(path, start), {}
+    record = _record(path, start)
+    open_phases: OpenPhases = {}
     return (record, open_phases) if continue_clean(record, open_phases, rest) else None
 
 
