@@ -28,6 +28,7 @@ TARGETS = {
     "statistics": "tests.spec.fuzz_ids",
     "plans": "tests.plans.fuzz_plan",
     "profiles": "tests.profile.fuzz_state",
+    "logs": "tests.ett.fleet.fuzz_logs",
 }
 # What formats made of JSON stumble over.
 TOKENS = [b"{", b"}", b"[", b"]", b'"', b",", b":", b"NaN", b"1e999", b"1.5", b"-0", b"-1"]
