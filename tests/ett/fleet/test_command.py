@@ -1,6 +1,7 @@
 """`fastplan ett fleet` and `ett diff --html` as users call them."""
 
 import json
+import os
 
 import pytest
 
@@ -18,7 +19,9 @@ def logs(tmp_path):
     folder.mkdir()
     for number in range(3):
         run = mlperf_run(init=60_000 + 1000 * number)
-        (folder / f"v4.{number % 2}-Box-result_{number}.log").write_bytes(text(run))
+        path = folder / f"v4.{number % 2}-Box-result_{number}.log"
+        path.write_bytes(text(run))
+        os.utime(path, (1_700_000_000, 1_700_000_000))  # not just now
     return str(folder)
 
 
