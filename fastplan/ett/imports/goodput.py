@@ -138,8 +138,8 @@ def _job(name: str, entries: _Entries, place: str, source: str, notes: list[str]
     whole = totals([*subtract(sorted(pieces), named), *named])
     seconds = (end - begin) / _NANO
     trained = whole.get("training", 0) / _NANO
-    place = bisect_left(steps.times, begin)
-    first = steps.times[place] if place < len(steps.times) else None
+    trained_at = bisect_left(steps.times, begin)
+    first = steps.times[trained_at] if trained_at < len(steps.times) else None
     start = totals(within(named, begin, end if first is None else first))
     told = [*notes, "ml-goodput-measurement records no launch, and no end of the last step"]
     if whole.get("lost"):
