@@ -29,6 +29,7 @@ TARGETS = {
     "plans": "tests.plans.fuzz_plan",
     "profiles": "tests.profile.fuzz_state",
     "checkpoints": "tests.checkpoint.fuzz_metadata",
+    "logs": "tests.ett.fleet.fuzz_logs",
 }
 # What formats made of JSON stumble over.
 TOKENS = [b"{", b"}", b"[", b"]", b'"', b",", b":", b"NaN", b"1e999", b"1.5", b"-0", b"-1"]

@@ -10,7 +10,7 @@ def reads(result: dict[str, Any]) -> str:
     """A row per command and query, and the size of the fleet."""
     most = max(took["memory_bytes"] for took in result["commands"].values())
     return (
-        f"{table(TITLES, rows(result))}\n\n"
+        f"{table(TITLES[:-1], [row[:-1] for row in rows(result)])}\n\n"
         f"{result['files']:,} files with {result['bytes'] / 1e9:.2f} GB, n = 1, on "
         f"{result['cpu_count']} cores that other work used as well: the clock shows that, and "
         f"CPU time\nincludes the cost of sharing. The database has "

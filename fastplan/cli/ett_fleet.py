@@ -136,7 +136,14 @@ def read_fleet(args: Args, paths: list[str], *, forget: bool = False) -> tuple[l
 
     database = args.db or default_database()
     if database != ":memory:":
-        os.makedirs(os.path.dirname(os.path.abspath(database)), exist_ok=True)
+        folder = os.path.dirname(os.path.abspath(database))
+        try:
+            os.makedirs(folder, exist_ok=True)
+        except OSError as error:
+            if args.db:
+                raise
+            warn(f"{folder}: {error.strerror}; what is read is not kept, unless --db names a file")
+            database = ":memory:"
     store = FleetStore(database, warn)
     with _Reading() as reading:
         done = update(store, paths, workers=args.workers, progress=reading.advance)

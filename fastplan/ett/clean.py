@@ -19,6 +19,7 @@ from fastplan.ett.labels import clean_labels
 from fastplan.ett.reading import MARKS_KEPT, Phase, Record, Steps, join_steps
 
 MOST_BYTES = 1 << 22
+MOST_LINES = 20_000  # longer files are read line by line, with bounded memory
 _LIMIT = (1 << 63) - 1
 
 _Int = Annotated[int, Meta(ge=-_LIMIT, le=_LIMIT)]
@@ -89,7 +90,8 @@ def start_clean(path: Path, data: bytes) -> tuple[Record, OpenPhases] | None:
         return None
     if start.e != "start" or start.format != FORMAT:
         return None
-    record, open_phases = _record(path, start), {}
+    record = _record(path, start)
+    open_phases: OpenPhases = {}
     return (record, open_phases) if continue_clean(record, open_phases, rest) else None
 
 
@@ -97,11 +99,14 @@ def continue_clean(record: Record, open_phases: OpenPhases, data: bytes) -> bool
     """Adds further lines to a record. Returns whether they are all as expected."""
     if data and not (data.endswith(b"\n") and data.isascii()):
         return False
+    count = data.count(b"\n")
+    if len(record.phases) + count > MOST_LINES:
+        return False
     try:
         lines = _decoders()[1].decode_lines(data)
     except (DecodeError, RecursionError):
         return False
-    if len(lines) != data.count(b"\n"):
+    if len(lines) != count:
         return False
     for line in lines:
         if not _add_line(record, line, open_phases):

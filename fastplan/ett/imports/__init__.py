@@ -12,7 +12,7 @@ from fastplan.ett.fleet.jobs import FleetJob
 
 MOST_BYTES = 1 << 28  # of a file
 MOST_JOBS = 10_000  # of a file
-HEAD_BYTES = 1 << 20  # that a file's format is recognised by
+HEAD_BYTES = 1 << 23  # that a file's format is recognised by
 _BINARY = 1 << 12
 
 Importer = Callable[[str, bytes], list[FleetJob]]

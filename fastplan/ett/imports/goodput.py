@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import Any
 
@@ -65,6 +66,20 @@ class _Entries:
             self.pieces.append(Piece(self._open.pop(title), at, title))
 
 
+class _Steps:
+    """Begins of steps, in the order of time."""
+
+    def __init__(self, entries: list[tuple[int, int]]) -> None:
+        self.entries = entries
+        self.times = [at for at, _ in entries]
+        # The least number of all steps from a place on; None after the last.
+        self.least_from: list[int | None] = [None]
+        for _, number in reversed(entries):
+            before = self.least_from[-1]
+            self.least_from.append(number if before is None else min(before, number))
+        self.least_from.reverse()
+
+
 def read_jobs(place: str, data: bytes) -> list[FleetJob]:
     """Returns the jobs of an export, as far as it goes."""
     jobs: dict[str, _Entries] = {}
@@ -110,19 +125,21 @@ def _nanoseconds(value: Any) -> int | None:
 
 
 def _job(name: str, entries: _Entries, place: str, source: str, notes: list[str]) -> FleetJob:
-    steps = sorted(entries.steps)
-    starts = sorted(entries.starts) or [steps[0][0]]
-    events = [at for at, _ in steps] + [p.end for p in entries.pieces] + starts + entries.ends
+    steps = _Steps(sorted(entries.steps))
+    starts = sorted(entries.starts) or steps.times[:1]
+    events = [*steps.times, *(piece.end for piece in entries.pieces), *starts, *entries.ends]
     begin, end = starts[0], max(events)
+    ends = sorted(entries.ends)
     edges = [*starts, end]
     pieces: list[Piece] = []
     for number, at in enumerate(starts):
-        pieces += _attempt(steps, at, edges[number + 1], bool(number), _ended(entries.ends, at))
+        pieces += _attempt(steps, at, edges[number + 1], _ended(ends, at))
     named = within(flatten(entries.pieces), begin, end)
     whole = totals([*subtract(sorted(pieces), named), *named])
     seconds = (end - begin) / _NANO
     trained = whole.get("training", 0) / _NANO
-    first = next((at for at, _ in steps if at >= begin), None)
+    trained_at = bisect_left(steps.times, begin)
+    first = steps.times[trained_at] if trained_at < len(steps.times) else None
     start = totals(within(named, begin, end if first is None else first))
     told = [*notes, "ml-goodput-measurement records no launch, and no end of the last step"]
     if whole.get("lost"):
@@ -140,7 +157,7 @@ def _job(name: str, entries: _Entries, place: str, source: str, notes: list[str]
         ett=trained / seconds if seconds else 0.0,
         failures=len(starts) - 1,
         attempts=len(starts),
-        steps=len({number for _, number in steps}),
+        steps=len({number for _, number in steps.entries}),
         phases={key: took / _NANO for key, took in whole.items() if took},
         start={key: took / _NANO for key, took in start.items()},
         labels={"job": name} if name else {},
@@ -148,17 +165,16 @@ def _job(name: str, entries: _Entries, place: str, source: str, notes: list[str]
     )
 
 
-def _attempt(
-    steps: list[tuple[int, int]], begin: int, end: int, again: bool, ended: int | None
-) -> Iterator[Piece]:
+def _attempt(steps: _Steps, begin: int, end: int, ended: int | None) -> Iterator[Piece]:
     """The time from a start to the next one."""
-    own = [(at, number) for at, number in steps if begin <= at < end or at == end]
+    first, after = bisect_left(steps.times, begin), bisect_right(steps.times, end)
+    own = steps.entries[first:after]
     stop = end if ended is None else min(end, ended)
     if not own:
         yield Piece(begin, end, "starting")
         return
     yield Piece(begin, own[0][0], "starting")
-    resumed = min((number for at, number in steps if at > own[-1][0]), default=None)
+    resumed = steps.least_from[after]  # a later start repeats the steps from here
     kept = [at for at, number in own if resumed is None or number < resumed]
     edge = own[len(kept)][0] if len(kept) < len(own) else max(own[-1][0], stop)
     yield Piece(own[0][0], edge, "training")
@@ -170,16 +186,16 @@ def _attempt(
 
 
 def _ended(ends: list[int], begin: int) -> int | None:
-    """The first end of a job after a start."""
-    return min((at for at in ends if at >= begin), default=None)
+    """The first end of a job after a start; `ends` are sorted."""
+    place = bisect_left(ends, begin)
+    return ends[place] if place < len(ends) else None
 
 
-def _recoveries(steps: list[tuple[int, int]], starts: list[int]) -> list[float]:
+def _recoveries(steps: _Steps, starts: list[int]) -> list[float]:
     """From the last step before each restart to the first one after it."""
     found = []
     for at in starts[1:]:
-        before = max((t for t, _ in steps if t < at), default=None)
-        after = min((t for t, _ in steps if t >= at), default=None)
-        if before is not None and after is not None:
-            found.append((after - before) / _NANO)
+        place = bisect_left(steps.times, at)
+        if 0 < place < len(steps.times):
+            found.append((steps.times[place] - steps.times[place - 1]) / _NANO)
     return found

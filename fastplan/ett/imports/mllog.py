@@ -48,8 +48,10 @@ class _Run:
         self.labels: dict[str, str] = {}
         self.evals: list[tuple[int, int]] = []  # time, and 1 for a begin or -1 for an end
         self.status = ""
+        self._latest = 0
 
     def add(self, event: _Event) -> None:
+        self._latest = max(self._latest, event.at)
         self.times.setdefault(event.key, []).append(event.at)
         if event.key in ("eval_start", "eval_stop"):
             self.evals.append((event.at, 1 if event.key == "eval_start" else -1))
@@ -62,7 +64,7 @@ class _Run:
 
     def is_before(self, at: int) -> bool:
         """Whether an initialisation at this time is of another run, and not of another rank."""
-        return "run_start" in self.times and all(at >= max(times) for times in self.times.values())
+        return "run_start" in self.times and at >= self._latest
 
     def first(self, key: str) -> int | None:
         return min(self.times.get(key, []), default=None)

@@ -34,7 +34,7 @@ def test_entries_become_phases_that_add_up():
     data = as_lines(entries())
     assert recognise("x.json", data) == "goodput"
     (job,) = import_file("goodput", "x.json", data)
-    assert job.job == "run-1"
+    assert (job.job, job.place, job.source) == ("run-1", "x.json", "x.json")
     assert (job.time_to_start_s, job.failures, job.attempts) == (60.0, 1, 2)
     # Steps 0 to 2 were kept until the first start ended, then 3 to the end.
     assert job.phases["lost"] == pytest.approx(10.0)
