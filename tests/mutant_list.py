@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from tests.mutant import Mutant
+from tests.mutant_list_checkpoint import CHECKPOINT
 from tests.mutant_list_torchrec import TORCHREC
 
 SPEC = (
@@ -340,7 +341,6 @@ PROFILE = (
     ),
 )
 
-MUTANTS = (*SPEC, *REPLAN, *CACHE, *BOUNDS, *PROFILE, *TORCHREC)
 MEASURE = (
     Mutant(
         name="different-without-a-test",
@@ -358,4 +358,4 @@ MEASURE = (
     ),
 )
 
-MUTANTS = (*SPEC, *REPLAN, *CACHE, *BOUNDS, *MEASURE, *TORCHREC)
+MUTANTS = (*SPEC, *REPLAN, *CACHE, *BOUNDS, *PROFILE, *MEASURE, *CHECKPOINT, *TORCHREC)

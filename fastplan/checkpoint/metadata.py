@@ -105,8 +105,12 @@ class _Size(tuple[int, ...]):
     __slots__ = ()
 
 
-class _Reader(pickle.Unpickler):
-    """An unpickler whose classes are made for it, so that a pickle can change nothing else."""
+class _Reader(pickle._Unpickler):
+    """An unpickler whose classes are made for it, so that a pickle can change nothing else.
+
+    It is the one in Python: the one in C makes an array for the largest number of an object, which
+    a few bytes can make as large as all memory.
+    """
 
     def __init__(self, data: bytes) -> None:
         super().__init__(io.BytesIO(data))
@@ -150,8 +154,6 @@ def parse_metadata(data: bytes, name: str) -> dict[str, Entry]:
         return _entries(root, reader.kinds)
     except CheckpointError as error:
         raise CheckpointError(f"{name}: {error}") from error
-    except MemoryError:
-        raise
     except Exception as error:  # a damaged pickle can raise anything
         raise CheckpointError(f"{name}: the metadata can't be read: {error!r}") from error
 

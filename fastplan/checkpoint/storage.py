@@ -53,9 +53,9 @@ def open_file_system(path: Path) -> tuple[Any, Any]:
 
 
 class _Place(NamedTuple):
-    """Where the numbers of a chunk are in its file."""
+    """Where the numbers of a chunk are in its file; None if they are not in the order of rows."""
 
-    start: int
+    start: int | None
     dtype: torch.dtype
     sizes: tuple[int, ...]
 
@@ -153,6 +153,11 @@ class Checkpoint:
                 "save it without the extension"
             )
         place = self._place(entry, chunk)
+        if place.start is None:  # such as a transposed dense weight
+            with self._open(chunk.file) as stream:
+                part = _Slice(stream, chunk.start, chunk.length)
+                yield begin, torch.load(part, map_location="cpu", weights_only=True)[begin:end]
+            return
         width = math.prod(chunk.sizes[1:])
         row_bytes = max(1, width * place.dtype.itemsize)
         step = max(1, BUFFER // row_bytes)
@@ -208,9 +213,11 @@ class Checkpoint:
                     f"{self.name}: {entry.key} at {chunk.offsets} in file {chunk.file} can't be "
                     f"read: {error!r:.300}"
                 ) from error
-        if not made.is_contiguous() or not 0 <= offset <= chunk.length - made.nbytes:
+        if not made.is_contiguous():
+            return _Place(None, made.dtype, tuple(made.shape))
+        if not 0 <= offset <= chunk.length - made.nbytes:
             raise CheckpointError(
-                f"{self.name}: {entry.key} in file {chunk.file} is not a contiguous tensor"
+                f"{self.name}: {entry.key} in file {chunk.file} ends after its chunk"
             )
         return _Place(chunk.start + offset, made.dtype, tuple(made.shape))
 

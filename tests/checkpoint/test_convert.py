@@ -8,7 +8,7 @@ import torch.distributed.checkpoint as dcp
 from torchrec.distributed.types import ParameterSharding
 
 from fastplan.checkpoint import CheckpointError, convert, inspect, writing
-from fastplan.checkpoint.storage import Checkpoint
+from fastplan.checkpoint.storage import Checkpoint, open_writer
 from tests.checkpoint.samples import (
     KEY,
     ROWS,
@@ -147,6 +147,15 @@ def test_an_interrupt_leaves_nothing(tmp_path, source):
     assert sorted(os.listdir(tmp_path)) == ["old", "p.json"]
 
 
+def test_a_transposed_weight_is_copied(tmp_path):
+    state = content()
+    state["model"]["over.weight"] = torch.arange(4.0).view(2, 2).t()
+    source = write(tmp_path / "old", state)
+    convert(source, whole_plan(tmp_path / "p.json"), tmp_path / "new")
+    found = loaded(tmp_path / "new", like_tensors(ROWS, ROWS))
+    assert torch.equal(found["model"]["over.weight"], torch.tensor([[0.0, 2.0], [1.0, 3.0]]))
+
+
 def test_nothing_is_overwritten(tmp_path, source):
     with pytest.raises(CheckpointError, match="exists already"):
         convert(source, whole_plan(tmp_path / "p.json"), source)
@@ -172,3 +181,16 @@ def test_a_short_file_is_reported_before_anything_is_written(tmp_path, source):
 def test_a_checkpoint_of_fsspec_can_be_read(tmp_path, source):
     found = inspect(f"file://{source}")
     assert [table.key for table in found.tables] == [K0, K1]
+
+
+def test_blocks_can_be_written_through_fsspec(tmp_path):
+    url = f"file://{tmp_path}/new"
+    (tmp_path / "new").mkdir()
+    shape = (ROWS, DIM)
+    block = writing.Block(("model", K0), shape, (0, 0), shape, torch.float32, weights)
+    writer = open_writer(url)
+    writer.set_up_storage_writer(True)
+    writing.finish(writer, [block], writing.write_blocks(writer, [block], "0"))
+    assert [table.key for table in inspect(url).tables] == [K0]
+    state = loaded(tmp_path / "new", {"model": {K0: torch.zeros(shape)}})
+    assert torch.equal(state["model"][K0], weights())
