@@ -98,13 +98,14 @@ def set_rate(job: Job) -> None:
 
 
 def steps_of(job: Job) -> set[float]:
-    own = live_jobs.held(job)
-    return {
+    """The step counters of all ranks; a rank without tables has none."""
+    own = {
         values.item()
-        for key, shards in own.items()
+        for key, shards in live_jobs.held(job).items()
         if key.endswith("step scalar")
         for *_, values in shards
     }
+    return set().union(*gathered(own))
 
 
 def tracked(job: Job) -> list[str]:
