@@ -1,4 +1,4 @@
-"""How long moves take: a rank moves one table after the other, and may share its link.
+"""How long moves take: all tables move together, and ranks may share a link.
 
 With hardware costs, the links are as fast as in an all_to_all of theirs. Otherwise TorchRec's
 bandwidths count.
@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 
 
 class LinkSums(NamedTuple):
-    """Bytes by rank so far: received and sent, from and to its own host and others."""
+    """Bytes by rank: received and sent, from and to its own host and others."""
 
     near_received: Ints
     far_received: Ints
@@ -31,55 +31,36 @@ class LinkSums(NamedTuple):
 class _Link(NamedTuple):
     """A way between two ranks."""
 
-    latency: float  # ms, of each table
+    latency: float  # ms
     byte: float  # ms per byte
 
 
-class MoveTime:
-    """Adds up what keeps ranks busy, table by table.
+def move_seconds(sums: LinkSums, request: Request | None, hosts: Ints) -> float | None:
+    """Returns the time of the rank that takes longest; None without known bandwidths.
 
-    TorchRec moves one table after the other, and a rank sends and receives at the same time:
-        busy(rank) = sum over tables of [latency + max(sent, received) / bandwidth].
+    `fastplan.reshard` exchanges all tables together, and a rank sends and receives at the same
+    time:
+        seconds(rank) = sum over near and far of latency + max(sent, received) / bandwidth.
+
+    Args:
+        sums: the bytes of all moves.
+        request: whose costs have the bandwidths.
+        hosts: of each rank.
     """
-
-    def __init__(self, ranks: int) -> None:
-        self._before = LinkSums(*(np.zeros(ranks, np.int64) for _ in LinkSums._fields))
-        self._near = np.zeros(ranks, np.int64)
-        self._far = np.zeros(ranks, np.int64)
-        self._near_tables = np.zeros(ranks, np.int64)
-        self._far_tables = np.zeros(ranks, np.int64)
-
-    def add_table(self, sums: LinkSums) -> None:
-        """Adds the table whose bytes are the last that were added to the sums."""
-        own = LinkSums(*(now - old for now, old in zip(sums, self._before, strict=True)))
-        near = np.maximum(own.near_received, own.near_sent)
-        far = np.maximum(own.far_received, own.far_sent)
-        self._near += near
-        self._far += far
-        self._near_tables += near > 0
-        self._far_tables += far > 0
-        self._before = LinkSums(*(each.copy() for each in sums))
-
-    def seconds(self, request: Request | None, hosts: Ints) -> float | None:
-        """Returns the time of the rank that takes longest; None without known bandwidths.
-
-        Args:
-            request: whose costs have the bandwidths.
-            hosts: of each rank.
-        """
-        if request is None:
-            return None
-        ms = np.zeros(len(self._near))
-        shares = _link_shares(self._before, hosts, request.cost)
-        for busy, tables, link, share in (
-            (self._near, self._near_tables, _near(request), 1.0),
-            (self._far, self._far_tables, _far(request), shares),
-        ):
-            if busy.any():
-                if link is None:
-                    return None
-                ms += tables * link.latency + busy * link.byte * share
-        return float(ms.max(initial=0.0)) / 1000
+    if request is None:
+        return None
+    ms = np.zeros(len(hosts))
+    shares = _link_shares(sums, hosts, request.cost)
+    for sent, received, link, share in (
+        (sums.near_sent, sums.near_received, _near(request), np.ones(len(hosts))),
+        (sums.far_sent, sums.far_received, _far(request), shares),
+    ):
+        busy = np.maximum(sent, received)
+        if busy.any():
+            if link is None:
+                return None
+            ms += (busy > 0) * link.latency + busy * link.byte * share
+    return float(ms.max(initial=0.0)) / 1000
 
 
 def _link_shares(sums: LinkSums, hosts: Ints, cost: CostModel) -> Floats:

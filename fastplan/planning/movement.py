@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fastplan.engine.layout import copy_shards
 from fastplan.model.plan import COLUMN, COLUMNS, RANK, ROW, ROWS, Plan, Shards, TableLayout
 from fastplan.model.request import Table
-from fastplan.planning.move_time import Ints, LinkSums, MoveTime
+from fastplan.planning.move_time import Ints, LinkSums, move_seconds
 
 UNCHANGED = "unchanged"
 KERNEL = "kernel"  # same shards on the same ranks, another kernel
@@ -85,10 +85,8 @@ def movement(
     flows = Flows(max(before.ranks, after.ranks), _ranks_per_host(before, after), log)
     facts = _facts(before) | _facts(after)
     tables = []
-    time = MoveTime(len(flows.near))
     for key, (old, new) in _pairs(before, after).items():
         tables.append(_table(old, new, facts.get(key), flows))
-        time.add_table(flows.sums)
         if transfers is not None and log:
             transfers[key] = log.pop()
     moved = [table for table in tables if table.change != REMOVED and table.bytes != 0]
@@ -97,7 +95,7 @@ def movement(
         rank_received=flows.near + flows.far,
         rank_sent=flows.sent,
         rank_created=flows.created,
-        seconds=time.seconds(None if basis is None else basis.request, flows.hosts),
+        seconds=move_seconds(flows.sums, None if basis is None else basis.request, flows.hosts),
         assumed=any((table.path, table.name) not in facts for table in moved),
     )
 

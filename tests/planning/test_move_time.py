@@ -1,11 +1,11 @@
-"""The time of moves: one table after the other, and links that ranks share."""
+"""The time of moves: all tables together, and links that ranks share."""
 
 import numpy as np
 import pytest
 
 from fastplan.model.hardware_costs import CONSTANTS
 from fastplan.model.request import HardwareCosts
-from fastplan.planning.move_time import LinkSums, MoveTime
+from fastplan.planning.move_time import LinkSums, move_seconds
 from fastplan.spec.model import replace
 from tests import problems
 
@@ -38,30 +38,30 @@ def hardware():
 
 def seconds(moves, own):
     """Seconds of tables that each go from a rank to another, by (source, target, MB)."""
-    time = MoveTime(4)
     sums = LinkSums(*(np.zeros(4, np.int64) for _ in range(4)))
     for source, target, size in moves:
         near = HOSTS[source] == HOSTS[target]
         (sums.near_sent if near else sums.far_sent)[source] += size * MB
         (sums.near_received if near else sums.far_received)[target] += size * MB
-        time.add_table(sums)
-    return time.seconds(own, HOSTS)
+    return move_seconds(sums, own, HOSTS)
 
 
 @pytest.mark.parametrize(
     ("moves", "gpu", "cpu"),
     [
         ([(0, 2, 3)], 3, 3),
-        # A rank that sends one table and receives another does so one after the other.
-        ([(0, 2, 3), (2, 0, 3)], 6, 6),
+        # A rank sends one table and receives another at the same time.
+        ([(0, 2, 3), (2, 0, 3)], 3, 3),
+        # It sends two tables one after the other.
+        ([(0, 2, 3), (0, 3, 3)], 6, 6),
         # Ranks of a host share the link, if they are CPUs.
         ([(0, 2, 3), (1, 3, 3)], 3, 6),
-        ([(0, 2, 3), (1, 3, 3), (2, 0, 3), (3, 1, 3)], 6, 12),
+        ([(0, 2, 3), (1, 3, 3), (2, 0, 3), (3, 1, 3)], 3, 6),
         # Inside a host they don't.
         ([(0, 1, 4), (2, 3, 4)], 1, 1),
     ],
 )
-def test_ranks_move_one_table_after_the_other_and_cpus_share_a_link(moves, gpu, cpu):
+def test_ranks_move_all_tables_together_and_cpus_share_a_link(moves, gpu, cpu):
     assert seconds(moves, request("cuda")) == pytest.approx(gpu / 1000)
     assert seconds(moves, request("cpu")) == pytest.approx(cpu / 1000)
 
@@ -71,7 +71,7 @@ def test_hardware_costs_have_latencies_and_links_of_their_own():
     # The fitted time of a byte is one with both ranks of a host at work.
     assert seconds([(0, 2, 3)], own) == pytest.approx((20 + 3 * 4) / 1000)
     assert seconds([(0, 2, 3), (1, 3, 3)], own) == pytest.approx((20 + 3 * 8) / 1000)
-    assert seconds([(0, 1, 3), (0, 1, 3)], own) == pytest.approx((2 * 10 + 6 * 4) / 1000)
+    assert seconds([(0, 1, 3), (0, 1, 3)], own) == pytest.approx((10 + 6 * 4) / 1000)
     gpu = replace(own, cost=replace(own.cost, device_kind="cuda"))
     assert seconds([(0, 2, 3)], gpu) == pytest.approx((20 + 3 * 8) / 1000)
 

@@ -142,19 +142,16 @@ def test_random_tables_move_as_their_cells_do(seed):
 
 
 def busy_bytes(before: Plan, after: Plan, link: str) -> Counter:
-    """By rank, the sum over tables of what it sends or receives over a link, if that is more."""
+    """By rank, what it sends or receives over a link, whichever is more."""
     transfers = {}
     movement(before, after, transfers)
-    busy = Counter()
+    ways = Counter()
     for sent in transfers.values():
-        ways = Counter()
         for source, target, size in zip(sent.source, sent.target, sent.bytes, strict=True):
             if (source // 4 == target // 4) == (link == "near"):
                 ways["sent", int(source)] += int(size)
                 ways["received", int(target)] += int(size)
-        for rank in {rank for _, rank in ways}:
-            busy[rank] += max(ways["sent", rank], ways["received", rank])
-    return busy
+    return Counter({rank: max(ways["sent", rank], ways["received", rank]) for _, rank in ways})
 
 
 @pytest.mark.parametrize("seed", range(12))
