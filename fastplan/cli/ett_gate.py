@@ -33,7 +33,7 @@ _DEFAULT = 0.05
 @option(
     "--max-regression PART", "the slowdown that is accepted; default: 5%", name="allowed", read=part
 )
-@option("--last TIME", "of BEFORE only the jobs of this time before the first of AFTER", read=age)
+@option("--last AGE", "of BEFORE only the jobs of this time before the first of AFTER", read=age)
 @option("--within LABEL", "compare jobs with others of the same label, such as model")
 @select_options
 @database_options

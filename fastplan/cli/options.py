@@ -232,8 +232,7 @@ optimize_options = options(
     option("--threads N", "of the search; default: 1"),
     option(
         "--minimize WHAT",
-        "rating, step, memory (of the fullest rank), shards, critical_path, or link_bytes with "
-        "--offload",
+        "rating, step, memory, shards, critical_path, or link_bytes with --offload",
         choices=("rating", "step", "memory", "shards", "critical_path", "link_bytes"),
     ),
     option("--offload", "also choose the sizes of caches; needs --costs hardware"),

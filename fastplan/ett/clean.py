@@ -13,13 +13,13 @@ from typing import Annotated, Any
 from msgspec import DecodeError, Meta, Struct
 from msgspec.json import Decoder
 
+from fastplan.ett import reading
 from fastplan.ett.events import merge_sums
 from fastplan.ett.journal import FORMAT, Identity
 from fastplan.ett.labels import clean_labels
 from fastplan.ett.reading import MARKS_KEPT, Phase, Record, Steps, join_steps
 
 MOST_BYTES = 1 << 22
-MOST_LINES = 20_000  # longer files are read line by line, with bounded memory
 _LIMIT = (1 << 63) - 1
 
 _Int = Annotated[int, Meta(ge=-_LIMIT, le=_LIMIT)]
@@ -100,7 +100,7 @@ def continue_clean(record: Record, open_phases: OpenPhases, data: bytes) -> bool
     if data and not (data.endswith(b"\n") and data.isascii()):
         return False
     count = data.count(b"\n")
-    if len(record.phases) + count > MOST_LINES:
+    if len(record.phases) + count > reading.PHASES_KEPT:  # it adds up phases beyond these
         return False
     try:
         lines = _decoders()[1].decode_lines(data)

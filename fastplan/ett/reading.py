@@ -17,7 +17,7 @@ _CHUNK = 1 << 20
 _SMALL = 1 << 14
 _LONGEST_LINE = 1 << 22
 MARKS_KEPT = 4096
-_PHASES_KEPT = 20_000  # with a time of their own; those after them are added up by name
+PHASES_KEPT = 20_000  # with a time of their own; those after them are added up by name
 _INNER_KEPT = 1000
 _INT64_LIMIT = 1 << 63
 _DECODER = json.JSONDecoder()
@@ -190,7 +190,7 @@ def _read_lines(path: Path) -> Record:
     record.problems += entries.problems()
     if record.summed:
         record.problems.append(
-            f"{path.name}: {record.summed:,} phases after the first {_PHASES_KEPT:,} are added up "
+            f"{path.name}: {record.summed:,} phases after the first {PHASES_KEPT:,} are added up "
             "by name; their time is right, but timelines don't show them"
         )
     return record
@@ -329,7 +329,7 @@ def _add_phase(
 ) -> None:
     name, sums, more = str(entry["name"]), _sums(entry.get("in")), dict(entry.get("more") or {})
     phase = open_phases.pop((name, begin), None)
-    if phase is None and record.steps and len(record.phases) >= _PHASES_KEPT:
+    if phase is None and record.steps and len(record.phases) >= PHASES_KEPT:
         into, own = record.aside, end - begin
         if not entry.get("background"):
             around = [other for other in open_phases.values() if not other.background]

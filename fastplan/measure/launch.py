@@ -83,11 +83,13 @@ def run_group(
                 seen, since = count, time.monotonic()
             elif time.monotonic() - since > (limit := _progress_timeout(beats, group)):
                 return explain_hang(beats, _stacks(folder, beats), _expected(beats, group), limit)
+        # Before the others are stopped: their exit codes are not the cause.
+        exits = read_exit_codes(status)
     watch()
     if code == 0:
         return None
     return explain_exit(
-        read_exit_codes(status),
+        exits,
         read_heartbeats(status),
         read_faults(status),
         oom_kills() - killed_before,

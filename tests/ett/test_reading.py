@@ -72,7 +72,7 @@ def test_phases_beyond_a_limit_are_added_up_and_the_account_stays_the_same(tmp_p
 
     folder = write(tmp_path / "runs")
     whole = read_report(folder)
-    monkeypatch.setattr("fastplan.ett.reading._PHASES_KEPT", 10)
+    monkeypatch.setattr("fastplan.ett.reading.PHASES_KEPT", 10)
     record = read(next(folder.iterdir()))
     assert len(record.phases) == 10
     found = read_report(folder)
