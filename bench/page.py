@@ -13,12 +13,18 @@ from unittest.mock import patch
 from bench.figures import blocks, cache
 from bench.machine import RESULTS
 from bench.parts import PARTS, ROOT, Part
+from bench.summary import summary
 
 PAGE = ROOT / "docs" / "results.md"
 
 HEAD = """# Results
 
-This page shows the results of all benchmarks. `make bench` writes it from the files in
+"""
+
+METHOD = """
+
+## How to read this page
+`make bench` measures everything again and writes this page from the files in
 [bench/results](../bench/results), which contain every single figure.
 
 - Both sides of a comparison are measured in one run, on the same input.
@@ -49,7 +55,8 @@ def write() -> None:
 def text() -> str:
     """The page of all existing results."""
     there = [part for part in PARTS if _is_there(part)]
-    return HEAD + _baselines(there) + "".join(map(_section, there))
+    lines = summary({part.name: _result(part) for part in there})
+    return HEAD + lines + METHOD + _baselines(there) + "".join(map(_section, there))
 
 
 def command(part: Part) -> list[str]:

@@ -180,6 +180,12 @@ PARTS = (
         "bench.stopwatch",
     ),
     Part(
+        "offload",
+        "Offload plans",
+        "Bytes over host links in simulated caches of the planned sizes: [offload.md](offload.md).",
+        "bench.offload",
+    ),
+    Part(
         "quality",
         "Better plans",
         "Ratings, and their distance from a proven bound: [optimize.md](optimize.md).",
@@ -204,5 +210,25 @@ PARTS = (
         "Re-planning",
         "Bytes moved and ratings when a model or a cluster changes: [replan.md](replan.md).",
         "bench.replan",
+    ),
+    Part(
+        "moves",
+        "Moves in a running job",
+        "Times of `reshard` between two emulated hosts, and their estimates:\n"
+        "[replan.md](replan.md).",
+        "bench.moves",
+    ),
+    Part(
+        "checkpoints",
+        "Checkpoints between plans",
+        "What TorchRec and fastplan load of each other plan's checkpoint, to the bit:\n"
+        "[checkpoint.md](checkpoint.md).",
+        "bench.checkpoints",
+    ),
+    Part(
+        "checkpoint_convert",
+        "Conversion of a large checkpoint",
+        "Memory and time of `fastplan checkpoint convert`.",
+        "bench.checkpoint_convert",
     ),
 )
