@@ -170,7 +170,7 @@ def _step(before: Plan, after: Plan, first: str, label: str, force: bool) -> Pla
         raise NotComparable(
             f"{escape_name(first)} and {escape_name(label)} are plans of different models or "
             f"clusters: {', '.join(differences[:3])}{more}. "
-            "Compare them anyway with --force (`force=True`)."
+            "`--force` compares them anyway."
         )
     moves = movement(before, after)
     worlds = before.ranks, after.ranks

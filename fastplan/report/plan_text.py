@@ -326,26 +326,34 @@ def replan_lines(report: ReplanReport) -> Iterator[str]:
     moves = report.moves
     how = "follows the previous plan" if report.followed else "from scratch"
     yield f"plan: {how}" + (f" ({escape_name(report.reason)})" if report.reason else "")
-    yield (
-        f"moves: {format_count(len(moves), 'move')}, {format_bytes(moves.bytes)} = "
-        f"{format_percent(report.moved_part)} of all bytes; "
-        f"{format_bytes(report.least)} must move in any plan"
-        + ("" if moves.seconds is None else f"; about {format_seconds(moves.seconds)}")
-    )
+    yield f"moves: {_format_moves(report)}"
     if report.scratch_rating is not None and report.scratch_moved is not None:
         part = report.scratch_moved / report.held if report.held else 0.0
         yield (
-            f"from scratch: rating {report.scratch_rating:.6g} against {report.rating:.6g}, "
-            f"moving {format_percent(part)}"
+            f"a plan from scratch moves {format_percent(part)} and has a rating of "
+            f"{report.scratch_rating:.4g}; this plan has {report.rating:.4g}"
         )
-    if moves.pays_back_after is not None:
-        yield f"pays back after {moves.pays_back_after:,.0f} steps"
+    if len(moves) and moves.pays_back_after is not None:
+        yield f"pays back after {format_count(round(moves.pays_back_after), 'step')}"
     for move in moves.moves[:_MOST_LINES]:
         yield f"  > {_format_move(move)}"
     if len(moves) > _MOST_LINES:
         yield f"  and {len(moves) - _MOST_LINES} more"
     for name in moves.removed:
         yield f"  - {escape_name(name)}"
+
+
+def _format_moves(report: ReplanReport) -> str:
+    """Returns the amount and time of the moves, and how much of it no plan can avoid."""
+    moves = report.moves
+    if not len(moves):
+        return "none"
+    must = format_bytes(report.least) if report.least else "nothing"
+    return (
+        f"{format_count(len(moves), 'move')}, {format_bytes(moves.bytes)} = "
+        f"{format_percent(report.moved_part)} of all bytes; {must} must move in any plan"
+        + ("" if moves.seconds is None else f"; about {format_seconds(moves.seconds)}")
+    )
 
 
 def _format_move(move: Move) -> str:

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import subprocess
 
 import pytest
 
@@ -71,6 +72,16 @@ def test_inspect_and_compare():
     check(*compare, expected=2)
 
 
+def test_replan(folder):
+    write_files("replan.md", folder)
+    (change,) = blocks("replan.md", "bash")
+    subprocess.run(change, shell=True, check=True)
+    lines = shown("replan.md")
+    assert len(lines) == 3
+    for line, output in lines:
+        check(line, output or "...\n")
+
+
 def test_two_dimensional(folder):
     write_files("two-dimensional.md", folder)
     (found,) = shown("two-dimensional.md")
@@ -114,5 +125,6 @@ def test_no_page_has_grown_examples_that_nobody_runs():
         "ett.md": 2,
         "inspect-and-compare.md": 2,
         "precompute.md": 2,
+        "replan.md": 2,
         "two-dimensional.md": 1,
     }
