@@ -53,7 +53,10 @@ NAMES = {
         "class fastplan.engine.problem.Problem",
         "class fastplan.engine.certificate.Certificate",
     ),
-    "hardware-costs.md": (),
+    "hardware-costs.md": (
+        "class fastplan.model.step.Step",
+        "class fastplan.model.step.Phase",
+    ),
     "custom-cost.md": (
         "fastplan.shard_cost",
         "class fastplan.costs.functions.ShardCost",
