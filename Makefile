@@ -148,6 +148,7 @@ manylinux: $(STAMPS)/venv
 docs: $(STAMPS)/venv
 	@$(PIP) install -r requirements/docs.txt
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir build/docs
+	@$(BIN)/python -m tests.site build/docs
 	@echo "build/docs/index.html"
 
 fuzz: $(STAMPS)/native
