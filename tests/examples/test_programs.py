@@ -1,14 +1,11 @@
 """The programs in examples/ print what examples/expected says."""
 
-import ast
-import re
-
 import pytest
 
 from fastplan.torchrec.support.digest import torchrec_version
-from tests.cli.command import ROOT
 from tests.examples import programs
 from tests.examples.programs import EXAMPLES, NAMES
+from tests.examples.public import internal_names
 
 
 @pytest.mark.skipif(torchrec_version() != "1.8.0", reason="plans are those of TorchRec 1.8.0")
@@ -35,29 +32,6 @@ def test_a_program_is_short(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_program_uses_only_public_names(name):
     assert internal_names((EXAMPLES / f"{name}.py").read_text()) == []
-
-
-def internal_names(code):
-    """The names of fastplan in some code that the API page does not list."""
-    listed = (ROOT / "docs" / "api.md").read_text()
-    public = set(re.findall(r"^- `(?:class )?(fastplan[\w.]*)", listed, re.M)) | {"fastplan"}
-    packages = {name.rpartition(".")[0] for name in public}
-    classes = {name for name in public if name.rpartition(".")[2][0].isupper()}
-    used = set(used_names(code))
-    whole = {name for name in used if not any(other.startswith(f"{name}.") for other in used)}
-    of_classes = {name for name in whole if name.rpartition(".")[0] in classes}
-    return sorted(whole - of_classes - public - packages)
-
-
-def used_names(code):
-    """The names of fastplan that code imports or writes out, such as `fastplan.Kernel.FUSED`."""
-    for node in ast.walk(ast.parse(code)):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name.startswith("fastplan"))
-        elif isinstance(node, ast.ImportFrom) and str(node.module).startswith("fastplan"):
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Attribute) and ast.unparse(node).startswith("fastplan."):
-            yield ast.unparse(node)
 
 
 def test_internal_names_are_found():
