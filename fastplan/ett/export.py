@@ -47,7 +47,7 @@ def _add_rank(trace: _Trace, rank: RankTimeline) -> None:
     first, *more = lanes(rank.phases) or [[]]
     trace.add_thread(f"rank {rank.rank} on {rank.host}")
     for piece in rank.between:
-        trace.add(piece.begin, piece.end, piece.name)
+        trace.add(*piece)
     trace.add_phases(first)
     for step, at in rank.checkpoints:
         trace.add_moment(at, f"checkpoint of step {step}")

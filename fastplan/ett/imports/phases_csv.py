@@ -89,7 +89,7 @@ def _job(
     timed: bool,
     notes: list[str],
 ) -> FleetJob:
-    pieces = flatten(sorted(given)) if timed else given
+    pieces = [Piece(*span) for span in flatten(sorted(given))] if timed else given
     whole = {key: took / 1e9 for key, took in totals(pieces).items()}
     begin, end = (
         min(p.begin for p in pieces) if pieces else 0,
