@@ -37,7 +37,9 @@ def is_header(head: bytes) -> bool:
 
 def read_jobs(place: str, data: bytes) -> list[FleetJob]:
     """Returns the jobs of a file, in the order in which they first appear."""
-    rows = csv.DictReader(io.StringIO(data.decode("utf-8-sig", "replace")))
+    # newline=None: a lone carriage return ends a line, too, instead of being an error
+    text = io.StringIO(data.decode("utf-8-sig", "replace"), newline=None)
+    rows = csv.DictReader(text)
     pieces: dict[str, list[Piece]] = {}
     labels: dict[str, dict[str, str]] = {}
     timed: dict[str, bool] = {}
