@@ -2,6 +2,9 @@
 
 import gzip
 import json
+import os
+import re
+from pathlib import Path
 
 import pytest
 
@@ -196,3 +199,31 @@ def test_a_run_that_died_before_the_next_one_is_a_failure():
 def test_the_number_of_ranks_is_known_if_the_log_has_it(counts, ranks):
     lines = [mllog(name, 5, value) for name, value in counts.items()]
     assert jobs([*mlperf_run(), *lines])[0].ranks == ranks
+
+
+def scanned(data):
+    """The times of events in milliseconds, found without fastplan."""
+    found = {}
+    for line in data.splitlines():
+        if b":::MLLOG" in line:
+            key = re.search(rb'"key"\s*:\s*"(\w+)"', line)
+            at = re.search(rb'"time_ms"\s*:\s*(\d+)', line)
+            if key and at:
+                found.setdefault(key[1].decode(), []).append(int(at[1]))
+    return found
+
+
+def test_published_logs_have_the_times_that_a_scan_finds():
+    """FASTPLAN_TEST_MLLOG names a directory of logs of one rank, such as those of a round."""
+    folder = os.environ.get("FASTPLAN_TEST_MLLOG")
+    if folder is None:
+        pytest.skip("name a directory of MLPerf's logs in FASTPLAN_TEST_MLLOG")
+    paths = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+    assert paths
+    for path in paths:
+        data = path.read_bytes()
+        (job,) = jobs(data, path.name)
+        at = scanned(data)
+        assert job.time_to_start_s == (at["init_stop"][-1] - at["init_start"][0]) / 1000, path
+        assert job.train_s == (at["run_stop"][-1] - at["run_start"][0]) / 1000, path
+        assert job.notes == [], path
