@@ -91,7 +91,7 @@ _ORDER = {name: place for place, name in enumerate(NAMES)}
 
 def phase_name(phase: str) -> PhaseName:
     """Returns the names of a phase, which may be the user's own."""
-    return NAMES.get(phase) or PhaseName(phase, "CUSTOM_BADPUT_EVENTS", None)
+    return NAMES.get(phase) or PhaseName(phase or "(no name)", "CUSTOM_BADPUT_EVENTS", None)
 
 
 def phase_order(phase: str) -> tuple[int, str]:

@@ -5,7 +5,16 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastplan.ett.phases import Piece, clip, flatten, merge_by_priority, subtract, totals, within
+from fastplan.ett.phases import (
+    Piece,
+    clip,
+    flatten,
+    merge_by_priority,
+    phase_name,
+    subtract,
+    totals,
+    within,
+)
 
 END = 30
 names = st.sampled_from("abcde")
@@ -97,3 +106,7 @@ def test_a_part_of_a_row(row, begin, end):
 @given(rows())
 def test_totals_add_up(row):
     assert sum(totals(row).values()) == sum(piece.took for piece in row)
+
+
+def test_a_phase_without_a_name_can_be_seen():
+    assert phase_name("").title == "(no name)"
