@@ -17,7 +17,8 @@ from fastplan.ett.phases import (
     phase_name,
     subtract,
 )
-from fastplan.ett.reading import Phase, Record, read_job
+from fastplan.ett.reading import read_job
+from fastplan.ett.record import Phase, Record
 from fastplan.ett.timeline import Attempt, Clocks, Job, RankTimeline, StepRange
 
 _SECOND = 1_000_000_000
@@ -228,7 +229,7 @@ def _set_pieces(rank: RankTimeline, attempt: Attempt, limit: int | None, failed:
         running = not (failed or rank.steps)
         left = "training" if running else "stalled" if failed else "ending"
         base.append((done, rank.end, left))
-    phases = flatten([(p.begin, p.until, p.name) for p in rank.phases])
+    phases = flatten([(p.begin, p.begin if p.end is None else p.end, p.name) for p in rank.phases])
     rank.between = clip(subtract(_in_order(base), phases), attempt.process, attempt.end)
     rank.pieces = sorted(rank.between + clip(phases, attempt.process, attempt.end))
 

@@ -16,7 +16,8 @@ from fastplan.ett import reading
 from fastplan.ett.events import merge_sums
 from fastplan.ett.journal import FORMAT, Identity
 from fastplan.ett.labels import clean_labels
-from fastplan.ett.reading import MARKS_KEPT, Phase, Record, Steps, join_steps
+from fastplan.ett.reading import MARKS_KEPT
+from fastplan.ett.record import Phase, Record, Steps, join_steps
 
 MOST_BYTES = 1 << 22
 _LIMIT = (1 << 63) - 1

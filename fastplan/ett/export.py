@@ -9,7 +9,7 @@ from typing import Any
 
 from fastplan.ett.arithmetic import Report
 from fastplan.ett.phases import phase_name
-from fastplan.ett.reading import Phase
+from fastplan.ett.record import Phase
 from fastplan.ett.timeline import Job, RankTimeline
 from fastplan.report.terminal import escape_name
 

@@ -8,11 +8,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
-
 from fastplan.ett.events import Sums, merge_sums
 from fastplan.ett.journal import FORMAT, SUFFIX, Identity
 from fastplan.ett.labels import clean_labels
+from fastplan.ett.record import Phase, Record, Steps, join_steps
 
 _CHUNK = 1 << 20
 _SMALL = 1 << 14
@@ -26,72 +25,6 @@ _DECODER = json.JSONDecoder()
 
 class RecordError(Exception):
     """A directory or file has no readable record. The message says why."""
-
-
-# Structs of msgspec: a fleet has millions, and dataclasses take four times as long to make.
-
-
-class Phase(Struct):
-    """A phase with its own line. Times are the recorder's clock."""
-
-    name: str
-    begin: int
-    end: int | None  # None: the process ended first
-    background: bool = False
-    sums: Sums = {}
-    more: dict[str, Any] = {}
-
-    @property
-    def until(self) -> int:
-        """Its end; its begin if the end is not known."""
-        return self.begin if self.end is None else self.end
-
-
-class Steps(Struct):
-    """Consecutive steps, and the sums of short phases during them."""
-
-    first: int
-    last: int
-    begin: int
-    end: int
-    sums: Sums = {}
-
-
-class Record(Struct):
-    """The file of one process."""
-
-    path: str
-    identity: Identity
-    t: int
-    wall: int
-    watched: int | None
-    rank: int
-    world: int
-    phases: list[Phase] = []
-    steps: list[Steps] = []
-    rest: Sums = {}  # short phases after the last step
-    aside: Sums = {}  # short phases in the background
-    marks: dict[int, int] = {}  # the ends of some steps
-    checkpoints: list[tuple[int, int]] = []  # step, time
-    failures: list[tuple[str, int]] = []  # cause, time
-    first_batch: int | None = None
-    end: int | None = None
-    last: int = 0  # the last event
-    problems: list[str] = []
-    join_at: int = 50_000  # lines of steps, to bound memory
-    summed: int = 0  # phases beyond those that are kept
-    inner: list[tuple[int, int]] = []  # the last of them: begin, end
-
-    @property
-    def name(self) -> str:
-        """The name of the file."""
-        return os.path.basename(self.path)
-
-    @property
-    def begin(self) -> int:
-        """When the process began; its first line if that is not known."""
-        first = self.identity.process
-        return self.t if first is None else min(first, self.t)
 
 
 def names_in(directory: str | os.PathLike[str]) -> list[str]:
@@ -387,25 +320,6 @@ def _add_steps(record: Record, entry: dict[str, Any], begin: int, end: int) -> N
     if len(record.steps) >= record.join_at:
         record.steps = join_steps(record)
         record.join_at = max(record.join_at, 2 * len(record.steps))
-
-
-def join_steps(record: Record) -> list[Steps]:
-    """Returns a record's steps; consecutive ones are joined, except across a checkpoint."""
-    saved = {step for step, _ in record.checkpoints}
-    joined: list[Steps] = []
-    for steps in record.steps:
-        before = joined[-1] if len(joined) > 1 else None  # the first step stays separate
-        if (
-            before is not None
-            and (before.last + 1, before.end) == (steps.first, steps.begin)
-            and before.last not in saved
-        ):
-            before.last, before.end = steps.last, steps.end
-            if steps.sums:
-                merge_sums(before.sums, steps.sums)
-        else:
-            joined.append(steps)
-    return joined
 
 
 def _sums(value: Any) -> Sums:

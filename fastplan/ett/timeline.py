@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from fastplan.ett.events import Sums
 from fastplan.ett.phases import Piece, Span
-from fastplan.ett.reading import Phase, Record
+from fastplan.ett.record import Phase, Record
 
 
 class StepRange(Struct, frozen=True):

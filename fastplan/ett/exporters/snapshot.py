@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from fastplan.ett.building import build
 from fastplan.ett.clean import OpenPhases, continue_clean, start_clean
 from fastplan.ett.phases import totals
-from fastplan.ett.reading import Phase, Record, read
+from fastplan.ett.reading import read
+from fastplan.ett.record import Phase, Record
 
 _SECOND = 1e9
 _MOST_PHASES = 200
