@@ -128,6 +128,7 @@ def _identity(
         pid=1000 + rank,
         launched=begin - 20 * SECOND,
         process=process,
+        labels={},
     )
 
 

@@ -150,8 +150,9 @@ def job_report(job: Job, *, by_rank: bool = True) -> Report:
     failing = 0
     failed_at: int | None = None
     for attempt in job.attempts:
-        reports.append(_report(attempt, job.begin, failed_at))
-        failing += _cost_of_failures(attempt)
+        start = _start(attempt)
+        reports.append(_report(attempt, start, job.begin, failed_at))
+        failing += _cost_of_failures(attempt, start)
         failed_at = _failed_at(attempt, failed_at)
     seconds = (job.end - job.begin) / _SECOND
     productive = sum(report.productive for report in reports)
@@ -186,8 +187,10 @@ def _checkpoints(job: Job, phases: dict[str, float]) -> CheckpointTimes:
     )
 
 
-def _report(attempt: Attempt, origin: int, failed_at: int | None) -> AttemptReport:
-    step_end, start = attempt.first_step_end, _start(attempt)
+def _report(
+    attempt: Attempt, start: dict[str, int] | None, origin: int, failed_at: int | None
+) -> AttemptReport:
+    step_end = attempt.first_step_end
     phases = _move_short_phases(attempt, totals(attempt.job))
     since = origin if failed_at is None else failed_at
     return AttemptReport(
@@ -222,7 +225,7 @@ def _start(attempt: Attempt) -> dict[str, int] | None:
     if batch is None:
         return None
     first_step = within(attempt.job, batch, attempt.first_step_end or batch)
-    other = [p for p in first_step if phase_name(p.name).kind not in (Kind.TRAIN, Kind.LOST)]
+    other = [p for p in first_step if phase_name(p[2]).kind not in (Kind.TRAIN, Kind.LOST)]
     return totals([*within(attempt.job, attempt.begin, batch), *other])
 
 
@@ -257,9 +260,8 @@ def _short_phases(rank: RankTimeline, failed: bool) -> dict[tuple[str, str], int
     return found
 
 
-def _cost_of_failures(attempt: Attempt) -> int:
+def _cost_of_failures(attempt: Attempt, start: dict[str, int] | None) -> int:
     """Nanoseconds of an attempt caused by failures."""
-    start = _start(attempt)
     if start is None:
         return attempt.end - attempt.begin if attempt.failed or attempt.number else 0
     whole = totals(attempt.job)

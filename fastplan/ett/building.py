@@ -10,25 +10,31 @@ from fastplan.ett.events import merge_sums
 from fastplan.ett.phases import (
     Kind,
     Piece,
+    Span,
+    clip,
     flatten,
     merge_by_priority,
     phase_name,
     subtract,
-    within,
 )
-from fastplan.ett.reading import Phase, Record, read_job
+from fastplan.ett.reading import read_job
+from fastplan.ett.record import Phase, Record
 from fastplan.ett.timeline import Attempt, Clocks, Job, RankTimeline, StepRange
 
 _SECOND = 1_000_000_000
 
 
-def load(directory: str | os.PathLike[str]) -> Job:
+def load(directory: str | os.PathLike[str], names: Iterable[str] | None = None) -> Job:
     """Reads the job that was recorded in a directory.
+
+    Args:
+        directory: The directory.
+        names: The names of its files, if they are known already.
 
     Raises:
         RecordError: if none was.
     """
-    records, problems = read_job(directory)
+    records, problems = read_job(directory, names)
     job = build(records, os.fspath(directory))
     job.notes[:0] = problems
     return job
@@ -84,29 +90,31 @@ def _attempt(number: int, group: _AttemptFiles, clocks: Clocks) -> Attempt:
 
 def _rank(record: Record, clocks: Clocks) -> RankTimeline:
     moved = clocks.offset(record)
-
-    def time(t: int) -> int:
-        return t + moved
-
-    steps = [StepRange(s.first, s.last, time(s.begin), time(s.end), s.sums) for s in record.steps]
-    phases = [_moved(phase, moved) for phase in record.phases]
+    steps = [
+        StepRange(s.first, s.last, s.begin + moved, s.end + moved, s.sums) for s in record.steps
+    ]
+    phases: list[Phase] = []
+    background: list[Phase] = []
+    for phase in record.phases:
+        (background if phase.background else phases).append(_moved(phase, moved))
     batch = record.first_batch
     watched = record.t if record.watched is None else record.watched
+    begin = record.begin
     return RankTimeline(
         rank=record.rank,
         host=record.identity.host,
-        begin=time(record.begin),
-        imported=time(max(record.begin, min(watched, record.t))),
-        end=time(record.last if record.end is None else record.end),
+        begin=begin + moved,
+        imported=max(begin, min(watched, record.t)) + moved,
+        end=(record.last if record.end is None else record.end) + moved,
         ended=record.end is not None,
-        first_batch=time(batch) if batch is not None else steps[0].begin if steps else None,
+        first_batch=batch + moved if batch is not None else steps[0].begin if steps else None,
         steps=steps,
-        phases=[phase for phase in phases if not phase.background],
-        background=[phase for phase in phases if phase.background],
+        phases=phases,
+        background=background,
         rest=record.rest,
         aside=record.aside,
-        checkpoints=[(step, time(t)) for step, t in record.checkpoints],
-        failures=[(cause, time(t)) for cause, t in record.failures],
+        checkpoints=[(step, t + moved) for step, t in record.checkpoints],
+        failures=[(cause, t + moved) for cause, t in record.failures],
         killed_in=None,
     )
 
@@ -199,9 +207,12 @@ def _lost_from(job: Job) -> list[int | None]:
 def _set_pieces(rank: RankTimeline, attempt: Attempt, limit: int | None, failed: bool) -> None:
     """Splits a rank's time in the attempt, which may have failed, into pieces."""
     late = "restart" if attempt.number and attempt.launched is None else "launch"
-    base = [Piece(attempt.process, rank.begin, late), Piece(rank.begin, rank.imported, "imports")]
     start = rank.end if rank.first_batch is None else rank.first_batch
-    base.append(Piece(rank.imported, start, "starting"))
+    base = [
+        (attempt.process, rank.begin, late),
+        (rank.begin, rank.imported, "imports"),
+        (rank.imported, start, "starting"),
+    ]
     done = start
     again = limit
     ranges = []
@@ -211,34 +222,36 @@ def _set_pieces(rank: RankTimeline, attempt: Attempt, limit: int | None, failed:
         again = steps.first if again is None else min(again, steps.first)
     for pieces in reversed(ranges):
         # If lines are missing in between, their steps were still training.
-        base.append(Piece(done, pieces[0].begin, "training"))
+        base.append((done, pieces[0][0], "training"))
         base += pieces
-        done = pieces[-1].end
+        done = pieces[-1][1]
     if rank.first_batch is not None:
         running = not (failed or rank.steps)
         left = "training" if running else "stalled" if failed else "ending"
-        base.append(Piece(done, rank.end, left))
-    phases = flatten(Piece(p.begin, p.until, p.name) for p in rank.phases)
-    rank.between = within(subtract(_in_order(base), phases), attempt.process, attempt.end)
-    rank.pieces = sorted([*rank.between, *within(phases, attempt.process, attempt.end)])
+        base.append((done, rank.end, left))
+    phases = flatten([(p.begin, p.begin if p.end is None else p.end, p.name) for p in rank.phases])
+    rank.between = clip(subtract(_in_order(base), phases), attempt.process, attempt.end)
+    rank.pieces = sorted(rank.between + clip(phases, attempt.process, attempt.end))
 
 
-def _in_order(pieces: Iterable[Piece]) -> list[Piece]:
+def _in_order(pieces: Iterable[Span]) -> list[Span]:
     """Pieces without overlaps, even if a damaged file has wrong times."""
-    ordered: list[Piece] = []
+    ordered: list[Span] = []
+    done: int | None = None
     for begin, end, name in pieces:
-        if ordered:
-            begin = max(begin, ordered[-1].end)
+        if done is not None and begin < done:
+            begin = done
         if end > begin:
-            ordered.append(Piece(begin, end, name))
+            ordered.append((begin, end, name))
+            done = end
     return ordered
 
 
-def _cut(rank: RankTimeline, steps: StepRange, lost_from: int | None) -> list[Piece]:
+def _cut(rank: RankTimeline, steps: StepRange, lost_from: int | None) -> list[Span]:
     """Splits steps into those that were kept, and those that a restart had to repeat."""
     if lost_from is None or lost_from > steps.last:
         merge_sums(rank.kept_sums, steps.sums)
-        return [Piece(steps.begin, steps.end, "training")]
+        return [(steps.begin, steps.end, "training")]
     kept = min(max(0, lost_from - steps.first), steps.count)
     rank.lost_steps += steps.count - kept
     for name, (count, own) in steps.sums.items():
@@ -246,7 +259,7 @@ def _cut(rank: RankTimeline, steps: StepRange, lost_from: int | None) -> list[Pi
         entry[0] += count * kept // steps.count
         entry[1] += own * kept // steps.count
     edge = steps.begin_of(steps.first + kept)
-    return [Piece(steps.begin, edge, "training"), Piece(edge, steps.end, "lost")]
+    return [(steps.begin, edge, "training"), (edge, steps.end, "lost")]
 
 
 def _job_pieces(attempt: Attempt) -> list[Piece]:
@@ -257,18 +270,14 @@ def _job_pieces(attempt: Attempt) -> list[Piece]:
         first.append(Piece(attempt.launched, attempt.process, "launch"))
     else:
         first.append(Piece(attempt.begin, attempt.process, "restart"))
-    seen: dict[str, int] = {}
-    for rank in attempt.ranks:
-        for begin, _, name in rank.pieces:
-            if begin < seen.get(name, begin + 1):
-                seen[name] = begin
+    rest = merge_by_priority((rank.pieces for rank in attempt.ranks), _importance)
+    return [*(piece for piece in first if piece.end > piece.begin), *map(Piece._make, rest)]
 
-    def importance(name: str) -> tuple[int, int]:
-        kind = phase_name(name).kind
-        return kind.value, seen[name] if kind is Kind.WORK else 0
 
-    rest = merge_by_priority((rank.pieces for rank in attempt.ranks), importance)
-    return [*(piece for piece in first if piece.end > piece.begin), *rest]
+def _importance(name: str, begin: int) -> tuple[int, int]:
+    """The priority of a phase. Among phases that are work, the one that began first wins."""
+    kind = phase_name(name).kind
+    return kind.value, begin if kind is Kind.WORK else 0
 
 
 @dataclass(slots=True)

@@ -7,7 +7,6 @@ another type, is left to it, so that one place decides what damage means.
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 from typing import Annotated, Any
 
 from msgspec import DecodeError, Meta, Struct
@@ -17,14 +16,15 @@ from fastplan.ett import reading
 from fastplan.ett.events import merge_sums
 from fastplan.ett.journal import FORMAT, Identity
 from fastplan.ett.labels import clean_labels
-from fastplan.ett.reading import MARKS_KEPT, Phase, Record, Steps, join_steps
+from fastplan.ett.reading import MARKS_KEPT
+from fastplan.ett.record import Phase, Record, Steps, join_steps
 
 MOST_BYTES = 1 << 22
 _LIMIT = (1 << 63) - 1
 
 _Int = Annotated[int, Meta(ge=-_LIMIT, le=_LIMIT)]
 _Natural = Annotated[int, Meta(ge=0, le=_LIMIT)]
-_SumsRead = dict[str, tuple[_Int, _Int]]
+_Pair = Annotated[list[_Int], Meta(min_length=2, max_length=2)]
 OpenPhases = dict[tuple[str, int], Phase]
 
 
@@ -48,24 +48,69 @@ class _Start(Struct):
     labels: dict[str, str] = {}  # msgspec copies it
 
 
-class _Line(Struct, rename={"sums": "in"}):
-    """Any other line. Which fields it has depends on `e`."""
+# The kinds of all other lines. msgspec decides by `e`, and refuses any other value of it.
 
-    e: str
+
+class _PhaseLine(Struct, tag_field="e", tag="phase", rename={"sums": "in"}):
+    name: str
     t: _Int
-    d: _Natural | None = None
-    name: str | None = None
+    d: _Natural
     background: bool = False
-    first: _Int | None = None
-    last: _Int | None = None
-    sums: _SumsRead | None = None
-    aside: _SumsRead | None = None
+    sums: dict[str, _Pair] = {}
+    more: dict[str, Any] = {}
+
+
+class _StepsLine(Struct, tag_field="e", tag="steps", rename={"sums": "in"}):
+    first: _Int
+    last: _Int
+    t: _Int
+    d: _Natural
+    sums: dict[str, _Pair] = {}
+    aside: dict[str, _Pair] | None = None
     mark: tuple[_Int, _Int] | None = None
-    more: dict[str, Any] | None = None
-    step: _Int | None = None
-    cause: str | None = None
-    rank: _Int | None = None
-    world: _Int | None = None
+
+
+class _BeginLine(Struct, tag_field="e", tag="begin"):
+    name: str
+    t: _Int
+    background: bool = False
+
+
+class _FirstBatchLine(Struct, tag_field="e", tag="first_batch"):
+    t: _Int
+
+
+class _EndLine(Struct, tag_field="e", tag="end"):
+    t: _Int
+
+
+class _CheckpointLine(Struct, tag_field="e", tag="checkpoint"):
+    step: _Int
+    t: _Int
+
+
+class _FailureLine(Struct, tag_field="e", tag="failure"):
+    cause: str
+    t: _Int
+
+
+class _RankLine(Struct, tag_field="e", tag="rank"):
+    rank: _Int
+    world: _Int
+    t: _Int
+
+
+class _RestLine(Struct, tag_field="e", tag="rest", rename={"sums": "in"}):
+    t: _Int
+    d: _Natural
+    sums: dict[str, _Pair] = {}
+    aside: dict[str, _Pair] = {}
+
+
+_RareLine = (
+    _BeginLine | _FirstBatchLine | _EndLine | _CheckpointLine | _FailureLine | _RankLine | _RestLine
+)
+_Line = _PhaseLine | _StepsLine | _RareLine
 
 
 @cache
@@ -73,13 +118,13 @@ def _decoders() -> tuple[Decoder[_Start], Decoder[_Line]]:
     return Decoder(_Start), Decoder(_Line)
 
 
-def read_clean(path: Path, data: bytes) -> Record | None:
+def read_clean(path: str, data: bytes) -> Record | None:
     """Returns the record of a file's bytes; None if anything in it is unusual."""
     record, _ = start_clean(path, data) or (None, None)
     return record
 
 
-def start_clean(path: Path, data: bytes) -> tuple[Record, OpenPhases] | None:
+def start_clean(path: str, data: bytes) -> tuple[Record, OpenPhases] | None:
     """Returns the record of a file's bytes and its open phases, to be continued; or None."""
     head, newline, rest = data.partition(b"\n")
     if not (newline and head.isascii()):
@@ -108,14 +153,13 @@ def continue_clean(record: Record, open_phases: OpenPhases, data: bytes) -> bool
         return False
     if len(lines) != count:
         return False
-    for line in lines:
-        if not _add_line(record, line, open_phases):
-            return False
+    if not _add_lines(record, lines, open_phases):
+        return False
     record.steps = join_steps(record)
     return True
 
 
-def _record(path: Path, start: _Start) -> Record:
+def _record(path: str, start: _Start) -> Record:
     identity = Identity(
         run=start.run,
         attempt=start.attempt,
@@ -140,72 +184,60 @@ def _record(path: Path, start: _Start) -> Record:
     )
 
 
-def _add_line(record: Record, line: _Line, open_phases: OpenPhases) -> bool:
-    """Adds a line as `reading` does. Returns whether it could."""
-    kind, t = line.e, line.t
-    end = t
-    if kind == "phase":
-        name = line.name
-        if name is None or line.d is None:
-            return False
-        end += line.d
-        phase = open_phases.pop((name, t), None) if open_phases else None
-        if phase is None:
-            phase = Phase(name, t, None, line.background)
-            record.phases.append(phase)
-        phase.end = end
-        if line.sums:
-            phase.sums = _lists(line.sums)
-        if line.more:
-            phase.more = line.more
-    elif kind == "steps":
-        if line.d is None:
-            return False
-        end += line.d
-        if not _add_steps(record, line, end):
-            return False
-    elif kind == "begin":
-        if line.name is None:
-            return False
-        phase = Phase(line.name, t, None, line.background)
-        open_phases[line.name, t] = phase
-        record.phases.append(phase)
-    elif kind == "first_batch":
-        record.first_batch = t
-    elif kind == "end":
-        record.end = t
-    elif kind == "checkpoint" and line.step is not None:
-        record.checkpoints.append((line.step, t))
-    elif kind == "failure" and line.cause is not None:
-        record.failures.append((line.cause, t))
-    elif kind == "rank" and line.rank is not None and line.world is not None:
-        record.rank, record.world = line.rank, line.world
-    elif kind == "rest" and line.d is not None:
-        end += line.d
-        merge_sums(record.rest, _lists(line.sums or {}))
-        merge_sums(record.aside, _lists(line.aside or {}))
-    else:
-        return False  # lost lines, or a later version
-    if end > record.last:
-        record.last = end
+def _add_lines(record: Record, lines: list[_Line], open_phases: OpenPhases) -> bool:
+    """Adds lines as `reading` does. Returns whether it could."""
+    phases = record.phases
+    last = record.last
+    for line in lines:
+        t = end = line.t
+        if type(line) is _PhaseLine:
+            end += line.d
+            phase = open_phases.pop((line.name, t), None) if open_phases else None
+            if phase is None:
+                phases.append(Phase(line.name, t, end, line.background, line.sums, line.more))
+            else:
+                phase.end, phase.sums, phase.more = end, line.sums, line.more
+        elif type(line) is _StepsLine:
+            end += line.d
+            if line.last < line.first:
+                return False
+            _add_steps(record, line, end)
+        elif type(line) is _RestLine:
+            end += line.d
+            merge_sums(record.rest, line.sums)
+            merge_sums(record.aside, line.aside)
+        else:
+            _add_event(record, line, open_phases)
+        if end > last:
+            last = end
+    record.last = last
     return True
 
 
-def _add_steps(record: Record, line: _Line, end: int) -> bool:
-    first, last = line.first, line.last
-    if first is None or last is None or last < first:
-        return False
+def _add_event(record: Record, line: _Line, open_phases: OpenPhases) -> None:
+    """Adds what happened at one time."""
+    if type(line) is _FirstBatchLine:
+        record.first_batch = line.t
+    elif type(line) is _EndLine:
+        record.end = line.t
+    elif type(line) is _BeginLine:
+        phase = Phase(line.name, line.t, None, line.background)
+        open_phases[line.name, line.t] = phase
+        record.phases.append(phase)
+    elif type(line) is _CheckpointLine:
+        record.checkpoints.append((line.step, line.t))
+    elif type(line) is _FailureLine:
+        record.failures.append((line.cause, line.t))
+    elif type(line) is _RankLine:
+        record.rank, record.world = line.rank, line.world
+
+
+def _add_steps(record: Record, line: _StepsLine, end: int) -> None:
     if line.mark and len(record.marks) < MARKS_KEPT:
         record.marks[line.mark[0]] = line.mark[1]
     if line.aside:
-        merge_sums(record.aside, _lists(line.aside))
-    sums = _lists(line.sums) if line.sums else {}
+        merge_sums(record.aside, line.aside)
     if record.rest:  # training continued, so these short phases belong to the steps
-        merge_sums(sums, record.rest)
+        merge_sums(line.sums, record.rest)
         record.rest = {}
-    record.steps.append(Steps(first, last, line.t, end, sums))
-    return True
-
-
-def _lists(sums: _SumsRead) -> dict[str, list[int]]:
-    return {name: [count, own] for name, (count, own) in sums.items()}
+    record.steps.append(Steps(line.first, line.last, line.t, end, line.sums))

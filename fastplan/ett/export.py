@@ -9,7 +9,7 @@ from typing import Any
 
 from fastplan.ett.arithmetic import Report
 from fastplan.ett.phases import phase_name
-from fastplan.ett.reading import Phase
+from fastplan.ett.record import Phase
 from fastplan.ett.timeline import Job, RankTimeline
 from fastplan.report.terminal import escape_name
 
@@ -47,7 +47,7 @@ def _add_rank(trace: _Trace, rank: RankTimeline) -> None:
     first, *more = lanes(rank.phases) or [[]]
     trace.add_thread(f"rank {rank.rank} on {rank.host}")
     for piece in rank.between:
-        trace.add(piece.begin, piece.end, piece.name)
+        trace.add(*piece)
     trace.add_phases(first)
     for step, at in rank.checkpoints:
         trace.add_moment(at, f"checkpoint of step {step}")

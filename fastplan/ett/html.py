@@ -12,7 +12,7 @@ from markupsafe import Markup
 from fastplan import __version__
 from fastplan.ett.advice import advice
 from fastplan.ett.arithmetic import AttemptReport, Report, job_report
-from fastplan.ett.phases import NAMES, Piece, phase_name, phase_order, within
+from fastplan.ett.phases import NAMES, Piece, Span, phase_name, phase_order, within
 from fastplan.ett.text import (
     attempt_cells,
     by_bucket,
@@ -133,7 +133,7 @@ def _job_lanes(job: Job) -> dict[str, Any]:
             label = f"attempt {attempt.number} rank {rank.rank}"
             rows.append((label, _lane(rank.pieces, begin, end), False))
     names = {piece.name for piece in pieces}
-    names |= {p.name for a in job.attempts for rank in a.ranks for p in rank.pieces}
+    names |= {name for a in job.attempts for rank in a.ranks for _, _, name in rank.pieces}
     return _lanes(rows, names, begin, end)
 
 
@@ -154,12 +154,12 @@ def _start(attempt: Attempt, report: AttemptReport) -> dict[str, Any]:
     }
 
 
-def _end_of_imports(pieces: Iterable[Piece], begin: int) -> int:
+def _end_of_imports(pieces: Iterable[Span], begin: int) -> int:
     """When the job begins with something else; later imports belong to what needs them."""
-    for piece in pieces:
-        if piece.name in _BEFORE:
-            begin = piece.end
-        elif piece.name != "starting":
+    for _, until, name in pieces:
+        if name in _BEFORE:
+            begin = until
+        elif name != "starting":
             break
     return begin
 
@@ -167,13 +167,16 @@ def _end_of_imports(pieces: Iterable[Piece], begin: int) -> int:
 def _start_lanes(attempt: Attempt, begin: int, end: int) -> dict[str, Any]:
     """A part of a start; a line marks the first batch."""
     ranks = chosen_ranks(attempt, _FEW_RANKS)
-    all_pieces = [("job", attempt.job), *((f"rank {rank.rank}", rank.pieces) for rank in ranks)]
+    all_pieces: list[tuple[str, Sequence[Span]]] = [
+        ("job", attempt.job),
+        *((f"rank {rank.rank}", rank.pieces) for rank in ranks),
+    ]
     rows, names = [], set()
     for label, pieces in all_pieces:
         inside, is_job = within(pieces, begin, end), label == "job"
         lane = _lane(inside, begin, end, is_job=is_job, edge=attempt.first_batch)
         rows.append((label, lane, is_job))
-        names |= {piece.name for piece in inside}
+        names |= {name for _, _, name in inside}
     return _lanes(rows, names, begin, end)
 
 
@@ -219,7 +222,7 @@ def _other_tools(report: Report) -> tuple[str, Titles, list[list[str]]]:
 
 
 def _lane(
-    pieces: Iterable[Piece], begin: int, end: int, *, is_job: bool = False, edge: int | None = None
+    pieces: Iterable[Span], begin: int, end: int, *, is_job: bool = False, edge: int | None = None
 ) -> str:
     """An SVG of the time from `begin` to `end`: a rectangle per piece, and a line at `edge`."""
     scale = _WIDTH / max(1, end - begin)
@@ -234,7 +237,7 @@ def _lane(
     )
 
 
-def merge_small_pieces(pieces: Iterable[Piece], begin: int, end: int) -> list[Piece]:
+def merge_small_pieces(pieces: Iterable[Span], begin: int, end: int) -> list[Piece]:
     """Returns pieces that are wide enough to see.
 
     Consecutive pieces that are too small become one, with the name of the longest of them.
@@ -249,7 +252,7 @@ def merge_small_pieces(pieces: Iterable[Piece], begin: int, end: int) -> list[Pi
             visible.append(Piece(small[0].begin, small[-1].end, most.name))
             small.clear()
 
-    for piece in pieces:
+    for piece in map(Piece._make, pieces):
         if piece.took >= finest:
             flush()
             visible.append(piece)

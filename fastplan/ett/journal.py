@@ -8,8 +8,7 @@ import secrets
 import socket
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastplan.ett.events import Sums, to_int, warn
 from fastplan.ett.labels import job_labels
@@ -26,8 +25,7 @@ _MOST_NAMES = 1000
 _quoted: dict[str, str] = {}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Identity:
+class Identity(NamedTuple):
     """The process that writes a file, as its first line says. Times are nanoseconds."""
 
     run: str
@@ -39,7 +37,7 @@ class Identity:
     pid: int
     launched: int | None  # wall clock
     process: int | None  # monotonic clock
-    labels: dict[str, str] = field(default_factory=dict)
+    labels: dict[str, str]
 
 
 def identify(
@@ -244,7 +242,7 @@ def why_not_writable(directory: str) -> str | None:
 def start_line(identity: Identity, t: int, wall: int, watched: int | None) -> str:
     """The first line. `t` and `watched` are the recorder's clock, `wall` the time of day at `t`."""
     head = {"e": "start", "format": FORMAT, "t": t, "wall": wall, "watched": watched}
-    who = asdict(identity)
+    who = identity._asdict()
     if not identity.labels:
         del who["labels"]
     return json.dumps({**head, **who}) + "\n"

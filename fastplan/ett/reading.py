@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from fastplan.ett.events import Sums, merge_sums
 from fastplan.ett.journal import FORMAT, SUFFIX, Identity
 from fastplan.ett.labels import clean_labels
+from fastplan.ett.record import Phase, Record, Steps, join_steps
 
 _CHUNK = 1 << 20
 _SMALL = 1 << 14
@@ -27,69 +27,8 @@ class RecordError(Exception):
     """A directory or file has no readable record. The message says why."""
 
 
-@dataclass(slots=True)
-class Phase:
-    """A phase with its own line. Times are the recorder's clock."""
-
-    name: str
-    begin: int
-    end: int | None  # None: the process ended first
-    background: bool = False
-    sums: Sums = field(default_factory=dict)
-    more: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def until(self) -> int:
-        """Its end; its begin if the end is not known."""
-        return self.begin if self.end is None else self.end
-
-
-@dataclass(slots=True)
-class Steps:
-    """Consecutive steps, and the sums of short phases during them."""
-
-    first: int
-    last: int
-    begin: int
-    end: int
-    sums: Sums = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class Record:
-    """The file of one process."""
-
-    path: Path
-    identity: Identity
-    t: int
-    wall: int
-    watched: int | None
-    rank: int
-    world: int
-    phases: list[Phase] = field(default_factory=list)
-    steps: list[Steps] = field(default_factory=list)
-    rest: Sums = field(default_factory=dict)  # short phases after the last step
-    aside: Sums = field(default_factory=dict)  # short phases in the background
-    marks: dict[int, int] = field(default_factory=dict)  # the ends of some steps
-    checkpoints: list[tuple[int, int]] = field(default_factory=list)  # step, time
-    failures: list[tuple[str, int]] = field(default_factory=list)  # cause, time
-    first_batch: int | None = None
-    end: int | None = None
-    last: int = 0  # the last event
-    problems: list[str] = field(default_factory=list)
-    join_at: int = 50_000  # lines of steps, to bound memory
-    summed: int = 0  # phases beyond those that are kept
-    inner: list[tuple[int, int]] = field(default_factory=list)  # the last of them: begin, end
-
-    @property
-    def begin(self) -> int:
-        """When the process began; its first line if that is not known."""
-        first = self.identity.process
-        return self.t if first is None else min(first, self.t)
-
-
-def files_in(directory: str | os.PathLike[str]) -> list[Path]:
-    """Returns the files of a job, sorted by name.
+def names_in(directory: str | os.PathLike[str]) -> list[str]:
+    """Returns the names of a job's files, sorted.
 
     Raises:
         RecordError: if there is none.
@@ -99,7 +38,7 @@ def files_in(directory: str | os.PathLike[str]) -> list[Path]:
         raise RecordError(f"{folder}: a file; give the directory of all records, {folder.parent}")
     if not folder.is_dir():
         raise RecordError(f"{folder}: no such directory; run the job with FASTPLAN_ETT={folder}")
-    found = [folder / name for name in sorted(os.listdir(folder)) if name.endswith(SUFFIX)]
+    found = [name for name in sorted(os.listdir(folder)) if name.endswith(SUFFIX)]
     if not found:
         raise RecordError(
             f"{folder}: no *{SUFFIX} files; run the job with FASTPLAN_ETT={folder} and "
@@ -116,7 +55,7 @@ def jobs_in(directory: str | os.PathLike[str]) -> list[Path]:
     """
     folder = Path(directory)
     try:
-        files_in(folder)
+        names_in(folder)
         return [folder]
     except RecordError:
         inner = sorted(path.parent for path in folder.glob(f"*/*{SUFFIX}"))
@@ -125,8 +64,14 @@ def jobs_in(directory: str | os.PathLike[str]) -> list[Path]:
         return list(dict.fromkeys(inner))
 
 
-def read_job(directory: str | os.PathLike[str]) -> tuple[list[Record], list[str]]:
+def read_job(
+    directory: str | os.PathLike[str], names: Iterable[str] | None = None
+) -> tuple[list[Record], list[str]]:
     """Reads all files of a job.
+
+    Args:
+        directory: Where they are.
+        names: Their names, if they are known already.
 
     Returns:
         The records, and the errors of files that can't be used at all.
@@ -135,9 +80,10 @@ def read_job(directory: str | os.PathLike[str]) -> tuple[list[Record], list[str]
         RecordError: if no file can be used.
     """
     records, problems = [], []
-    for path in files_in(directory):
+    folder = os.fspath(directory)
+    for name in names_in(directory) if names is None else names:
         try:
-            records.append(read(path))
+            records.append(read(os.path.join(folder, name)))
         except (RecordError, OSError) as error:
             problems.append(str(error))
     if not records:
@@ -153,13 +99,13 @@ def read(path: str | os.PathLike[str]) -> Record:
     """
     from fastplan.ett.clean import MOST_BYTES, read_clean
 
-    path = Path(path)
+    path = os.fspath(path)
     data = _first_bytes(path, MOST_BYTES)
     found = read_clean(path, data) if len(data) < MOST_BYTES else None
     return _read_lines(path) if found is None else found
 
 
-def _first_bytes(path: Path, most: int) -> bytes:
+def _first_bytes(path: str, most: int) -> bytes:
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         # Most files are small, and a large buffer takes longer than to read them.
@@ -169,7 +115,7 @@ def _first_bytes(path: Path, most: int) -> bytes:
         os.close(file)
 
 
-def _read_lines(path: Path) -> Record:
+def _read_lines(path: str) -> Record:
     """Reads a file line by line, and skips what is damaged."""
     entries = _Entries(path)
     record = None
@@ -190,7 +136,7 @@ def _read_lines(path: Path) -> Record:
     record.problems += entries.problems()
     if record.summed:
         record.problems.append(
-            f"{path.name}: {record.summed:,} phases after the first {PHASES_KEPT:,} are added up "
+            f"{record.name}: {record.summed:,} phases after the first {PHASES_KEPT:,} are added up "
             "by name; their time is right, but timelines don't show them"
         )
     return record
@@ -199,13 +145,13 @@ def _read_lines(path: Path) -> Record:
 class _Entries:
     """The lines of a file as objects. Incomplete and damaged lines are counted and skipped."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str) -> None:
         self._path = path
         self.bad = 0
         self._incomplete = 0
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        with self._path.open("rb") as file:
+        with open(self._path, "rb") as file:
             while line := file.readline(_LONGEST_LINE):
                 if not line.endswith(b"\n"):
                     if len(line) < _LONGEST_LINE:
@@ -226,13 +172,14 @@ class _Entries:
 
     def problems(self) -> list[str]:
         found = []
+        name = os.path.basename(self._path)
         if self._incomplete:
             found.append(
-                f"{self._path.name}: the last line is incomplete ({self._incomplete} bytes): the "
+                f"{name}: the last line is incomplete ({self._incomplete} bytes): the "
                 "process was killed, or its disk was full; skipped"
             )
         if self.bad:
-            found.append(f"{self._path.name}: {self.bad} damaged lines are skipped")
+            found.append(f"{name}: {self.bad} damaged lines are skipped")
         return found
 
 
@@ -242,7 +189,7 @@ def _skip_line(file: Any) -> None:
             return
 
 
-def _started(path: Path, entry: dict[str, Any]) -> Record:
+def _started(path: str, entry: dict[str, Any]) -> Record:
     if entry["e"] != "start":
         raise ValueError("the first line is not a start")
     if entry["format"] != FORMAT:
@@ -312,7 +259,7 @@ def _add_event(
         record.rank, record.world = _int(entry["rank"]), _int(entry["world"])
     elif kind == "lost":
         record.problems.append(
-            f"{record.path.name}: {_int(entry['lines'])} lines were lost: the disk was full, or "
+            f"{record.name}: {_int(entry['lines'])} lines were lost: the disk was full, or "
             "an event could not be recorded; see the job's log"
         )
     elif kind == "end":
@@ -373,25 +320,6 @@ def _add_steps(record: Record, entry: dict[str, Any], begin: int, end: int) -> N
     if len(record.steps) >= record.join_at:
         record.steps = join_steps(record)
         record.join_at = max(record.join_at, 2 * len(record.steps))
-
-
-def join_steps(record: Record) -> list[Steps]:
-    """Returns a record's steps; consecutive ones are joined, except across a checkpoint."""
-    saved = {step for step, _ in record.checkpoints}
-    joined: list[Steps] = []
-    for steps in record.steps:
-        before = joined[-1] if len(joined) > 1 else None  # the first step stays separate
-        if (
-            before is not None
-            and (before.last + 1, before.end) == (steps.first, steps.begin)
-            and before.last not in saved
-        ):
-            before.last, before.end = steps.last, steps.end
-            if steps.sums:
-                merge_sums(before.sums, steps.sums)
-        else:
-            joined.append(steps)
-    return joined
 
 
 def _sums(value: Any) -> Sums:

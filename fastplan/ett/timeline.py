@@ -15,13 +15,14 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from statistics import median_low
 
+from msgspec import Struct
+
 from fastplan.ett.events import Sums
-from fastplan.ett.phases import Piece
-from fastplan.ett.reading import Phase, Record
+from fastplan.ett.phases import Piece, Span
+from fastplan.ett.record import Phase, Record
 
 
-@dataclass(frozen=True, slots=True)
-class StepRange:
+class StepRange(Struct, frozen=True):
     """Consecutive steps, and the sums of short phases during them."""
 
     first: int
@@ -40,8 +41,7 @@ class StepRange:
         return self.begin + (self.end - self.begin) * done // self.count
 
 
-@dataclass(slots=True)
-class RankTimeline:
+class RankTimeline(Struct):
     """A rank in an attempt."""
 
     rank: int
@@ -59,10 +59,10 @@ class RankTimeline:
     checkpoints: list[tuple[int, int]]
     failures: list[tuple[str, int]]
     killed_in: str | None  # the phase that did not end
-    pieces: list[Piece] = field(default_factory=list)  # all of its time
-    between: list[Piece] = field(default_factory=list)  # its time outside of phases
+    pieces: list[Span] = []  # all of its time
+    between: list[Span] = []  # its time outside of phases
     lost_steps: int = 0
-    kept_sums: Sums = field(default_factory=dict)  # of steps that were not lost
+    kept_sums: Sums = {}  # of steps that were not lost
 
     @property
     def first_step_end(self) -> int | None:

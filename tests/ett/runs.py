@@ -52,6 +52,7 @@ class Rank:
             pid=1000 + rank,
             launched=None if launched is None else ns(EPOCH + launched + skew),
             process=self._monotonic(begin),
+            labels={},
         )
         self.recorder = Recorder(
             Journal(str(directory), identity),

@@ -10,7 +10,7 @@ import pytest
 from fastplan.ett.arithmetic import read_report
 from fastplan.ett.building import load
 from fastplan.ett.export import NoTensorBoard, chrome_trace, lanes, scalars, write_scalars
-from fastplan.ett.reading import Phase
+from fastplan.ett.record import Phase
 from tests.ett.runs import Rank
 
 

@@ -5,7 +5,16 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastplan.ett.phases import Piece, flatten, merge_by_priority, subtract, totals, within
+from fastplan.ett.phases import (
+    Piece,
+    clip,
+    flatten,
+    merge_by_priority,
+    phase_name,
+    subtract,
+    totals,
+    within,
+)
 
 END = 30
 names = st.sampled_from("abcde")
@@ -30,8 +39,8 @@ def at(row, moment):
 
 
 def check_row(row):
-    assert all(piece.took > 0 for piece in row)
-    assert all(a.end <= b.begin for a, b in pairwise(row))
+    assert all(end > begin for begin, end, _ in row)
+    assert all(before[1] <= after[0] for before, after in pairwise(row))
 
 
 @given(st.lists(pieces(), max_size=12))
@@ -58,12 +67,31 @@ def test_what_is_uncovered_is_said_by_one_row_only(base, top):
 
 @given(st.lists(rows(), max_size=4))
 def test_the_job_does_what_matters_most(ranks):
-    row = merge_by_priority(ranks, lambda name: (ord(name), 0))
+    row = merge_by_priority(ranks, lambda name, _: (ord(name), 0))
     check_row(row)
     for moment in range(END):
         done = [at(rank, moment) for rank in ranks]
         expected = min((name for name in done if name is not None), default=None)
         assert at(row, moment) == expected
+
+
+@given(st.lists(rows(), max_size=4))
+def test_among_equals_the_phase_that_began_first_wins(ranks):
+    """Also if several ranks are in it one after the other without a gap."""
+    found = {}
+
+    def importance(name, begin):
+        found[name] = begin
+        return begin, 0
+
+    row = merge_by_priority(ranks, importance)
+    pieces = [piece for rank in ranks for piece in rank]
+    assert found == {name: min(p.begin for p in pieces if p.name == name) for name in found}
+    assert set(found) == {piece.name for piece in pieces}
+    for moment in range(END):
+        done = {at(rank, moment) for rank in ranks} - {None}
+        first = min((found[name] for name in done), default=None)
+        assert at(row, moment) in {name for name in done if found[name] == first} or not done
 
 
 @given(rows(), st.integers(0, END), st.integers(0, END))
@@ -72,8 +100,13 @@ def test_a_part_of_a_row(row, begin, end):
     check_row(part)
     for moment in range(END):
         assert at(part, moment) == (at(row, moment) if begin <= moment < end else None)
+    assert clip(row, begin, end) == part
 
 
 @given(rows())
 def test_totals_add_up(row):
     assert sum(totals(row).values()) == sum(piece.took for piece in row)
+
+
+def test_a_phase_without_a_name_can_be_seen():
+    assert phase_name("").title == "(no name)"

@@ -10,7 +10,8 @@ from fastplan.ett.arithmetic import job_report, read_report
 from fastplan.ett.building import build
 from fastplan.ett.export import chrome_trace
 from fastplan.ett.html import html_report
-from fastplan.ett.reading import Record, RecordError, jobs_in, read, read_job
+from fastplan.ett.reading import RecordError, jobs_in, read, read_job
+from fastplan.ett.record import Record
 from fastplan.ett.text import report_text
 from tests.ett.runs import Rank
 

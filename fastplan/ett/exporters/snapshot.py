@@ -6,12 +6,12 @@ import os
 import threading
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from fastplan.ett.building import build
 from fastplan.ett.clean import OpenPhases, continue_clean, start_clean
 from fastplan.ett.phases import totals
-from fastplan.ett.reading import Phase, Record, read
+from fastplan.ett.reading import read
+from fastplan.ett.record import Phase, Record
 
 _SECOND = 1e9
 _MOST_PHASES = 200
@@ -138,7 +138,7 @@ class Source:
             data = file.read()
         data = data[: data.rfind(b"\n") + 1]
         if self._state is None:
-            self._state = start_clean(Path(self._path), data)
+            self._state = start_clean(self._path, data)
         elif not continue_clean(*self._state, data):
             self._state = None
         if self._state is None:  # something unusual: as `fastplan ett report` reads it

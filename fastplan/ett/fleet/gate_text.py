@@ -64,7 +64,8 @@ def _verdict(each: Comparison, phases: Sequence[Comparison], allowed: float, sty
     if each.p is not None and each.p <= LEVEL and each.change > 0:
         limit = format_percent(allowed)
         return f"ok: {title} {change}, and {limit} is ruled out"
-    return style.paint(f"ok: {title} {change}, not a proven change", "green")
+    proven = "faster" if each.interval[1] < 0 else "not a proven change"
+    return style.paint(f"ok: {title} {change}, {proven}", "green")
 
 
 def _columns(title: str) -> list[Column]:

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from fastplan import __version__
 from fastplan.ett.fleet.jobs import RECORDED, FleetJob
 from fastplan.ett.fleet.select import label
-from fastplan.ett.fleet.summary import is_training, worst_jobs
+from fastplan.ett.fleet.summary import is_training, shown_names, worst_jobs
 from fastplan.ett.fleet.text import fleet_text, format_date
 from fastplan.ett.labels import KNOWN
 from fastplan.ett.phases import phase_name, phase_order
@@ -20,7 +20,7 @@ from fastplan.files.storage import replace_file
 from fastplan.report.html_data import embedded
 from fastplan.report.page import render_page
 from fastplan.report.terminal import escape_name
-from fastplan.report.units import format_count
+from fastplan.report.units import format_count, format_seconds
 
 _MOST_LABELS = 12
 _MOST_VALUES = 500  # of a label; more are no filter
@@ -71,13 +71,14 @@ def fleet_page(jobs: Sequence[FleetJob], links: Mapping[str, str] | None = None)
     """
     begins = [job.begin for job in jobs if job.begin is not None]
     dates = f", {format_date(min(begins))} to {format_date(max(begins))}" if begins else ""
+    whole = format_seconds(sum(job.seconds for job in jobs))
     return render_page(
         "fleet.html",
         styles=("base.css", "lists.css", "ids.css", "fleet.css"),
         scripts=("base.js", "fleet.js"),
         title="Effective Training Time of a fleet",
         name=format_count(len(jobs), "job"),
-        facts=f"{format_count(len(jobs), 'job')}{dates}",
+        facts=f"{whole} of jobs{dates}",
         text=fleet_text(jobs, ()),
         version=__version__,
         data=Markup(embedded(page_data(jobs, links or {}))),
@@ -86,6 +87,7 @@ def fleet_page(jobs: Sequence[FleetJob], links: Mapping[str, str] | None = None)
 
 def page_data(jobs: Sequence[FleetJob], links: Mapping[str, str]) -> dict[str, Any]:
     """Returns the data of the page: columns over jobs, with phases and labels by number."""
+    shown = shown_names(jobs)
     names = sorted({name for job in jobs for name in job.phases}, key=phase_order)
     number = {name: i for i, name in enumerate(names)}
     labels = _labels(jobs)
@@ -101,7 +103,7 @@ def page_data(jobs: Sequence[FleetJob], links: Mapping[str, str]) -> dict[str, A
         ],
         "jobs": {
             "begin": [None if job.begin is None else round(job.begin) for job in jobs],
-            "job": [escape_name(job.job) for job in jobs],
+            "job": [escape_name(shown[job.source]) for job in jobs],
             "seconds": [_short(job.seconds) for job in jobs],
             "train": [_short(job.train_s) for job in jobs],
             "start": [

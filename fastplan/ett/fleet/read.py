@@ -55,11 +55,13 @@ def _recorded(found: Found) -> tuple[list[FleetJob], bool]:
 
         with LocalCopy(found) as folder:
             return _recorded_in(folder, found.place)
-    return _recorded_in(found.place, found.place)
+    return _recorded_in(found.place, found.place, found.files)
 
 
-def _recorded_in(folder: str, place: str) -> tuple[list[FleetJob], bool]:
-    job = load(folder)
+def _recorded_in(
+    folder: str, place: str, names: tuple[str, ...] | None = None
+) -> tuple[list[FleetJob], bool]:
+    job = load(folder, names)
     report = job_report(job, by_rank=False)
     row = recorded_job(job, report, place, job.labels)
     return [row], job.attempts[-1].ended

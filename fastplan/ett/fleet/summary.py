@@ -179,3 +179,34 @@ def _group(name: str, jobs: list[FleetJob]) -> Group:
 def worst_jobs(jobs: Sequence[FleetJob], count: int) -> list[FleetJob]:
     """Returns the jobs that lost the most time."""
     return sorted(jobs, key=lambda job: (job.train_s - job.seconds, job.source))[:count]
+
+
+def shown_names(jobs: Sequence[FleetJob]) -> dict[str, str]:
+    """Returns a name to show for each job, by its source.
+
+    Jobs that share a name, such as `result_0.log`, get as many parts of their paths as it takes to
+    tell them apart.
+    """
+    same: dict[str, list[str]] = {}
+    for job in jobs:
+        same.setdefault(job.job, []).append(job.source)
+    found: dict[str, str] = {}
+    for name, sources in same.items():
+        if len(sources) == 1:
+            found[sources[0]] = name
+            continue
+        for source, tail in zip(sources, _distinct_tails(sources), strict=True):
+            last = tail.rpartition("/")[2].partition("#")[0]
+            found[source] = tail if last == name else f"{name} ({tail})"
+    return found
+
+
+def _distinct_tails(sources: list[str]) -> list[str]:
+    """The last parts of some paths, as few as tell them apart."""
+    parts = [source.split("/") for source in sources]
+    tails = sources
+    for count in range(1, max(map(len, parts))):
+        tails = ["/".join(part[-count:]) for part in parts]
+        if len(set(tails)) == len(tails):
+            return tails
+    return sources

@@ -10,6 +10,7 @@ from fastplan.ett.fleet.summary import (
     Spread,
     Summary,
     group_by_label,
+    shown_names,
     summarise,
     worst_jobs,
 )
@@ -55,10 +56,16 @@ def _headline(summary: Summary, style: Style) -> Iterator[str]:
         ("ETT", f"{format_percent(summary.ett)} of all time{median}"),
         ("Time to Start", format_spread(summary.time_to_start)),
         ("Time to Recover", format_spread(summary.time_to_recover)),
-        ("Failures", f"{summary.failures:,} in {format_count(summary.failing_jobs, 'job')}"),
+        ("Failures", _failures(summary)),
     ]
     for title, text in rows:
         yield f"{style.paint(title.ljust(_LABEL), 'dim')}{text}"
+
+
+def _failures(summary: Summary) -> str:
+    if not summary.failures:
+        return "none"
+    return f"{summary.failures:,} in {format_count(summary.failing_jobs, 'job')}"
 
 
 def format_spread(spread: Spread | None) -> str:
@@ -115,12 +122,13 @@ def _worst(jobs: Sequence[FleetJob], style: Style) -> Iterator[str]:
     columns = [Column("most time lost"), *_right("lost", "ETT", "Time to Start", "failures")]
     columns.append(Column("most in"))
     rows = []
+    names = shown_names(jobs)
     for job in worst_jobs(jobs, _WORST):
         lost = {name: took for name, took in job.phases.items() if name not in ("training", "run")}
         most = max(lost, key=lambda name: lost[name], default=None)
         rows.append(
             [
-                job.job,
+                names[job.source],
                 format_seconds(job.seconds - job.train_s),
                 format_percent(job.ett),
                 "-" if job.time_to_start_s is None else format_seconds(job.time_to_start_s),

@@ -8,8 +8,6 @@ for; the pod of its first rank counts.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from collections.abc import Iterable, Iterator
@@ -109,14 +107,15 @@ def _sum(first: dict[str, float], second: dict[str, float]) -> dict[str, float]:
 
 
 def _sacct_table(text: str) -> dict[str, Launch]:
-    rows = csv.DictReader(io.StringIO(text), delimiter="|", quoting=csv.QUOTE_NONE)
-    names = set(rows.fieldnames or ())
-    if not {"JobID", "Submit", "Start"} <= names:
+    # Not by `csv`, which raises for long fields and lone carriage returns.
+    header, *rows = [line.split("|") for line in text.splitlines() or [""]]
+    if not {"JobID", "Submit", "Start"} <= set(header):
         raise ValueError(
             "it is not the output of `sacct -P -o JobID,Submit,Start`, nor JSON of sacct or kubectl"
         )
     found: dict[str, Launch] = {}
-    for row in rows:
+    for values in rows:
+        row = dict(zip(header, values, strict=False))
         job, submitted, started = row.get("JobID"), row.get("Submit"), row.get("Start")
         if job and "." not in job:  # steps, such as 123.batch, are part of their job
             found[job] = Launch(_moment(submitted), _moment(started))

@@ -37,7 +37,9 @@ def is_header(head: bytes) -> bool:
 
 def read_jobs(place: str, data: bytes) -> list[FleetJob]:
     """Returns the jobs of a file, in the order in which they first appear."""
-    rows = csv.DictReader(io.StringIO(data.decode("utf-8-sig", "replace")))
+    # newline=None: a lone carriage return ends a line, too, instead of being an error
+    text = io.StringIO(data.decode("utf-8-sig", "replace"), newline=None)
+    rows = csv.DictReader(text)
     pieces: dict[str, list[Piece]] = {}
     labels: dict[str, dict[str, str]] = {}
     timed: dict[str, bool] = {}
@@ -89,7 +91,7 @@ def _job(
     timed: bool,
     notes: list[str],
 ) -> FleetJob:
-    pieces = flatten(sorted(given)) if timed else given
+    pieces = [Piece(*span) for span in flatten(sorted(given))] if timed else given
     whole = {key: took / 1e9 for key, took in totals(pieces).items()}
     begin, end = (
         min(p.begin for p in pieces) if pieces else 0,

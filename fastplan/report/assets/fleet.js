@@ -1,6 +1,5 @@
 // A fleet: filters by label and date, and figures of the jobs that they leave.
 const DAY = 86400;
-const WIDTH = 320;
 const HEIGHT = 170;
 const LEFT = 44;
 const RIGHT = 14;
@@ -26,6 +25,7 @@ const formatSeconds = (value) => {
   return value < 1 ? `${(1000 * value).toFixed(0)} ms` : `${value.toFixed(1)} s`;
 };
 const sum = (values) => values.reduce((a, b) => a + b, 0);
+const countOf = (count, what) => `${formatCount(count)} ${what}${count === 1 ? "" : "s"}`;
 const isoDay = (seconds) => new Date(1000 * seconds).toISOString().slice(0, 10);
 const quantile = (ordered, part) => {
   const at = part * (ordered.length - 1);
@@ -64,6 +64,9 @@ function tile(title, value, note) {
   );
 }
 
+const medianNote = (values, what) =>
+  values.length ? `median of ${countOf(values.length, what)}` : `no ${what}`;
+
 function showTiles(some) {
   const starts = some.map((job) => job.start).filter((value) => value !== null);
   const recoveries = some.flatMap((job) => job.recover);
@@ -71,14 +74,18 @@ function showTiles(some) {
   const lost = sum(some.map((job) => job.seconds - job.train));
   byId("tiles").replaceChildren(
     tile("ETT", formatShare(ettOf(some)), `of ${formatSeconds(sum(some.map((j) => j.seconds)))}`),
-    tile("Time lost", formatSeconds(lost), `${formatCount(some.length)} jobs`),
-    tile("Time to Start", orDash(medianOf(starts), formatSeconds), `median of ${starts.length}`),
+    tile("Time lost", formatSeconds(lost), countOf(some.length, "job")),
+    tile("Time to Start", orDash(medianOf(starts), formatSeconds), medianNote(starts, "job")),
     tile(
       "Time to Recover",
       orDash(medianOf(recoveries), formatSeconds),
-      `median of ${recoveries.length}`
+      medianNote(recoveries, "failure")
     ),
-    tile("Failures", formatCount(sum(some.map((j) => j.failures))), `in ${failing} jobs`)
+    tile(
+      "Failures",
+      formatCount(sum(some.map((j) => j.failures))),
+      failing ? `in ${countOf(failing, "job")}` : "in no job"
+    )
   );
 }
 
@@ -123,7 +130,7 @@ function showOverTime(some) {
     path += `${path ? "L" : "M"}${x} ${y}`;
     const point = svg("circle", { class: "point", cx: x, cy: y, r: 3 });
     const day = isoDay((first + key * pace) * DAY);
-    point.append(svg("title", {}, `${day}: ${formatShare(ettOf(own))}, ${own.length} jobs`));
+    point.append(svg("title", {}, `${day}: ${formatShare(ettOf(own))}, ${countOf(own.length, "job")}`));
     root.append(point);
   }
   root.prepend(svg("path", { class: "curve", d: path }));
@@ -134,43 +141,72 @@ function showOverTime(some) {
   place.replaceChildren(root);
 }
 
-function histogram(values, format, whole) {
-  if (!values.length) return el("p", { class: "quiet" }, "None.");
-  const low = values.reduce((a, b) => Math.min(a, b), Infinity);
-  const high = largest(values);
-  const bins = whole ? Math.min(BINS, high - low + 1) : BINS;
-  const step = whole ? Math.ceil((high - low + 1) / bins) : (high - low) / bins || 1;
-  const counts = new Array(bins).fill(0);
+// The bins of a histogram. A few values far above all others share the last one: [from, to, count].
+function binsOf(values, whole) {
+  const ordered = [...values].sort((a, b) => a - b);
+  const [low, high] = [ordered[0], ordered[ordered.length - 1]];
+  const usual = quantile(ordered, 0.98);
+  const far = high - low > 2 * (usual - low) && usual > low;
+  const top = far ? usual : high;
+  const count = whole ? Math.min(BINS, Math.ceil(top) - low + 1) : BINS;
+  const step = whole ? Math.ceil((Math.ceil(top) - low + 1) / count) : (top - low) / count;
+  const bins = Array.from({ length: count }, (_, i) => [low + i * step, low + (i + 1) * step, 0]);
+  if (far) bins.push([bins[count - 1][1], high, 0]);
   for (const value of values) {
-    counts[Math.min(bins - 1, Math.floor((value - low) / step))] += 1;
+    bins[Math.min(bins.length - 1, Math.floor((value - low) / step))][2] += 1;
   }
-  const root = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": "" });
-  const most = largest(counts);
-  const up = axes(root, WIDTH, HEIGHT, most, (value) => formatCount(Math.round(value)));
-  const wide = (WIDTH - LEFT - RIGHT) / bins;
-  counts.forEach((count, i) => {
+  return { bins, far };
+}
+
+function histogram(place, values, what, format, whole) {
+  if (!values.length) return el("p", { class: "quiet" }, "None.");
+  if (values.every((value) => value === values[0])) {
+    const all = `${format(values[0])} for ${values.length === 1 ? "the only" : "all"}`;
+    return el("p", { class: "quiet" }, `${all} ${countOf(values.length, what)}.`);
+  }
+  const width = Math.max(260, Math.min(620, place.clientWidth));
+  const { bins, far } = binsOf(values, whole);
+  const middle = `median ${format(medianOf(values))}`;
+  const root = svg("svg", {
+    viewBox: `0 0 ${width} ${HEIGHT}`,
+    role: "img",
+    "aria-label": `${countOf(values.length, what)}, ${middle}`,
+  });
+  const most = largest(bins.map((bin) => bin[2]));
+  const up = axes(root, width, HEIGHT, most, (value) => formatCount(Math.round(value)));
+  const wide = (width - LEFT - RIGHT) / bins.length;
+  bins.forEach(([from, to, count], i) => {
     const box = { x: LEFT + i * wide, y: up(count), width: Math.max(1, wide - 1) };
     const made = svg("rect", { ...box, class: "bar-of", height: up(0) - up(count) });
-    made.append(svg("title", {}, `from ${format(low + i * step)}: ${count}`));
+    const range = whole && to - from === 1 ? format(from) : `${format(from)} to ${format(to)}`;
+    made.append(svg("title", {}, `${range}: ${countOf(count, what)}`));
     root.append(made);
   });
-  const middle = `median ${format(medianOf(values))}`;
-  root.setAttribute("aria-label", middle);
-  root.append(svg("text", { x: LEFT, y: HEIGHT - 5 }, format(low)));
-  const centre = { x: (LEFT + WIDTH) / 2, y: HEIGHT - 5, "text-anchor": "middle" };
-  root.append(svg("text", centre, middle));
-  const end = { x: WIDTH - RIGHT, y: HEIGHT - 5, "text-anchor": "end" };
-  root.append(svg("text", end, format(high)));
+  const last = bins[bins.length - 1];
+  const end = far ? `${format(last[0])} to ${format(last[1])}` : format(largest(values));
+  const texts = [
+    [LEFT, "start", format(bins[0][0])],
+    [(LEFT + width) / 2, "middle", middle],
+    [width - RIGHT, "end", end],
+  ];
+  for (const [x, anchor, text] of texts) {
+    root.append(svg("text", { x, y: HEIGHT - 5, "text-anchor": anchor }, text));
+  }
   return root;
 }
 
 function showDistributions(some) {
   const starts = some.map((job) => job.start).filter((value) => value !== null);
-  byId("starts").replaceChildren(histogram(starts, formatSeconds));
-  byId("recoveries").replaceChildren(histogram(some.flatMap((j) => j.recover), formatSeconds));
-  byId("failures").replaceChildren(histogram(some.map((j) => j.failures), String, true));
   const etts = some.map((job) => (job.seconds > 0 ? job.train / job.seconds : 0));
-  byId("etts").replaceChildren(histogram(etts, formatShare));
+  const shown = [
+    ["starts", starts, "job", formatSeconds],
+    ["recoveries", some.flatMap((job) => job.recover), "failure", formatSeconds],
+    ["failures", some.map((job) => job.failures), "job", String, true],
+    ["etts", etts, "job", formatShare],
+  ];
+  for (const [id, values, ...rest] of shown) {
+    byId(id).replaceChildren(histogram(byId(id), values, ...rest));
+  }
 }
 
 function showPhases(some) {
@@ -191,7 +227,7 @@ function showPhases(some) {
     ...lost.map((phase) =>
       el(
         "div",
-        { class: "phase", title: `${phase.jobs} jobs` },
+        { class: "phase", title: countOf(phase.jobs, "job") },
         el("span", {}, phase.title),
         track([phase.time / lost[0].time, ""]),
         el("span", { class: "amount" }, formatSeconds(phase.time)),
@@ -232,5 +268,9 @@ data.labels.forEach((label, i) => {
   byId("filters").append(el("label", {}, `${label.name} `, box));
 });
 for (const id of ["since", "until"]) byId(id).addEventListener("change", show);
-window.addEventListener("resize", () => showOverTime(selected()));
+window.addEventListener("resize", () => {
+  const some = selected();
+  showOverTime(some);
+  showDistributions(some);
+});
 show();

@@ -129,6 +129,16 @@ def csvs(tmp_path):
     return write
 
 
+def test_the_text_says_whether_jobs_became_faster():
+    before, same, faster = group(100), group(100, seed=1), group(100, start=80.0, seed=2)
+    verdicts = []
+    for after in (same, faster):
+        found = compare_jobs(before, after, ["time_to_start"], allowed=0.05)
+        verdicts.append(gate_text(found, [], 0.05).splitlines()[0])
+    assert verdicts[0].endswith("not a proven change")
+    assert verdicts[1].endswith("faster")
+
+
 def test_the_command_exits_with_2_for_a_regression(capsys, tmp_path, csvs):
     before, after = csvs("before", group(60, 100.0, 1)), csvs("after", group(60, 120.0, 2))
     same = csvs("same", group(60, 100.0, 3))

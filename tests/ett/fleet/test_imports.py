@@ -84,6 +84,13 @@ def test_csv_with_times_lets_the_latest_phase_win():
     assert (job.begin, job.time_to_start_s, job.seconds) == (90.0, 10.0, 110.0)
 
 
+def test_csv_may_have_the_line_ends_of_any_system():
+    lines = [b"job,phase,seconds", b"a,plan,40", b"a,training,60"]
+    for end in (b"\n", b"\r\n", b"\r"):
+        (job,) = import_file("csv", "x.csv", end.join(lines))
+        assert job.phases == {"plan": 40.0, "training": 60.0}
+
+
 @pytest.mark.parametrize("data", [b"", b"\0\1\2", b"job,seconds\n", b"{}", b"hello\n" * 100])
 def test_other_files_are_not_recognised(data):
     assert recognise("x.csv", data) is None

@@ -81,7 +81,19 @@ def test_kubernetes_events_and_pods_are_read():
     assert read_launches(json.dumps({"items": [pod]}).encode()) == found
 
 
-@pytest.mark.parametrize("data", [b"", b"hello", b"[]", b'{"a": 1}', b"\xff\xfe", b"[" * 100_000])
+def test_lines_of_any_length_and_ending_are_no_matter():
+    header, row = "JobID|Submit|Start", "12|1767225600|1767225660"
+    for data in (
+        f"{header}\r{row}\r",
+        f"{header}\r\n{'x' * 200_000}|\r\n{row}\r\n",
+        f"{header}\n{row}",
+    ):
+        assert read_launches(data.encode())["12"] == Launch(T, T + 60)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"hello", b"[]", b'{"a": 1}', b"\xff\xfe", b"\r\r", b"[" * 100_000]
+)
 def test_other_files_are_named_as_such(data):
     with pytest.raises(ValueError, match="sacct"):
         read_launches(data)

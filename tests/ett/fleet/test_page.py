@@ -10,7 +10,7 @@ from fastplan.ett.fleet.jobs import FleetJob
 from fastplan.ett.fleet.page import fleet_page, page_data, write_pages
 from fastplan.ett.fleet.places import Walk
 from fastplan.ett.fleet.read import read_place
-from fastplan.ett.fleet.summary import group_by_label, summarise, worst_jobs
+from fastplan.ett.fleet.summary import group_by_label, shown_names, summarise, worst_jobs
 from fastplan.ett.fleet.text import fleet_text
 from tests.ett.fleet.samples import row
 from tests.report.pages import Page
@@ -43,6 +43,16 @@ def test_the_text_names_phases_and_worst_jobs():
     assert "2 jobs, 33.3 min, 2026-01-01 to 2026-01-02" in shown
     assert re.search(r"compile +4.7 min +14.0 % +2 +2.3 min", shown)
     assert "\x1b" not in shown
+
+
+def test_jobs_that_share_a_name_are_shown_with_as_much_of_their_path_as_needed():
+    same = ["/a/x/r.log", "/a/y/r.log", "/b/y/r.log"]
+    jobs = [row(i, job="r.log", source=source) for i, source in enumerate(same)]
+    jobs += [row(4, job="train", source="/c/1"), row(5, job="train", source="/d/1")]
+    names = shown_names([*jobs, row(6)])
+    shown = ["a/x/r.log", "a/y/r.log", "b/y/r.log", "train (c/1)", "train (d/1)", "job6"]
+    assert list(names.values()) == shown
+    assert all(name in fleet_text(jobs, ()) for name in shown[:5])
 
 
 def test_a_page_needs_nothing_else_and_any_name_is_safe():

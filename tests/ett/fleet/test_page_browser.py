@@ -111,3 +111,39 @@ def test_ten_thousand_jobs_are_filtered(opened):
         "box.dispatchEvent(new Event('change')); })()"
     )
     assert page.texts("#job-count") == ["3,333 of 10,000"]
+
+
+def test_a_few_far_values_share_the_last_bar(opened):
+    """One start of 3 hours must not press all others into one bar."""
+    jobs = [row(i, time_to_start_s=100.0 + i) for i in range(200)]
+    page = opened([*jobs, row(200, time_to_start_s=10_800.0)], 1400)
+    bars = page.texts("#starts rect title")
+    assert sum(not bar.endswith(": 0 jobs") for bar in bars) == len(bars) == 25
+    assert bars[-1].endswith("to 3.0 h: 5 jobs")
+    assert sum(int(bar.split(": ")[1].split()[0]) for bar in bars) == 201
+
+
+def test_a_figure_that_all_jobs_share_is_said_in_words(opened):
+    page = opened([row(i, failures=0, times_to_recover_s=[]) for i in range(3)], 400)
+    assert page.texts("#failures p") == ["0 for all 3 jobs."]
+    assert page.texts("#tiles .note")[3:] == ["no failure", "in no job"]
+
+
+def test_jobs_of_the_same_name_are_told_apart(opened):
+    jobs = [
+        row(i, job="result.log", source=f"/logs/{name}/x/result.log") for i, name in enumerate("ab")
+    ]
+    page = opened([*jobs, row(2, train_s=999.0)], 400)
+    assert page.texts("#worst td:first-child") == ["a/x/result.log", "b/x/result.log", "job2"]
+
+
+@pytest.mark.parametrize("width", [400, 1400])
+def test_every_figure_of_the_worst_jobs_can_be_seen(opened, width):
+    page = opened([row(i, job=f"{'a_long_name_' * 8}{i}") for i in range(3)], width)
+    edges = (
+        "[...document.querySelectorAll('#worst th, #worst td')]"
+        ".map((cell) => cell.getBoundingClientRect())"
+    )
+    assert page.run(f"Math.max(...{edges}.map((r) => r.right))") <= width
+    # A name takes at most three lines.
+    assert page.run(f"Math.max(...{edges}.map((r) => r.height))") < 75
