@@ -4,9 +4,28 @@ import os
 import signal
 import tempfile
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+# `make wheels` runs tests where only fastplan is installed. These files import more.
+if not find_spec("torchrec"):
+    collect_ignore = [
+        "engine/test_layout.py",
+        "planning/test_run.py",
+        "report/test_against_torchrec.py",
+        "spec/test_shipped_costs.py",
+    ]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips a test that needs a package, or a folder of the checkout, that is not there."""
+    for mark in item.iter_markers("needs"):
+        for name in mark.args:
+            if not (find_spec(name) or Path(__file__).parents[1].joinpath(name).is_dir()):
+                pytest.skip(f"needs {name}")
+
 
 # A shell starts background jobs with Ctrl-C ignored, which they pass on; what the tests start and
 # interrupt must hear it, however the tests were started.

@@ -126,6 +126,7 @@ def test_clusters_that_make_no_sense(spec, capsys, words, message):
         ("missing.yaml", "missing.yaml: can't be read"),
     ],
 )
+@pytest.mark.needs("torchrec")
 def test_models_that_are_none(capsys, target, message):
     assert main(("plan", target, "--world-size", "8")) == 1
     error = told(capsys)
@@ -133,6 +134,7 @@ def test_models_that_are_none(capsys, target, message):
     assert "Traceback" not in error
 
 
+@pytest.mark.needs("torchrec")
 def test_a_real_model_and_its_export_plan_alike(tmp_path, capsys):
     target = "tests.cli.models:with_constraints"
     file = str(tmp_path / "model.yaml")
@@ -179,6 +181,7 @@ def noisy(tmp_path, monkeypatch):
     sys.modules.pop("noisy_model", None)
 
 
+@pytest.mark.needs("torchrec")
 def test_what_a_users_module_prints_is_kept_out_of_the_output(noisy, spec, tmp_path, capsys):
     words = ("--sku", "h100", "--world-size", "8")
     assert main(("plan", f"{noisy}:build", *words, "--json")) == 0
@@ -190,6 +193,7 @@ def test_what_a_users_module_prints_is_kept_out_of_the_output(noisy, spec, tmp_p
     assert main(("plan", str(tmp_path / "exported.yaml"), *words)) == 0
 
 
+@pytest.mark.needs("numba")
 def test_what_the_module_of_a_cost_prints_is_kept_out_too(noisy, spec, capsys):
     words = ("--sku", "h100", "--world-size", "8", "--cost", f"{noisy}:cost", "--json")
     assert main(("plan", spec, *words)) == 0
@@ -198,6 +202,7 @@ def test_what_the_module_of_a_cost_prints_is_kept_out_too(noisy, spec, capsys):
     assert error == "imported\n"
 
 
+@pytest.mark.needs("torchrec")
 def test_an_export_is_a_spec_that_can_be_planned(tmp_path, capsys):
     target, file = "tests.cli.models:module", str(tmp_path / "model.yaml")
     assert main(("export", target, "--world-size", "12", "-o", file)) == 1
@@ -213,6 +218,7 @@ def test_exports_are_of_functions(capsys):
     assert "not package.module:function" in told(capsys)
 
 
+@pytest.mark.needs("torchrec")
 def test_an_export_to_the_screen_is_a_spec(capsys):
     assert main(("export", "tests.cli.models:module")) == 0
     assert capsys.readouterr().out.startswith("model: ")
@@ -249,6 +255,7 @@ def test_inspecting_writes_a_page_and_prints_the_plan(spec, tmp_path, capsys):
     assert "2 tables" in out and out.endswith(f"\nwritten: {page}\n")
 
 
+@pytest.mark.needs("torchrec")
 def test_converting(spec, tmp_path, capsys):
     first = str(tmp_path / "plan.json")
     assert plan(spec, "--world-size", "8", "--quiet", "-o", first) == 0

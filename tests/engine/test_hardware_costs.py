@@ -271,6 +271,7 @@ def without_hardware(shard, out):
     out.fwd_comms = 1.0 if math.isnan(shard.hardware.fwd_compute) else 0.0
 
 
+@pytest.mark.needs("numba")
 def test_custom_costs_read_both_costs():
     made = drawn(4, ("fused", "fused_uvm_caching"))
     own, stock = estimate(made), estimate(replace(made, hardware=None))
@@ -281,6 +282,7 @@ def test_custom_costs_read_both_costs():
     assert priced.run_prefetch_compute.tolist() == own.run_prefetch_compute.tolist()
 
 
+@pytest.mark.needs("numba")
 def test_custom_costs_see_no_hardware_costs_where_there_are_none():
     made = replace(drawn(4, ("fused",)), hardware=None)
     pricing = Pricing(function=without_hardware, batch_size=512)

@@ -117,6 +117,7 @@ def test_missing_constants_are_named_with_the_way_out():
         hardware_constants(find_hardware("cpu"))
 
 
+@pytest.mark.needs("docs")
 def test_the_example_of_the_docs_is_valid(tmp_path):
     (text,) = blocks("hardware-costs.md", "yaml")
     path = tmp_path / "lab.yaml"

@@ -95,6 +95,7 @@ class TestJobs:
     def test_pods_are_the_largest_that_are_all_full(self, ranks: int, pod: int) -> None:
         assert topology_arguments(find_hardware("gb200"), ranks)["pod_size"] == pod
 
+    @pytest.mark.needs("torchrec")
     def test_torchrec_can_group_the_ranks_of_any_job(self) -> None:
         from torchrec.distributed.planner.types import Topology
 

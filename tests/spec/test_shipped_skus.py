@@ -18,6 +18,7 @@ class TestShipped:
     def test_all_are_known_in_the_order_of_the_file(self) -> None:
         assert tuple(each.name for each in known_hardware()) == SHIPPED
 
+    @pytest.mark.needs("torchrec")
     def test_torchrecs_own_are_to_the_bit_its_constants(self) -> None:
         from torchrec.distributed.planner import constants
 
@@ -41,6 +42,7 @@ class TestShipped:
         )
 
     @pytest.mark.parametrize(("name", "device"), [("torchrec", "cuda"), ("torchrec-cpu", "cpu")])
+    @pytest.mark.needs("torchrec")
     def test_torchrecs_own_make_its_default_topology(self, name: str, device: str) -> None:
         from torchrec.distributed.planner.types import Topology
 
@@ -48,6 +50,7 @@ class TestShipped:
         assert made._hash() == Topology(16, device, local_world_size=8)._hash()
 
     @pytest.mark.parametrize("name", SHIPPED)
+    @pytest.mark.needs("torchrec")
     def test_each_makes_a_topology_with_its_figures(self, name: str) -> None:
         from torchrec.distributed.planner.types import Topology
 
@@ -67,6 +70,7 @@ class TestShipped:
             assert getattr(topology, figure) == getattr(hardware, figure), figure
 
     @pytest.mark.parametrize("name", SHIPPED)
+    @pytest.mark.needs("torchrec")
     def test_torchrec_finds_each_plausible(self, name: str) -> None:
         from torchrec.distributed.planner.types import HardwareConfig
 
@@ -157,6 +161,7 @@ def parts(text: str) -> tuple[str, str, str]:
     return text[:first], text[first:last], text[last:]
 
 
+@pytest.mark.needs("docs")
 def test_the_docs_show_the_shipped_figures() -> None:
     assert parts(DOCS.read_text())[1] == table(), "run python -m tests.spec.test_shipped_skus"
 
