@@ -151,21 +151,27 @@ def _ms(value: float) -> str:
 
 def _reason(why: TableWhy, outcome: Outcome, style: Style) -> list[str]:
     """Returns an option beside what would have to change. The table above has its figures."""
-    sentences = reasons(why, outcome)
+    sentences = advice(why, outcome)
     if outcome.status == "not allowed" and not outcome.complaint:
         if not _would_help(why, outcome):
             return []
         sentences = sentences[1:]
-    elif outcome.status in ("slower", "tie") and len(sentences) > 1:
-        sentences = sentences[1:]
-    elif outcome.status == "tie":
-        sentences = [f"tie; without this table, the {why.measure} is the same"]
     room = 4 + max(len(named(own)) for own in why.outcomes) + 1
     lines = []
     for number, sentence in enumerate(sentences):
         title = f"  {_MARKS[outcome.status]} {named(outcome)}" if not number else ""
         lines += style.labelled(style.name(title, room), room, sentence)
     return lines
+
+
+def advice(why: TableWhy, outcome: Outcome) -> list[str]:
+    """Returns what would have to change for an option to win: reasons without the rating."""
+    sentences = reasons(why, outcome)
+    if outcome.status in ("slower", "tie") and len(sentences) > 1:
+        return sentences[1:]
+    if outcome.status == "tie":
+        return [f"tie; without this table, the {why.measure} is the same"]
+    return sentences
 
 
 def _would_help(why: TableWhy, outcome: Outcome) -> bool:
