@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from fastplan.planning.search import Result
     from fastplan.planning.shadow import Shadow
 
+_LABEL = 10  # columns
+
 
 class Run:
     """The report in `planner.last_run`: engine, reason, rating, seconds, proposals and plans."""
@@ -155,11 +157,47 @@ class Run:
         self.seconds["total"] = total
 
     def __repr__(self) -> str:
-        took = ", ".join(f"{name} {1000 * s:.2f} ms" for name, s in self.seconds.items())
-        why = f" ({self.reason})" if self.reason else ""
+        """A line each on engine, rating, time, cache and, if there was one, the re-plan.
+
+        Nothing is computed for it: a bound that is not proven yet is left out.
+        """
+        return "\n".join(f"{label:<{_LABEL}}{text}" for label, text in self._lines())
+
+    def _lines(self) -> Iterator[tuple[str, str]]:
+        yield "engine", f"{self.engine}: {self.reason}" if self.reason else self.engine
+        yield "rating", self._rating_text()
+        if self.objective is not None:
+            before = (
+                "" if self.objective_before is None else f", before {self.objective_before:.6g}"
+            )
+            yield "objective", f"{self.objective:.6g}{before}"
+        if self.not_optimized is not None:
+            yield "optimizer", f"not used: {self.not_optimized}"
+        yield "time", self._time_text()
+        why = self.cache.reason
+        yield "cache", f"{self.cache.status}: {why}" if why else self.cache.status
+        if self.replan is not None:
+            yield "replan", str(self.replan)
+        if self.not_followed is not None:
+            yield "replan", f"not followed: {self.not_followed}"
+        if self.shadow is not None:
+            yield "shadow", str(self.shadow)
+
+    def _rating_text(self) -> str:
+        text = "none" if self.rating is None else f"{self.rating:.6g} ms"
+        if self.costs != "torchrec":
+            text += f" by {self.costs} costs"
+        if self.proposals:
+            text += f", {self.proposals:,} proposals, {self.evaluated:,} placed"
         known = None if callable(self._lower_bound) else self.gap
-        gap = "" if known is None else f"gap={known:.4%}, stopped_by={self.stopped_by!r}, "
-        return (
-            f"Run(engine={self.engine!r}{why}, rating={self.rating}, {gap}"
-            f"proposals={self.proposals}, cache={self.cache.status!r}, {took})"
-        )
+        if known is not None:
+            text += f", gap {known:.4%}"
+        return text + (f", stopped by {self.stopped_by}" if self.stopped_by else "")
+
+    def _time_text(self) -> str:
+        phases = {name: f"{1000 * spent:.2f}" for name, spent in self.seconds.items()}
+        total = phases.pop("total", None)
+        parts = " + ".join(f"{name} {spent}" for name, spent in phases.items())
+        if total is None:
+            return f"{parts} ms so far" if parts else "not planned yet"
+        return f"{total} ms = {parts}"
