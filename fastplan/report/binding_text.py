@@ -124,7 +124,7 @@ def _helps(why: ModelWhy, style: Style) -> Iterator[str]:
         ]
         for own in why.helps
     ]
-    columns = [Column("table"), Column("change"), Column(measure, right=True)]
+    columns = [Column("table"), Column("with"), Column(measure, right=True)]
     yield from table_lines([*columns, Column("change", right=True)], rows, style)
 
 
