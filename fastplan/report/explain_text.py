@@ -175,11 +175,11 @@ def advice(why: TableWhy, outcome: Outcome) -> list[str]:
 
 
 def _would_help(why: TableWhy, outcome: Outcome) -> bool:
-    """Whether the plan would be no worse with an option, if memory were enough."""
+    """Whether the plan would be better with an option, if memory were enough."""
     value = why.value_of(outcome)
     if value is None:
-        value = math.inf if outcome.roomy is None else outcome.roomy.value
-    return value <= why.value or is_same(value, why.value)
+        return outcome.roomy is not None and why.wins(outcome.roomy.value)
+    return why.wins(value)
 
 
 def reasons(why: TableWhy, outcome: Outcome) -> list[str]:

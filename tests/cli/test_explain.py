@@ -83,6 +83,21 @@ def test_replan_needs_a_table(plan, capsys):
     assert "--replan needs a table" in err
 
 
+def test_cache_sizes_of_an_offload_plan_are_kept(spec, tmp_path, capsys):
+    file = str(tmp_path / "plan.json")
+    words = ("--costs", "hardware", "--optimize", "--offload", "--move-budget", "2000")
+    words += ("--sku", "a100-40", "--world-size", "4", "--no-cache", "-o", file, "--json")
+    big = tmp_path / "model.yaml"
+    big.write_text(SPEC.replace("40M", "300M"))
+    assert main(("plan", str(big), *words)) == 0
+    planned = json.loads(capsys.readouterr().out)
+    code, out, _ = call(capsys, "explain", file, "user", "--json")
+    found = json.loads(out)
+    assert (code, found["measure"]) == (0, "step")
+    assert found["value"] == pytest.approx(planned["step"]["ms"], rel=1e-9)
+    assert found["options"][0]["compute_kernel"] == "fused_uvm_caching"
+
+
 def test_it_needs_no_torch(plan):
     script = (
         "import sys; from fastplan.cli.main import main; "

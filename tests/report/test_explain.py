@@ -94,6 +94,24 @@ def test_no_placement_is_better_than_the_one_that_is_told(seed):
     assert "slower" in statuses
 
 
+def test_tables_of_a_tower_stay_on_its_host():
+    tables = [table(f"t{i}", 10_000 * (i + 1), 64, pooling=2.0 + i) for i in range(4)]
+    tables = [own._replace(tower="a" if i < 2 else None) for i, own in enumerate(tables)]
+    kinds = ("table_row_wise", "table_column_wise", "row_wise", "data_parallel")
+    options = PlanOptions(plan_of(request(tables, 4, 2, kinds), cluster_of(4, 2)).basis)
+    statuses = set()
+    for position in range(4):
+        by_pair = numbers(options, position)
+        for own in why_table(options, position).outcomes[1:]:
+            best = best_of_all(options, position, by_pair[own.pair])
+            statuses.add(own.status)
+            if own.complaint:
+                assert best == math.inf
+            else:
+                assert is_same(own.rating, best)
+    assert "slower" in statuses
+
+
 def test_small_memory_has_options_that_do_not_fit():
     options = PlanOptions(tight(hbm=GIB // 4).basis)
     outcomes = [own for at in range(4) for own in why_table(options, at).outcomes]

@@ -34,6 +34,7 @@ from tests.report.samples import (
 )
 from tests.report.test_explain import hardware
 from tests.report.test_html import NASTY
+from tests.report.test_html_browser import free
 
 PROGRAM = find_browser()
 if PROGRAM is None:
@@ -54,6 +55,7 @@ PLANS = {
     "large": large,
     "nasty": lambda: with_names(NASTY),
     "hardware": hardware,
+    "free": free,
 }
 
 
@@ -309,6 +311,7 @@ def test_names_of_others_are_exported_as_they_are(show):
 def test_it_has_room_at_400_and_1400_pixels(show, name):
     page = show(PLANS[name]())
     page.run("document.querySelector('td.name button').click()")
+    assert "NaN" not in page.texts("#why")[0]
     last = page.run("document.querySelectorAll('#why-options input').length") - 1
     choose(page, last)
     for width in (400, 1400):

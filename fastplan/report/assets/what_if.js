@@ -184,7 +184,7 @@ class WhatIfPanel {
     const words = `${spaced(option.type)} ${spaced(option.kernel)}`;
     const name = el("label", {}, choice, el("span", {}, words));
     const known = option.value !== null;
-    const change = known ? option.value / own.options[0].value - 1 : 0;
+    const change = known ? relative(own.options[0].value, option.value) : 0;
     let text = option.status === "planned" ? "" : MARK_WORDS[option.status];
     if (option.status === "slower" || option.status === "better") {
       text = change >= 9 ? `× ${formatCount(Math.round(change + 1))}` : signed(change);
@@ -238,7 +238,7 @@ class WhatIfPanel {
     const after = what.loads();
     const lacks = what.lacks(after);
     const rank = after.cost.indexOf(after.rating);
-    const change = after.rating / what.before.rating - 1;
+    const change = relative(what.before.rating, after.rating);
     const tone = change < -1e-9 ? "good" : change > 1e-9 ? "bad" : "";
     byId("why-rating").replaceChildren(
       el("span", {}, "Rating "),
@@ -359,5 +359,7 @@ class WhatIfPanel {
   }
 }
 
+// From nothing to something is no change by a share.
+const relative = (before, after) => (before > 0 ? after / before - 1 : Number(after > 0));
 const signed = (change) =>
   `${change < 0 ? "−" : "+"}${Math.abs(change) < 0.0005 ? "<0.1" : (100 * Math.abs(change)).toFixed(1)} %`;
