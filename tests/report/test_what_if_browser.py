@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 import yaml
 
-from fastplan.engine.solve import rate, verify_plan
+from fastplan.engine.layout import layout_of
+from fastplan.engine.optimize import Optimize, optimize
+from fastplan.engine.problem import Problem
+from fastplan.engine.solve import estimate, rate, verify_plan
 from fastplan.model.objectives import Objectives
-from fastplan.model.plan import PlanRecord
+from fastplan.model.plan import RANK, PlanRecord
+from fastplan.model.request import Partitioner, Search
 from fastplan.report.analysis import analyse
 from fastplan.report.comparison import compare
 from fastplan.report.estimates import estimates
@@ -19,7 +23,7 @@ from fastplan.report.html import html_report
 from fastplan.report.options import PlanOptions
 from fastplan.report.units import format_bytes
 from fastplan.report.what_if import MOST_TABLES, what_if_data
-from tests.problems import ALL_TYPES, GIB, request, table
+from tests.problems import ALL_TYPES, DEFAULT_PROPOSERS, GIB, request, table
 from tests.report.browser import Browser, find_browser
 from tests.report.samples import (
     bare,
@@ -264,6 +268,37 @@ def test_it_works_by_keyboard(show):
     assert page.run("document.activeElement.textContent") == name
 
 
+def planned_with(plan, found):
+    """Sharding type and ranks by table of a plan with exported constraints and pins."""
+    request_ = plan.basis.request
+    tables, menus = [], list(request_.menus)
+    for own in request_.tables:
+        if fields := found["constraints"].get(own.name):
+            menus.append(
+                tuple(
+                    item
+                    for item in menus[own.menu]
+                    if item.sharding_type in fields["sharding_types"]
+                    and item.kernel in fields["compute_kernels"]
+                )
+            )
+            own = own.with_menu(len(menus) - 1)
+        tables.append(own)
+    space = estimate(replace(request_, tables=tuple(tables), menus=tuple(menus)))
+    search = Search(proposers=DEFAULT_PROPOSERS, partitioner=Partitioner())
+    made = optimize(
+        Problem(space, plan.basis.cluster),
+        search,
+        Optimize(time_budget=None, move_budget=100, objectives=Objectives(pins=found["pins"])),
+        names=[(own.path, own.name) for own in tables],
+    )
+    assert made.found
+    record = PlanRecord.of(space, made.options, made.ranks, made.rating)
+    layout = layout_of(replace(request_, tables=tuple(tables), menus=tuple(menus)),
+                       plan.basis.cluster, record)  # fmt: skip
+    return {own.name: (own.sharding_type, own.shards[:, RANK].tolist()) for own in layout.tables}
+
+
 def test_constraints_can_be_planned_with(show):
     plan = criteo()
     page = show(plan)
@@ -285,7 +320,10 @@ def test_constraints_can_be_planned_with(show):
     page.run("document.querySelector('[name=export][value=json]').click()")
     again = json.loads(page.run("document.getElementById('export-text').value"))
     assert again == found
-    Objectives(pins=found["pins"])
+    assert pins
+    planned = planned_with(plan, found)
+    for name, ranks in pins.items():
+        assert planned[name] == (expected[name]["sharding_types"][0], ranks)
     planner = pytest.importorskip("torchrec.distributed.planner.types")
     for fields in found["constraints"].values():
         planner.ParameterConstraints(**fields)
