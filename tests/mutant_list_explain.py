@@ -9,17 +9,17 @@ _PAGE = "tests/report/test_what_if_browser.py"
 
 EXPLAIN = (
     Mutant(
-        name="explain-blocks-do-not-add-up",
+        name="explain-one-block-for-each-rank",
         file="fastplan/report/places.py",
-        old="cost[field.ranks[place]] += block.cost",
-        new="pass",
+        old="most = 1 if apart else count",
+        new="most = 1",
         tests=(_EXPLAIN,),
     ),
     Mutant(
         name="explain-blocks-need-no-memory",
         file="fastplan/report/places.py",
-        old="room[field.ranks[place]] -= block.memory",
-        new="pass",
+        old="times[None, :, None, None] * block.memory",
+        new="block.memory",
         tests=(_EXPLAIN,),
     ),
     Mutant(

@@ -1,8 +1,8 @@
 """Where the shards of one option go best while every other table stays where it is.
 
 Shards go to places in blocks: a shard to a rank, a block of row shards to a host, or one shard to
-every rank. Blocks of one kind are alike, so the least loaded slots are the best ones, and no other
-placement has a smaller largest load: a rank's second block is never cheaper than its first.
+every rank. The blocks of an option are alike, so the least loaded slots are the best ones, and no
+other placement has a smaller largest load: a rank's second block is never cheaper than its first.
 """
 
 from __future__ import annotations
@@ -15,9 +15,6 @@ import numpy as np
 
 from fastplan.engine.problem import Floats, Ints
 from fastplan.model.vocabulary import UNIFORM_TYPES
-
-# A block of its own kind is tried on each place if there are at most this many.
-_MOST_TRIED = 64
 
 _BY_HOST = ("table_row_wise", "grid_shard")
 
@@ -161,65 +158,22 @@ def _spread(
     size = field.ranks.shape[1]
     if len(shards.cost) % size or not len(field.ranks):
         return None
-    blocks = Shards(shards.cost.reshape(-1, size), shards.memory.reshape(-1, size, 3))
-    kinds = _kinds(blocks)
-    if len(kinds) == 1:
-        return _fill(field, blocks, kinds, loads, limits, apart)
-    odd = next((kind for kind in kinds if len(kind) == 1), None)
-    if len(kinds) > 2 or odd is None or len(field.ranks) > _MOST_TRIED or apart:
-        place = _fill(field, blocks, kinds, loads, limits, apart)
-        return None if place is None else place._replace(exact=False)
-    found: Place | None = None
-    for at in range(len(field.ranks)):
-        place = _fill(field, blocks, kinds, loads, limits, apart, fixed=(int(odd[0]), at))
-        if place is not None and (found is None or _value(place, limits) < _value(found, limits)):
-            found = place
-    return found
-
-
-def _kinds(blocks: Shards) -> list[Ints]:
-    """Returns the numbers of the blocks that are alike, the most expensive ones first."""
-    groups: dict[bytes, list[int]] = {}
-    for number, (cost, memory) in enumerate(zip(blocks.cost, blocks.memory, strict=True)):
-        groups.setdefault(cost.tobytes() + memory.tobytes(), []).append(number)
-    found = [np.array(own) for own in groups.values()]
-    return sorted(found, key=lambda own: -float(blocks.cost[own[0]].max()))
-
-
-def _fill(
-    field: _Field,
-    blocks: Shards,
-    kinds: list[Ints],
-    loads: Loads,
-    limits: Limits,
-    apart: bool,
-    fixed: tuple[int, int] | None = None,
-) -> Place | None:
-    """Returns a placement, one kind of blocks after the other; a fixed block comes first."""
-    count = len(blocks.cost)
-    at = np.zeros(count, np.int64)
-    cost, room = loads.cost.copy(), loads.room.copy()
-    largest, lacking = -math.inf, -math.inf
-    if fixed is not None:
-        kinds = [np.array([fixed[0]]), *(own for own in kinds if own[0] != fixed[0])]
-    taken = np.zeros(len(field.ranks), bool)
-    for own in kinds:
-        block = Shards(blocks.cost[own[0]], blocks.memory[own[0]])
-        most = 1 if apart else len(own)
-        slot_cost, slot_lack = _slots(field, block, Loads(cost, room), most)
-        value = slot_cost if limits.by == "cost" else slot_lack
-        value = np.where((slot_cost <= limits.cost) & (slot_lack <= limits.lack), value, math.inf)
-        value[taken] = math.inf
-        if fixed is not None and own[0] == fixed[0]:
-            value[np.arange(len(value)) != fixed[1]] = math.inf
-        order = np.lexsort((np.tile(np.arange(most), len(value)), value.reshape(-1)))[: len(own)]
-        if len(order) < len(own) or not np.isfinite(value.reshape(-1)[order]).all():
-            return None
-        largest = max(largest, float(slot_cost.reshape(-1)[order].max()))
-        lacking = max(lacking, float(slot_lack.reshape(-1)[order].max()))
-        at[own] = np.sort(order // most)
-        for place in at[own].tolist():
-            cost[field.ranks[place]] += block.cost
-            room[field.ranks[place]] -= block.memory
-            taken[place] |= apart
-    return Place(field.ranks[at].reshape(-1), largest, int(lacking), exact=True)
+    cost, memory = shards.cost.reshape(-1, size), shards.memory.reshape(-1, size, 3)
+    assert (cost == cost[0]).all(), "column blocks of an option are alike"
+    assert (memory == memory[0]).all(), "column blocks of an option are alike"
+    count = len(cost)
+    most = 1 if apart else count
+    slot_cost, slot_lack = _slots(field, Shards(cost[0], memory[0]), loads, most)
+    value = slot_cost if limits.by == "cost" else slot_lack
+    value = np.where((slot_cost <= limits.cost) & (slot_lack <= limits.lack), value, math.inf)
+    # Of slots that are as good, those with fewer blocks below them come first.
+    below = np.tile(np.arange(most), len(value))
+    chosen = np.lexsort((below, value.reshape(-1)))[:count]
+    if len(chosen) < count or not np.isfinite(value.reshape(-1)[chosen]).all():
+        return None
+    return Place(
+        field.ranks[np.sort(chosen // most)].reshape(-1),
+        float(slot_cost.reshape(-1)[chosen].max()),
+        int(slot_lack.reshape(-1)[chosen].max()),
+        exact=True,
+    )

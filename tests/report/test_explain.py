@@ -95,7 +95,7 @@ def test_no_placement_is_better_than_the_one_that_is_told(seed):
 
 
 def test_tables_of_a_tower_stay_on_its_host():
-    tables = [table(f"t{i}", 10_000 * (i + 1), 64, pooling=2.0 + i) for i in range(4)]
+    tables = [table(f"t{i}", 10_000 * (i + 1), 64, pooling=(2, 900, 3, 4)[i]) for i in range(4)]
     tables = [own._replace(tower="a" if i < 2 else None) for i, own in enumerate(tables)]
     kinds = ("table_row_wise", "table_column_wise", "row_wise", "data_parallel")
     options = PlanOptions(plan_of(request(tables, 4, 2, kinds), cluster_of(4, 2)).basis)
