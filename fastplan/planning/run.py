@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
@@ -195,9 +196,22 @@ class Run:
         return text + (f", stopped by {self.stopped_by}" if self.stopped_by else "")
 
     def _time_text(self) -> str:
-        phases = {name: f"{1000 * spent:.2f}" for name, spent in self.seconds.items()}
+        phases = dict(self.seconds)
         total = phases.pop("total", None)
-        parts = " + ".join(f"{name} {spent}" for name, spent in phases.items())
+        if not phases:
+            return "not planned yet"
+        shown = _rounded(phases, sum(phases.values()) if total is None else total)
+        parts = " + ".join(f"{name} {hundredths / 100:.2f}" for name, hundredths in shown.items())
         if total is None:
-            return f"{parts} ms so far" if parts else "not planned yet"
-        return f"{total} ms = {parts}"
+            return f"{parts} ms so far"
+        return f"{sum(shown.values()) / 100:.2f} ms = {parts}"
+
+
+def _rounded(seconds: dict[str, float], total: float) -> dict[str, int]:
+    """Returns hundredths of milliseconds that add up to the total, as the seconds do."""
+    exact = {name: 1e5 * spent for name, spent in seconds.items()}
+    found = {name: math.floor(spent) for name, spent in exact.items()}
+    left = round(1e5 * total) - sum(found.values())
+    for name in sorted(exact, key=lambda name: found[name] - exact[name])[: max(0, left)]:
+        found[name] += 1
+    return found

@@ -2,6 +2,7 @@
 
 import itertools
 import pickle
+import random
 
 import pytest
 
@@ -194,3 +195,16 @@ def test_the_first_plan_names_its_imports(monkeypatch, clock):
         planner = EmbeddingShardingPlanner(**built.planner_kwargs)
         planner.plan(built.module, built.sharders)
         assert ("imports" in planner.last_run.seconds) == first
+
+
+def test_what_is_shown_of_phases_adds_up():
+    rng = random.Random(1)
+    for _ in range(200):
+        run = Run()
+        phases = {f"p{i}": rng.choice((0.0, 1e-6, 1e-3)) * rng.random() for i in range(9)}
+        run.seconds = {**phases, "total": sum(phases.values())}
+        total, _, parts = shown(run)["time"].partition(" ms = ")
+        hundredths = [round(100 * float(part.split()[1])) for part in parts.split(" + ")]
+        assert sum(hundredths) == round(100 * float(total))
+        assert float(total) == pytest.approx(1000 * run.seconds["total"], abs=0.006)
+        assert min(hundredths) >= 0
