@@ -371,9 +371,12 @@ def _order(pair: Pair) -> tuple[int, int]:
 def missing_pairs(request: Request, number: int) -> dict[Pair, set[str]]:
     """Returns options that a table does not have, with the modules of tables that have them."""
     own = {(item.sharding_type, item.kernel) for item in request.menus[request.tables[number].menu]}
-    found: dict[Pair, set[str]] = {}
+    paths: dict[int, set[str]] = {}
     for table in request.tables:
-        for item in request.menus[table.menu]:
+        paths.setdefault(table.menu, set()).add(table.path)
+    found: dict[Pair, set[str]] = {}
+    for menu, modules in paths.items():
+        for item in request.menus[menu]:
             if (item.sharding_type, item.kernel) not in own:
-                found.setdefault(Pair(item.sharding_type, item.kernel), set()).add(table.path)
+                found.setdefault(Pair(item.sharding_type, item.kernel), set()).update(modules)
     return dict(sorted(found.items(), key=lambda each: _order(each[0])))
