@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tests.mutant import Mutant
 from tests.mutant_list_checkpoint import CHECKPOINT
+from tests.mutant_list_explain import EXPLAIN
 from tests.mutant_list_fleet import FLEET
 from tests.mutant_list_restart import RESTART
 from tests.mutant_list_torchrec import TORCHREC
@@ -368,4 +369,4 @@ MEASURE = (
 )
 
 CORE = (*SPEC, *REPLAN, *CACHE, *BOUNDS, *PROFILE, *MEASURE)
-MUTANTS = (*CORE, *CHECKPOINT, *RESTART, *FLEET, *TORCHREC)
+MUTANTS = (*CORE, *CHECKPOINT, *EXPLAIN, *RESTART, *FLEET, *TORCHREC)

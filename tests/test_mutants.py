@@ -20,7 +20,7 @@ def test_a_mutant_has_one_place_in_its_file_and_changes_it(mutant):
     text = (ROOT / mutant.file).read_text()
     changed = mutated(text, mutant)
     assert changed != text
-    if not mutant.native:
+    if mutant.file.endswith(".py"):
         ast.parse(changed)
 
 

@@ -32,6 +32,7 @@ GROUPS = {
     },
     "Look": {
         "inspect": "show what a plan costs and what limits it",
+        "explain": "show why a table has its option, or what binds a plan",
         "compare": "show what changes from one plan to another",
         "convert": "write a plan in another format",
         "checkpoint": "show checkpoints, and convert them to other plans",
@@ -72,6 +73,7 @@ fastplan plan model.yaml --sku h100 --world-size 64
 fastplan export mypkg.models:build -o model.yaml
 fastplan precompute sweep.yaml --cache /shared/plans
 fastplan inspect plan.json
+fastplan explain plan.json sparse.table_09
 fastplan compare before.json after.json
 fastplan convert plan.json -o plan --to torcheasyrec
 fastplan checkpoint convert ckpt/1000 --plan plan.json -o new

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastplan.model.plan import RANK, Plan
+from fastplan.model.units import format_count, format_size
 from fastplan.planning.difference import table_name
 from fastplan.planning.held import Key, by_key
 from fastplan.planning.movement import Movement, Transfers, movement
@@ -41,6 +42,17 @@ class Moves:
 
     def __len__(self) -> int:
         return len(self.moves)
+
+    def __repr__(self) -> str:
+        """The sums. The moves themselves are what it iterates over."""
+        text = f"{format_count(len(self), 'move')}, {format_size(self.bytes)}"
+        if self.from_storage:
+            text += f" ({format_size(self.from_storage)} from storage)"
+        if self.seconds is not None:
+            text += f", about {self.seconds:.3g} s"
+        if self.removed:
+            text += f", {format_count(len(self.removed), 'table')} removed"
+        return f"Moves({text})"
 
     @property
     def bytes(self) -> int:

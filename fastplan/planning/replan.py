@@ -23,6 +23,7 @@ from fastplan.engine.solve import Options, request_columns, verify_plan
 from fastplan.engine.step import step_of
 from fastplan.model.plan import Basis, Plan, PlanRecord
 from fastplan.model.request import Cluster, Request
+from fastplan.model.units import format_size
 from fastplan.planning.difference import Difference, difference, table_name
 from fastplan.planning.held import (
     balanced_rank_cost,
@@ -93,6 +94,15 @@ class ReplanReport:
         if self._moves is None:
             self._moves = self._list()
         return self._moves
+
+    def __repr__(self) -> str:
+        """One line: what was followed, and what moves. Moves are not listed for it."""
+        how = "follows" if self.followed else "from scratch, not"
+        moved = "nothing moves"
+        if self.moved:
+            moved = f"moves {format_size(self.moved)} of {format_size(self.held)}"
+        why = f" ({self.reason})" if self.reason else ""
+        return f"{how} {self.previous}{why}: {moved}; {self.difference}"
 
     def __getstate__(self) -> tuple[None, dict[str, object]]:
         self.moves  # noqa: B018  the means to list them can't be pickled

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from fastplan.model.step import Step
     from fastplan.planning.search import Result
     from fastplan.planning.shadow import Shadow
+
+_LABEL = 10  # columns
 
 
 class Run:
@@ -155,11 +158,60 @@ class Run:
         self.seconds["total"] = total
 
     def __repr__(self) -> str:
-        took = ", ".join(f"{name} {1000 * s:.2f} ms" for name, s in self.seconds.items())
-        why = f" ({self.reason})" if self.reason else ""
+        """A line each on engine, rating, time, cache and, if there was one, the re-plan.
+
+        Nothing is computed for it: a bound that is not proven yet is left out.
+        """
+        return "\n".join(f"{label:<{_LABEL}}{text}" for label, text in self._lines())
+
+    def _lines(self) -> Iterator[tuple[str, str]]:
+        yield "engine", f"{self.engine}: {self.reason}" if self.reason else self.engine
+        yield "rating", self._rating_text()
+        if self.objective is not None:
+            before = (
+                "" if self.objective_before is None else f", before {self.objective_before:.6g}"
+            )
+            yield "objective", f"{self.objective:.6g}{before}"
+        if self.not_optimized is not None:
+            yield "optimizer", f"not used: {self.not_optimized}"
+        yield "time", self._time_text()
+        why = self.cache.reason
+        yield "cache", f"{self.cache.status}: {why}" if why else self.cache.status
+        if self.replan is not None:
+            yield "replan", str(self.replan)
+        if self.not_followed is not None:
+            yield "replan", f"not followed: {self.not_followed}"
+        if self.shadow is not None:
+            yield "shadow", str(self.shadow)
+
+    def _rating_text(self) -> str:
+        text = "none" if self.rating is None else f"{self.rating:.6g} ms"
+        if self.costs != "torchrec":
+            text += f" by {self.costs} costs"
+        if self.proposals:
+            text += f", {self.proposals:,} proposals, {self.evaluated:,} placed"
         known = None if callable(self._lower_bound) else self.gap
-        gap = "" if known is None else f"gap={known:.4%}, stopped_by={self.stopped_by!r}, "
-        return (
-            f"Run(engine={self.engine!r}{why}, rating={self.rating}, {gap}"
-            f"proposals={self.proposals}, cache={self.cache.status!r}, {took})"
-        )
+        if known is not None:
+            text += f", gap {known:.4%}"
+        return text + (f", stopped by {self.stopped_by}" if self.stopped_by else "")
+
+    def _time_text(self) -> str:
+        phases = dict(self.seconds)
+        total = phases.pop("total", None)
+        if not phases:
+            return "not planned yet"
+        shown = _rounded(phases, sum(phases.values()) if total is None else total)
+        parts = " + ".join(f"{name} {hundredths / 100:.2f}" for name, hundredths in shown.items())
+        if total is None:
+            return f"{parts} ms so far"
+        return f"{sum(shown.values()) / 100:.2f} ms = {parts}"
+
+
+def _rounded(seconds: dict[str, float], total: float) -> dict[str, int]:
+    """Returns hundredths of milliseconds that add up to the total, as the seconds do."""
+    exact = {name: 1e5 * spent for name, spent in seconds.items()}
+    found = {name: math.floor(spent) for name, spent in exact.items()}
+    left = round(1e5 * total) - sum(found.values())
+    for name in sorted(exact, key=lambda name: found[name] - exact[name])[: max(0, left)]:
+        found[name] += 1
+    return found

@@ -60,7 +60,7 @@ def estimates(basis: Basis) -> Estimates:
     run_total = sum(parts[part] for part in RATED)
     rank_total = pieces.by_rank(run_total)
     worst = int(by_load(rank_total)[0])
-    _check_rating(float(rank_total[worst]), record.rating)
+    check_rating(float(rank_total[worst]), record.rating)
     run_table = np.repeat(np.arange(space.tables), np.diff(space.option_run_begin))
     there = pieces.runs_on(worst)
     on_worst = np.bincount(run_table[there], run_total[there], space.tables)
@@ -77,7 +77,7 @@ def estimates(basis: Basis) -> Estimates:
     )
 
 
-def _check_rating(found: float, rating: float) -> None:
+def check_rating(found: float, rating: float) -> None:
     if abs(found - rating) > 1e-9 * max(abs(rating), abs(found)):
         raise EstimateUnavailable(
             f"the estimate of the worst rank is {found:.6g} ms, but the plan's rating is "

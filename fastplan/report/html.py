@@ -31,9 +31,10 @@ from fastplan.report.units import (
     format_percent,
     format_seconds,
 )
+from fastplan.report.what_if import what_if_data
 
-_STYLES = ("base.css", "ranks.css", "lists.css", "scatter.css", "sizes.css")
-_SCRIPTS = ("base.js", "chart.js", "ranks.js", "lists.js", "page.js")
+_STYLES = ("base.css", "ranks.css", "lists.css", "scatter.css", "what_if.css", "sizes.css")
+_SCRIPTS = ("base.js", "chart.js", "ranks.js", "what_if.js", "lists.js", "page.js")
 # Title, class and key of each column in the table of plans.
 _COLUMNS = (
     ("Plan", "", "label"),
@@ -72,6 +73,8 @@ def html_report(
     if any(analysis.plan is not plan for analysis, plan in zip(analyses, plans, strict=True)):
         raise ValueError("`comparison` must be of these plans")
     data: dict[str, Any] = {"plans": [plan_data(analysis) for analysis in analyses]}
+    for own, analysis in zip(data["plans"], analyses, strict=True):
+        own["what_if"] = what_if_data(analysis, len(plans))
     if comparison is not None:
         data["changes"] = change_data(comparison)
         for plan, step in zip(data["plans"][1:], comparison.steps, strict=True):

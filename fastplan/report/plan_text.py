@@ -106,7 +106,7 @@ def _verdict(analysis: Analysis, style: Style) -> Iterator[str]:
         yield from _lines("gap", text, style)
     for tier in analysis.memory:
         full = tier.headroom is not None and tier.headroom < 0
-        yield from _lines(tier.tier.upper(), _memory_text(tier), style, *(["red"] if full else []))
+        yield from _lines(tier.tier.upper(), memory_text(tier), style, *(["red"] if full else []))
     for assumption in analysis.assumptions:
         if analysis.costs is None or "assumed" in assumption:
             yield from _lines("note", assumption, style, "dim")
@@ -155,7 +155,7 @@ def _balance_text(costs: Costs) -> str:
     return f"worst rank {above} above the mean of {mean}"
 
 
-def _memory_text(tier: Memory) -> str:
+def memory_text(tier: Memory) -> str:
     """Returns the use of the fullest rank."""
     rank = tier.fullest_rank
     used = format_bytes(int(tier.used[rank]))

@@ -43,6 +43,11 @@ def native() -> ModuleType | str:
         return reason
 
 
+def is_first_plan() -> bool:
+    """Returns whether native planning is not imported yet, which takes longer than most plans."""
+    return not native.cache_info().currsize
+
+
 def internal_error(error: Exception) -> str | None:
     """Returns why TorchRec must plan after an error; None if the error is the caller's.
 

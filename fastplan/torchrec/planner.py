@@ -6,6 +6,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,7 +21,13 @@ from fastplan.engine.optimize import Optimize
 from fastplan.engine.solve import OutOfRange
 from fastplan.model.objectives import NO_OBJECTIVES
 from fastplan.planning.run import Run
-from fastplan.torchrec.fallback import Snapshot, internal_error, native, plan_by_torchrec
+from fastplan.torchrec.fallback import (
+    Snapshot,
+    internal_error,
+    is_first_plan,
+    native,
+    plan_by_torchrec,
+)
 from fastplan.torchrec.method_logging import event_logged, logged
 from fastplan.torchrec.state import Policy, Previous, State, state_of
 
@@ -235,7 +242,8 @@ def _plan(planner: Any, run: Run, module: Any, sharders: list[Any]) -> ShardingP
 
 
 def _plan_or_fall_back(planner: Any, run: Run, module: Any, sharders: list[Any]) -> ShardingPlan:
-    found = native()
+    with run.phase("imports") if is_first_plan() else nullcontext():
+        found = native()
     if isinstance(found, str):
         return plan_by_torchrec(planner, run, module, sharders, found)
     before = Snapshot(planner)

@@ -62,13 +62,16 @@ def test_precompute(folder):
         check(line, output)
 
 
-def test_inspect_and_compare():
+def test_inspect_explain_and_compare(folder):
+    write_files("inspect-and-compare.md", folder)
     for ranks in ("8", "16"):
         words = (*CRITEO, "--world-size", ranks, "--cache", "plans", "-o", f"{ranks}-ranks.json")
         ended = run(*words, "--quiet", PYTHONPATH=str(ROOT))
         assert ended.returncode == 0, ended.stderr
-    inspect, compare = shown("inspect-and-compare.md")
+    inspect, *explain, compare = shown("inspect-and-compare.md")
     check(*inspect)
+    for each in explain:
+        check(*each)
     check(*compare, expected=2)
 
 
@@ -123,7 +126,7 @@ def test_no_page_has_grown_examples_that_nobody_runs():
     assert {page: count for page, count in with_output.items() if count} == {
         "bundle.md": 1,  # of a file that says when it was written
         "ett.md": 2,
-        "inspect-and-compare.md": 2,
+        "inspect-and-compare.md": 4,
         "precompute.md": 2,
         "replan.md": 2,
         "two-dimensional.md": 1,

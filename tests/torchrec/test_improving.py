@@ -90,7 +90,7 @@ def test_the_plan_is_better_than_both_of_torchrecs_and_rated_by_torchrec_to_the_
     assert run.gap == pytest.approx(run.rating / run.lower_bound - 1)
     assert (run.engine, run.not_optimized) == ("native", None)
     assert run.stopped_by in ("moves", "optimal")
-    assert "gap=" in repr(run)
+    assert ", gap " in repr(run)
     assert {"search", "optimize"} <= set(run.seconds)
     assert len(plan.plan[""]) == 9
 

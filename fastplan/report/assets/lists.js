@@ -69,11 +69,19 @@ class List {
   }
 }
 
-function tableColumns(plan) {
+function tableColumns(plan, panel) {
   const most = largest(plan.tables.map((table) => table.share || 0)) || 1;
   const onePath = new Set(plan.tables.map((table) => table.path)).size === 1;
   const path = (table) => (onePath || !table.path ? "" : `${table.path}.`);
-  const name = (table) => el("span", {}, el("span", { class: "path" }, path(table)), table.name);
+  const name = (table) => {
+    const parts = [el("span", { class: "path" }, path(table)), table.name];
+    const row = plan.tables.indexOf(table);
+    if (!panel.has(row)) return el("span", {}, ...parts);
+    const opener = button("", () => panel.open(row));
+    opener.className = "plain";
+    opener.append(...parts);
+    return opener;
+  };
   const elements = ({ shape }) => shape && shape[0] * shape[1];
   const shape = (table) => orDash(table.shape, ([rows, dim]) => `${formatRows(rows)} × ${dim}`);
   const element = (table) => orDash(table.element, (size) => `${size} B`);
@@ -110,7 +118,7 @@ const includesRank = (ranks, rank, plan) =>
 
 // Returns how to show the tables of one rank.
 function tableSection(plan) {
-  const columns = tableColumns(plan);
+  const columns = tableColumns(plan, new WhatIfPanel(plan));
   const first = plan.parts ? "Cost share" : "Size";
   const sort = [columns.findIndex(({ title }) => title === first), true];
   const list = new List(byId("table-list"), columns, plan.tables, sort, FIRST_ROWS);
