@@ -33,7 +33,7 @@ from fastplan.report.units import (
 )
 
 _STYLES = ("base.css", "ranks.css", "lists.css", "scatter.css", "sizes.css")
-_SCRIPTS = ("base.js", "chart.js", "ranks.js", "lists.js", "page.js")
+_SCRIPTS = ("base.js", "chart.js", "ranks.js", "filters.js", "lists.js", "page.js")
 # Title, class and key of each column in the table of plans.
 _COLUMNS = (
     ("Plan", "", "label"),

@@ -239,7 +239,7 @@ def _cells(row: Row) -> list[str]:
         format_bytes(row.headroom_bytes or 0) if known else "-",
         format_percent(row.headroom or 0.0) if known else "-",
         _CACHE.get(row.cache, "-") if row.fits else "-",
-        _note(row),
+        cell_note(row),
     ]
 
 
@@ -251,7 +251,8 @@ def _rating(row: Row) -> str:
     return "-" if row.rating is None else format_milliseconds(row.rating)
 
 
-def _note(row: Row) -> str:
+def cell_note(row: Row) -> str:
+    """Returns why a cell has no plan, or which of its memory is not device memory."""
     if row.fits is None:
         return row.error or ""
     if not row.fits:
@@ -267,7 +268,7 @@ def _note(row: Row) -> str:
 def _smallest_note(answer: Smallest) -> str:
     notes = []
     if answer.row is not None:
-        notes.append(_note(answer.row))
+        notes.append(cell_note(answer.row))
     else:
         largest = answer.largest
         notes.append(f"{largest.world_size} ranks {_format_shortage(largest)}")
