@@ -360,7 +360,7 @@ def test_a_comparison_lists_changes_and_switches_between_plans(show):
     page.run("document.querySelectorAll('[name=plan]')[0].click()")
     after = page.texts("#sentence")
     assert before != after
-    assert after[0].startswith("Rank 0 is the slowest")
+    assert after[0].startswith("4 ranks (r0,3,5,6) tie as the slowest")
 
 
 def test_plans_are_drawn_on_one_scale(show):
@@ -370,6 +370,11 @@ def test_plans_are_drawn_on_one_scale(show):
     low = page.run(height)
     page.run("document.querySelectorAll('[name=plan]')[0].click()")
     assert page.run(height) > 3 * low
+
+
+def test_ranks_that_tie_are_said_to_tie(show):
+    page = show("criteo")
+    assert "rank 0 and 3 others tie for the worst" in " ".join(page.texts("#chart text"))
 
 
 def test_equal_plans_have_no_list_of_changes(show):
