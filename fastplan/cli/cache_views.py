@@ -19,25 +19,49 @@ _AGES = ((86400, "d"), (3600, "h"), (60, "min"))
 _TIERS = ("HBM", "DDR", "SSD")
 
 
+_COLUMNS = (  # title, alignment
+    ("key", "<"),
+    ("model", "<"),
+    ("tables", ">"),
+    ("SKU", "<"),
+    ("ranks", ">"),
+    ("precision", "<"),
+    ("costs", "<"),
+    ("torchrec", "<"),
+    ("engine", "<"),
+    ("rating", ">"),
+    ("size", ">"),
+    ("created", "<"),
+    ("used", ">"),
+)
+
+
 def list_lines(items: list[EntryInfo], now: float) -> list[str]:
-    """Returns a table of entries."""
-    titles = ["key", "created", "tables", "ranks", "torchrec", "engine", "rating", "size", "used"]
-    align = "<<>><<>>>"
-    models = any(item.entry and "model" in item.entry.provenance for item in items)
-    if models:
-        titles, align = [*titles, "model"], align + "<"
-    rows = []
-    for item in items:
-        size, age = format_bytes(item.stored.size), _ago(item.stored.used, now)
-        facts = _facts(item.entry)
-        if item.entry is None:
-            row = [item.stored.key[:KEY_DIGITS], "can't be read", *[""] * 5, size, age]
-        else:
-            row = [item.stored.key[:KEY_DIGITS], facts["created"], facts["tables"], facts["ranks"]]
-            row += [facts["torchrec"], facts["engine"], format_milliseconds(item.entry.rating)]
-            row += [size, age]
-        rows.append([*row, facts["model"]] if models else row)
-    return table(titles, rows, align)
+    """Returns a table of entries, with what tells them apart."""
+    titles = [title for title, _ in _COLUMNS]
+    return table(titles, [_row(item, now) for item in items], "".join(a for _, a in _COLUMNS))
+
+
+def _row(item: EntryInfo, now: float) -> list[str]:
+    facts = _facts(item.entry)
+    facts |= {
+        "key": item.stored.key[:KEY_DIGITS],
+        "size": format_bytes(item.stored.size),
+        "used": _ago(item.stored.used, now),
+    }
+    if item.entry is None:
+        facts |= dict.fromkeys((title for title, _ in _COLUMNS if title not in facts), "")
+        facts["model"] = "can't be read"
+    else:
+        facts["rating"] = format_milliseconds(item.entry.rating)
+        facts["SKU"] = facts["sku"] if "sku" in facts else _memory(item.entry)
+    return [facts[title] for title, _ in _COLUMNS]
+
+
+def _memory(entry: Entry) -> str:
+    """Returns the device memory for tables, which stands for an unknown SKU."""
+    sizes = {run[1] or run[2] for run in entry.capacities}
+    return f"{format_bytes(max(sizes))} each" if len(sizes) == 1 else "various"
 
 
 def item_json(item: EntryInfo) -> dict[str, Any]:
@@ -138,9 +162,13 @@ def request_text(entry: Entry) -> str:
     return escape_name(request_bytes(entry).decode("ascii", "backslashreplace"))
 
 
+# Entries of older versions don't have these.
+_OF_LATER_VERSIONS = ("model", "sku", "precision", "costs")
+
+
 class _Facts(dict[str, str]):
     def __missing__(self, name: str) -> str:
-        return "?" if name != "model" else ""
+        return "?" if name not in _OF_LATER_VERSIONS else ""
 
 
 def _facts(entry: Entry | None) -> _Facts:
