@@ -12,7 +12,7 @@ from fastplan.cache.entry import BadEntry, Entry, request_bytes
 from fastplan.cache.inventory import EntryInfo
 from fastplan.cli.output import table
 from fastplan.report.terminal import escape_name
-from fastplan.report.units import format_bytes, format_count, format_milliseconds
+from fastplan.report.units import format_bytes, format_count, format_milliseconds, format_percent
 
 KEY_DIGITS = 12  # enough to distinguish keys
 _AGES = ((86400, "d"), (3600, "h"), (60, "min"))
@@ -146,11 +146,30 @@ def _request_lines(entry: Entry) -> Iterator[str]:
     ranks = format_count(document["ranks"], "rank")
     yield f"cluster     {ranks}, {escape_name(str(host))} per host"
     if isinstance(reserved, dict):
-        yield f"reserved    {escape_name(json.dumps(reserved))}"
+        yield f"reserved    {_reserved(reserved)}"
     proposers = ", ".join(proposer["kind"] for proposer in document["search"]["proposers"])
     yield f"search      {escape_name(proposers)}"
     if context.get("custom"):
         yield f"custom      {escape_name(json.dumps(context['custom']))}"
+
+
+def _reserved(reserved: dict[str, Any]) -> str:
+    """Returns a reservation in words; its sizes are by tier."""
+    parts = []
+    for name, value in sorted(reserved.items()):
+        if isinstance(value, dict):
+            sizes = {t: n for t, n in value.items() if isinstance(n, int) and n}
+            if not sizes:
+                continue
+            value = ", ".join(f"{format_bytes(n)} {tier.upper()}" for tier, n in sizes.items())
+        elif name == "policy":
+            value = str(value).rpartition(".")[2]
+        elif isinstance(value, float):
+            value = format_percent(value)
+        elif isinstance(value, int) and not isinstance(value, bool):
+            value = format_bytes(value)
+        parts.append(f"{name.replace('_', ' ')} {value}")
+    return escape_name("; ".join(parts))
 
 
 def request_text(entry: Entry) -> str:

@@ -45,7 +45,9 @@ def summary(result: SweepResult, style: Style = PLAIN) -> Iterator[str]:
         Column("note"),
     ]
     has_steps = any(row.step is not None for row in result.rows)
-    kept = [i for i, title in enumerate(titles) if has_steps or title.title != "step"]
+    cached = any(row.cache != "off" for row in result.rows)
+    empty = {"step": not has_steps, "cache": not cached}
+    kept = [i for i, title in enumerate(titles) if not empty.get(title.title)]
     for (model, batch), rows in _by_batch(result.rows).items():
         yield ""
         title = f", {_batch(result, batch)}"

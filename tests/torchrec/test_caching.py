@@ -123,7 +123,7 @@ def test_devices_of_another_size_never_take_the_plan(cache, solved, present):
     planned(cache, topology=topology(hbm=solved * GIB))
     _, report = planned(cache, topology=topology(hbm=present * GIB))
     assert report.status == "miss"
-    assert "bytes of hbm" in report.reason
+    assert " of HBM, but it was solved for " in report.reason
     # Both plans now lie side by side.
     for size in (solved, present):
         assert planned(cache, topology=topology(hbm=size * GIB))[1].status == "hit"
