@@ -125,7 +125,7 @@ function showGrid() {
   const less = series.length - MOST_SERIES;
   const unit = isStep ? "predicted step" : "rating";
   byId("fit-note").textContent =
-    `A cell shows its ${unit}; darker is faster. Red: does not fit, with the memory that each rank lacks.` +
+    `A cell shows its ${unit}: the stronger its colour, the faster. Red: does not fit, with the memory that each rank lacks.` +
     (less > 0 ? ` ${formatCount(less)} more rows: filter, or see the list below.` : "");
 }
 

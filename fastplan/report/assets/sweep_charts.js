@@ -170,7 +170,8 @@ class CellChart {
     for (const [tick, words] of spacedTicks(this.labels(x, width, wide), x.at, this.ticks ? 34 : 60)) {
       const at = x.at(tick);
       root.append(svg("line", { class: "grid", x1: at, x2: at, y1: EDGE.top, y2: bottom }));
-      const [anchor, to] = at > width - 36 ? ["end", Math.min(width, at + 16)] : ["middle", at];
+      const fits = at + 3.6 * words.length < width;  // half of its letters
+      const [anchor, to] = fits ? ["middle", at] : ["end", width];
       const place = { x: to, y: bottom + 20, "text-anchor": anchor };
       root.append(svg("text", place, words));
     }
