@@ -102,7 +102,7 @@ cluster_options = options(
     option("--batch-size N", "batch of one rank"),
     option(
         "--precision {fp32,fp16,bf16}",
-        "precision of all floating-point tables; float16 and other names of PyTorch, too",
+        "precision of all floating-point tables",
         aliases=DTYPE_ALIASES,
     ),
     option("--statistics FILE", "what the ids of tables look like, from `fastplan profile`"),
