@@ -73,7 +73,7 @@ def _start(variant: str, tables: int, ranks: int, kept: Path) -> dict[str, Any]:
     with quiet():
         dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
         module, sharders = ett_model.build(tables), ett_model.sharders()
-        planner = ett_model.planner(variant, ranks, kept)
+        planner = ett_model.planner(variant, ranks, kept, module=module)
         begin = time.perf_counter()
         plan = planner.plan(module, sharders)
         planned = time.perf_counter()

@@ -46,7 +46,7 @@ class Job:
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         module: Any = ett_model.build(args.tables)
         bundled = None if self.start is None else self.start.cache
-        self.planner = ett_model.planner(args.variant, self.world, args.kept, bundled)
+        self.planner = ett_model.planner(args.variant, self.world, args.kept, bundled, module)
         plan = self.planner.collective_plan(module, ett_model.sharders())
         torch.manual_seed(self.rank)
         self.model = DistributedModelParallel(module, plan=plan, sharders=ett_model.sharders())

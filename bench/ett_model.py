@@ -54,16 +54,18 @@ def sharders() -> list[Any]:
     return [EmbeddingBagCollectionSharder(fused_params=fused)]
 
 
-def planner(variant: str, world: int, kept: Path, bundled: Any = None) -> Any:
+def planner(
+    variant: str, world: int, kept: Path, bundled: Any = None, module: nn.Module | None = None
+) -> Any:
     """The variant's planner. `kept` is the folder that starts share with later ones.
 
-    `bundled` is the cache of a start from a bundle.
+    `bundled` is the cache of a start from a bundle, `module` the model of a loaded plan.
     """
     topology = Topology(world_size=world, local_world_size=world, compute_device="cpu")
     if variant == "torchrec":
         return EmbeddingShardingPlanner(topology=topology)
     if variant == "loader":
-        loader = fastplan.StoredPlanLoader(kept / "plan.json")
+        loader = fastplan.StoredPlanLoader(kept / "plan.json", module, sharders=sharders())
         return EmbeddingShardingPlanner(topology=topology, plan_loader=loader)
     cache = {"cached": kept / "cache", "bundle": bundled}.get(variant, False)
     return fastplan.EmbeddingShardingPlanner(topology=topology, cache=cache)

@@ -36,6 +36,7 @@ from fastplan.cache.stores import (
 from fastplan.cache.stores.base import Deadline
 from fastplan.model.plan import PlanRecord
 from fastplan.model.request import Cluster
+from fastplan.model.units import format_size
 
 Capacities = tuple[tuple[int, int, int, int], ...]  # runs of (ranks, hbm, ddr, ssd)
 T = TypeVar("T")
@@ -200,9 +201,18 @@ class PlanCache:
         for rank, (then, now) in enumerate(zip(_by_rank(solved), _by_rank(present), strict=True)):
             for tier, before, after in zip(("hbm", "ddr", "ssd"), then, now, strict=True):
                 if abs(after - before) > self.capacity_tolerance * max(abs(before), abs(after)):
+                    own, others = _told_apart(after, before)
                     raise BadEntry(
-                        f"rank {rank} has {after} bytes of {tier}, but it was solved for {before}"
+                        f"rank {rank} has {own} of {tier.upper()}, but it was solved for {others}"
                     )
+
+
+def _told_apart(one: int, two: int) -> tuple[str, str]:
+    """Formats two sizes, in bytes if they would look the same."""
+    texts = format_size(one), format_size(two)
+    # `1 GiB` is exactly that, `1.0 GiB` is not.
+    alike = texts[0].replace(".0 ", " ") == texts[1].replace(".0 ", " ")
+    return (f"{one:,} B", f"{two:,} B") if alike else texts
 
 
 def capacities_of(cluster: Cluster) -> Capacities:

@@ -12,6 +12,7 @@ from fastplan.cache.fingerprint import fingerprint
 from fastplan.cache.plan_cache import CacheReport, PlanCache, open_cache
 from fastplan.cache.stores.base import Deadline
 from fastplan.model.request import Table
+from fastplan.model.units import format_size
 
 # Entries that are compared field by field.
 _MOST_COMPARED = 64
@@ -142,10 +143,10 @@ def _same_key(plans: PlanCache, key: str, deadline: Deadline) -> list[str]:
             reasons.append(f"entry {name} can't be read: {problem}")
             continue
         solved = ", ".join(
-            f"{count} x ({hbm} hbm, {ddr} ddr, {ssd} ssd)"
+            f"{count} x ({format_size(hbm)} HBM, {format_size(ddr)} DDR, {format_size(ssd)} SSD)"
             for count, hbm, ddr, ssd in entry.capacities[:3]
         )
-        reasons.append(f"entry {name} was solved for {solved} bytes")
+        reasons.append(f"entry {name} was solved for {solved}")
     return reasons
 
 

@@ -88,8 +88,10 @@ def find_entry(entries: Mapping[str, Entry], key: str, under: str | None = None)
     found = [e for name, e in entries.items() if name == key or name.endswith(f".{key}")]
     if len(found) > 1:
         names = ", ".join(sorted(e.key for e in found))
-        raise CheckpointError(f"{key}: the checkpoint has it {len(found)} times ({names}); pass "
-                              "`under=` with the part before it")  # fmt: skip
+        way_out = "give the part before it: `--under`, in Python the argument `under`"
+        raise CheckpointError(
+            f"{key}: the checkpoint has it {len(found)} times ({names}); {way_out}"
+        )
     return found[0] if found else None
 
 

@@ -196,6 +196,7 @@ def _prune(args: Args) -> int:
 def _why_miss(args: Args) -> int:
     from fastplan.cache.plan_cache import PlanCache
     from fastplan.cache.why_miss import explain_miss
+    from fastplan.report.field_words import field_words
     from fastplan.report.terminal import escape_name
     from fastplan.report.units import format_count
 
@@ -224,7 +225,7 @@ def _why_miss(args: Args) -> int:
     changed = format_count(len(found.changed), "field differs", "fields differ")
     print(f"  nearest entry {found.nearest}: {changed}")
     for change in found.changed:
-        print(f"    {escape_name(str(change))}")
+        print(f"    {field_words(change)}")
     return OK
 
 

@@ -12,32 +12,56 @@ from fastplan.cache.entry import BadEntry, Entry, request_bytes
 from fastplan.cache.inventory import EntryInfo
 from fastplan.cli.output import table
 from fastplan.report.terminal import escape_name
-from fastplan.report.units import format_bytes, format_count, format_milliseconds
+from fastplan.report.units import format_bytes, format_count, format_milliseconds, format_percent
 
 KEY_DIGITS = 12  # enough to distinguish keys
 _AGES = ((86400, "d"), (3600, "h"), (60, "min"))
 _TIERS = ("HBM", "DDR", "SSD")
 
 
+_COLUMNS = (  # title, alignment
+    ("key", "<"),
+    ("model", "<"),
+    ("tables", ">"),
+    ("SKU", "<"),
+    ("ranks", ">"),
+    ("precision", "<"),
+    ("costs", "<"),
+    ("torchrec", "<"),
+    ("engine", "<"),
+    ("rating", ">"),
+    ("size", ">"),
+    ("created", "<"),
+    ("used", ">"),
+)
+
+
 def list_lines(items: list[EntryInfo], now: float) -> list[str]:
-    """Returns a table of entries."""
-    titles = ["key", "created", "tables", "ranks", "torchrec", "engine", "rating", "size", "used"]
-    align = "<<>><<>>>"
-    models = any(item.entry and "model" in item.entry.provenance for item in items)
-    if models:
-        titles, align = [*titles, "model"], align + "<"
-    rows = []
-    for item in items:
-        size, age = format_bytes(item.stored.size), _ago(item.stored.used, now)
-        facts = _facts(item.entry)
-        if item.entry is None:
-            row = [item.stored.key[:KEY_DIGITS], "can't be read", *[""] * 5, size, age]
-        else:
-            row = [item.stored.key[:KEY_DIGITS], facts["created"], facts["tables"], facts["ranks"]]
-            row += [facts["torchrec"], facts["engine"], format_milliseconds(item.entry.rating)]
-            row += [size, age]
-        rows.append([*row, facts["model"]] if models else row)
-    return table(titles, rows, align)
+    """Returns a table of entries, with what tells them apart."""
+    titles = [title for title, _ in _COLUMNS]
+    return table(titles, [_row(item, now) for item in items], "".join(a for _, a in _COLUMNS))
+
+
+def _row(item: EntryInfo, now: float) -> list[str]:
+    facts = _facts(item.entry)
+    facts |= {
+        "key": item.stored.key[:KEY_DIGITS],
+        "size": format_bytes(item.stored.size),
+        "used": _ago(item.stored.used, now),
+    }
+    if item.entry is None:
+        facts |= dict.fromkeys((title for title, _ in _COLUMNS if title not in facts), "")
+        facts["model"] = "can't be read"
+    else:
+        facts["rating"] = format_milliseconds(item.entry.rating)
+        facts["SKU"] = facts["sku"] if "sku" in facts else _memory(item.entry)
+    return [facts[title] for title, _ in _COLUMNS]
+
+
+def _memory(entry: Entry) -> str:
+    """Returns the device memory for tables, which stands for an unknown SKU."""
+    sizes = {run[1] or run[2] for run in entry.capacities}
+    return f"{format_bytes(max(sizes))} each" if len(sizes) == 1 else "various"
 
 
 def item_json(item: EntryInfo) -> dict[str, Any]:
@@ -122,11 +146,30 @@ def _request_lines(entry: Entry) -> Iterator[str]:
     ranks = format_count(document["ranks"], "rank")
     yield f"cluster     {ranks}, {escape_name(str(host))} per host"
     if isinstance(reserved, dict):
-        yield f"reserved    {escape_name(json.dumps(reserved))}"
+        yield f"reserved    {_reserved(reserved)}"
     proposers = ", ".join(proposer["kind"] for proposer in document["search"]["proposers"])
     yield f"search      {escape_name(proposers)}"
     if context.get("custom"):
         yield f"custom      {escape_name(json.dumps(context['custom']))}"
+
+
+def _reserved(reserved: dict[str, Any]) -> str:
+    """Returns a reservation in words; its sizes are by tier."""
+    parts = []
+    for name, value in sorted(reserved.items()):
+        if isinstance(value, dict):
+            sizes = {t: n for t, n in value.items() if isinstance(n, int) and n}
+            if not sizes:
+                continue
+            value = ", ".join(f"{format_bytes(n)} {tier.upper()}" for tier, n in sizes.items())
+        elif name == "policy":
+            value = str(value).rpartition(".")[2]
+        elif isinstance(value, float):
+            value = format_percent(value)
+        elif isinstance(value, int) and not isinstance(value, bool):
+            value = format_bytes(value)
+        parts.append(f"{name.replace('_', ' ')} {value}")
+    return escape_name("; ".join(parts))
 
 
 def request_text(entry: Entry) -> str:
@@ -138,9 +181,13 @@ def request_text(entry: Entry) -> str:
     return escape_name(request_bytes(entry).decode("ascii", "backslashreplace"))
 
 
+# Entries of older versions don't have these.
+_OF_LATER_VERSIONS = ("model", "sku", "precision", "costs")
+
+
 class _Facts(dict[str, str]):
     def __missing__(self, name: str) -> str:
-        return "?" if name != "model" else ""
+        return "?" if name not in _OF_LATER_VERSIONS else ""
 
 
 def _facts(entry: Entry | None) -> _Facts:

@@ -6,7 +6,7 @@ from typing import Any
 
 from fastplan.cli.errors import OK, CommandError, naming_options
 from fastplan.cli.options import json_option
-from fastplan.cli.output import check_outputs, print_json, style
+from fastplan.cli.output import check_outputs, print_json, print_written, style
 from fastplan.cli.parser import Args, Group, argument, option
 from fastplan.cli.values import number
 
@@ -45,15 +45,14 @@ def _report(args: Args) -> int:
         names = ", ".join(job.source for job in jobs)
         raise CommandError(f"--{writes[0]} is about one job, and there are several: {names}")
     reports = [job_report(job) for job in jobs]
-    for name in writes:
-        written = _WRITERS[name](jobs[0], reports[0], getattr(args, name))
-        if not args.json:
-            print(f"written: {written}")
     if args.json:
         found = [report_json(report) for report in reports]
         print_json(found[0] if len(found) == 1 else found)
-    elif not writes:
+    else:  # first, so that a full disk loses only the files
         print("\n".join(report_text(report, style()) for report in reports), end="")
+    written = [_WRITERS[name](jobs[0], reports[0], getattr(args, name)) for name in writes]
+    if not args.json:
+        print_written(*written)
     return OK
 
 
@@ -105,6 +104,7 @@ def _diff(args: Args) -> int:
         print_json(diff_json(before, after))
     else:
         print(diff_text(before, after, style()), end="")
+        print_written(args.html)
     return OK
 
 
@@ -147,10 +147,9 @@ def _interval(args: Args) -> int:
         replace_file(args.html, [interval_html(model, args.runs or "").encode()])
     if args.json:
         print_json(interval_json(model))
-    elif args.html:
-        print(f"written: {args.html}")
     else:
         print(interval_text(model, style()), end="")
+        print_written(args.html)
     return OK
 
 

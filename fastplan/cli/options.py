@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fastplan.cli.errors import CommandError, UsageError, naming_options
 from fastplan.cli.parser import Args, Decorator, option, options
 from fastplan.cli.values import cache_place, replica_count
-from fastplan.model.vocabulary import PIPELINES
+from fastplan.model.vocabulary import DTYPE_ALIASES, PIPELINES
 
 if TYPE_CHECKING:
     from fastplan.engine.optimize import Optimize
@@ -100,7 +100,11 @@ cluster_options = options(
     option("--world-size N", "ranks"),
     option("--local-world-size N", "ranks of one host"),
     option("--batch-size N", "batch of one rank"),
-    option("--precision {fp32,fp16,bf16}", "precision of all floating-point tables"),
+    option(
+        "--precision {fp32,fp16,bf16}",
+        "precision of all floating-point tables",
+        aliases=DTYPE_ALIASES,
+    ),
     option("--statistics FILE", "what the ids of tables look like, from `fastplan profile`"),
     option("--torchrec VERSION", "TorchRec version to match; default: the installed one"),
     option("--costs {torchrec,hardware}", "TorchRec's costs, or those of measured devices"),
@@ -182,6 +186,7 @@ def load_target(args: Args) -> ModelSpec:
         world_size=args.world_size,
         local_world_size=args.local_world_size,
     )
+    _check_hosts(args, spec)
     if args.statistics is not None:
         spec = _with_statistics(spec, args.statistics)
     if args.precision is not None:
@@ -194,6 +199,18 @@ def load_target(args: Args) -> ModelSpec:
         spec = replace(spec, torchrec=args.torchrec)
     costs = {name: getattr(args, name) for name in ("costs", "pipeline")}
     return replace(spec, **{name: value for name, value in costs.items() if value is not None})
+
+
+def _check_hosts(args: Args, spec: ModelSpec) -> None:
+    """Refuses hosts that the ranks don't fill. TorchRec plans them, but no job starts like that."""
+    world, local = spec.topology.world_size, spec.topology.local_world_size
+    if args.local_world_size is None or world is None or not local or world % local == 0:
+        return
+    given = "--world-size" if args.world_size is not None else "`topology.world_size`"
+    raise CommandError(
+        f"--local-world-size {local}: {world:,} ranks do not fill hosts of {local:,}; {given} must "
+        f"be a multiple of it, such as {max(local, world // local * local):,}"
+    )
 
 
 def _with_statistics(spec: ModelSpec, file: str) -> ModelSpec:

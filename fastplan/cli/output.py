@@ -112,8 +112,8 @@ def _console(stream: TextIO, like: TextIO) -> Console:
 class Progress:
     """Progress of `total` steps on stderr, to be used in a `with` statement.
 
-    A bar with rate and time left on a terminal; elsewhere a line per tenth. Work that ends soon
-    shows nothing.
+    A bar with rate and time left, only on a terminal: in a pipe or a file it would be noise. Work
+    that ends soon shows nothing.
     """
 
     def __init__(
@@ -130,7 +130,6 @@ class Progress:
         self._clock = clock
         self._begin = self._shown_at = clock()
         self._done = 0
-        self._tenths = 0
         self._bar: Any = None  # rich's bar, once it is shown
 
     def __enter__(self) -> Progress:
@@ -150,13 +149,9 @@ class Progress:
         now = self._clock()
         if now - self._begin < _PATIENCE:
             return
-        if self._stream.isatty():
-            if now - self._shown_at >= _REFRESH:
-                self._shown_at = now
-                self._draw(now)
-        elif (tenths := 10 * done // self._total) > self._tenths:
-            self._tenths = tenths
-            print(self._state(now), file=self._stream, flush=True)
+        if self._stream.isatty() and now - self._shown_at >= _REFRESH:
+            self._shown_at = now
+            self._draw(now)
 
     def _draw(self, now: float) -> None:
         from rich.progress import BarColumn, Progress, TextColumn

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +48,7 @@ class Value(_ParamType):
         read: Reads it instead; its ValueErrors say what is wrong.
         choices: The allowed words, if limited.
         complete: Returns further words for completion.
+        aliases: Other names of allowed words.
     """
 
     def __init__(
@@ -56,15 +57,18 @@ class Value(_ParamType):
         read: Callable[[str], Any] | None = None,
         choices: Sequence[str] = (),
         complete: Callable[[], Iterable[str]] | None = None,
+        aliases: Mapping[str, str] | None = None,
     ) -> None:
         self.name = metavar
         self.read = read or READERS.get(metavar, str)
         self.choices = choices
         self._complete = complete
+        self._aliases = aliases or {}
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):
             return value  # a default
+        value = self._aliases.get(value, value)
         if self.choices and value not in self.choices:
             assert param is not None
             raise _UnknownWord(unknown(_shown_names(param)[0], value, self.choices), ctx, param)
@@ -99,7 +103,7 @@ class Option(click.Option):
         name: Its name in Args, if not that of its last flag.
         section: The heading of help that it stands below.
         excludes: The flag of an option that can't be given with it.
-        read, choices, complete: See Value.
+        read, choices, complete, aliases: See Value.
         attributes: What else click.Option takes.
     """
 
@@ -118,7 +122,7 @@ class Option(click.Option):
         self.usage, self.section, self.excludes = usage, section, excludes
         self.spread = metavar.endswith("...")
         if metavar:
-            kept = {key: attributes.pop(key, None) for key in ("read", "complete")}
+            kept = {key: attributes.pop(key, None) for key in ("read", "complete", "aliases")}
             choices = attributes.pop("choices", None) or _choices(metavar)
             attributes["type"] = Value(metavar.removesuffix("..."), choices=choices, **kept)
             attributes.setdefault("multiple", self.spread)

@@ -131,16 +131,19 @@ def compare(args: Args) -> int:
     check_outputs(args.html, inputs=[*args.plans, args.model, args.sku])
     plans = _reestimated([read_plan(path, args) for path in args.plans], args)
     from fastplan.report.compare_text import compare_json, compare_text
-    from fastplan.report.comparison import compare, unique_labels
+    from fastplan.report.comparison import compare, short_names, unique_labels
 
-    labels = unique_labels(args.plans)
+    labels = short_names(args.plans)
     tried = None if args.measured is None else Measurements(args.measured, plans, labels)
     measured = None if tried is None else tried.by_label
     comparison = compare(plans, labels=labels, measured=measured, force=args.force)
     if args.html:
         write_page(plans, args.html, comparison, tried.findings() if tried else ())
     if args.json:
-        print_json(compare_json(comparison) | ({"agreement": tried.json()} if tried else {}))
+        print_json(
+            compare_json(comparison, labels=unique_labels(args.plans))
+            | ({"agreement": tried.json()} if tried else {})
+        )
     else:
         print(compare_text(comparison, tables=args.tables, style=style()), end="")
         if tried:

@@ -15,7 +15,15 @@ from fastplan.cli.options import (
     optimize_options,
     trust_option,
 )
-from fastplan.cli.output import Progress, check_outputs, print_json, report_interrupt, style, warn
+from fastplan.cli.output import (
+    Progress,
+    check_outputs,
+    print_json,
+    print_written,
+    report_interrupt,
+    style,
+    warn,
+)
 from fastplan.cli.parser import Args, argument, command, option, options
 from fastplan.cli.values import positive
 
@@ -28,6 +36,7 @@ EXAMPLES = """
 fastplan precompute sweep.yaml --cache s3://bucket/plans --results results.jsonl
 fastplan precompute sweep.yaml --smallest
 fastplan precompute sweep.yaml --cheapest 15 --price h100=2.5 --price a100-80=1.4
+fastplan precompute sweep.yaml --html sweep.html --price h100=2.5
 fastplan precompute sweep.yaml --shard $SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_COUNT --cache /shared
 """
 
@@ -44,6 +53,7 @@ fastplan precompute sweep.yaml --shard $SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_CO
 @options(
     json_option("print everything as JSON"),
     option("--csv", "print a line for each cell", excludes="--json"),
+    option("--html FILE", "write a page with charts, and its plans to a folder next to it"),
     option("--smallest", "show the smallest cluster that fits"),
     option(
         "--cheapest RATING", "show the cheapest cluster with at most this rating in milliseconds"
@@ -58,9 +68,9 @@ def precompute(args: Args) -> int:
     """
     if args.csv and (args.smallest or args.cheapest is not None):
         raise UsageError("--csv lists cells only; --json has --smallest and --cheapest, too")
-    if args.price and args.cheapest is None:
-        raise UsageError("--price is for --cheapest RATING")
-    check_outputs(args.results, inputs=[args.sweep])
+    if args.price and args.cheapest is None and args.html is None:
+        raise UsageError("--price is for --cheapest RATING and --html FILE")
+    check_outputs(args.results, args.html, inputs=[args.sweep])
     settings = optimization(args)
     # Every worker would start as many threads as there are cores, and use none of them.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -77,11 +87,13 @@ def precompute(args: Args) -> int:
     if result is None:
         return INTERRUPTED
     _print(args, result, prices)
+    _write_page(args, result, prices)
     return _exit_code(result)
 
 
 def _run(args: Args, sweep: Sweep, chosen: list[Cell]) -> SweepResult | None:
     """Runs the sweep. Returns None if it was interrupted, after a message."""
+    from fastplan.sweep.plan_files import folder_beside
     from fastplan.sweep.rows import Row
     from fastplan.sweep.run import run_sweep
 
@@ -103,6 +115,7 @@ def _run(args: Args, sweep: Sweep, chosen: list[Cell]) -> SweepResult | None:
                 shard=args.shard,
                 progress=count,
                 trust=args.trust_code,
+                plans=None if args.html is None else folder_beside(args.html),
             )
     except KeyboardInterrupt:
         kept = " and ".join(place for place in (args.results, where) if place)
@@ -153,6 +166,19 @@ def _print(args: Args, result: SweepResult, prices: dict[str, float]) -> None:
         if cheap is not None:
             lines += ["", *sweep_text.cheapest_lines(cheap, args.cheapest, shown)]
         print("\n".join(lines))
+
+
+def _write_page(args: Args, result: SweepResult, prices: dict[str, float]) -> None:
+    if args.html is None:
+        return
+    from fastplan.sweep.html import write_page
+    from fastplan.sweep.plan_files import folder_beside
+
+    folder = folder_beside(args.html)
+    with Progress("writing the page", len(result.rows)) as progress:
+        write_page(result, args.html, prices=prices, plans=folder, progress=progress.advance)
+    if not args.json and not args.csv:
+        print_written(args.html, folder)
 
 
 def _exit_code(result: SweepResult) -> int:

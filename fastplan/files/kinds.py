@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Annotated, Any
 
@@ -94,16 +94,22 @@ def any_number() -> Meta:
     )
 
 
-def choice(names: Iterable[str]) -> Meta:
-    """One of several strings."""
+def choice(names: Iterable[str], aliases: Mapping[str, str] | None = None) -> Meta:
+    """One of several strings, also by another name for it."""
     known = tuple(names)
+    others = {name: means for name, means in (aliases or {}).items() if means in known}
+
+    def read(value: Any) -> Any:
+        named = others.get(value, value) if isinstance(value, str) else value
+        return named if named in known else REFUSED
+
     return Meta(
         extra={
-            "read": lambda value: value if value in known else REFUSED,
+            "read": read,
             "problem": lambda value: choice_problem(value, known),
             "choices": known,
         },
-        extra_json_schema={"enum": list(known)},
+        extra_json_schema={"enum": [*known, *others]},
     )
 
 

@@ -30,6 +30,7 @@ class Job:
         custom: the fingerprints of custom parts. Raises NoFingerprint.
         uncacheable: why a cache can't store the plan; None if it can.
         name: the model's name; empty if it has none.
+        hardware: the name of the SKU; empty if it is not known.
         figures: the constants of the hardware costs, with where they come from.
     """
 
@@ -40,6 +41,7 @@ class Job:
     custom: Callable[[], list[Any]] = list
     uncacheable: str | None = None
     name: str = ""
+    hardware: str = ""
     figures: Mapping[str, CostFigure] = field(default_factory=dict, compare=False)
 
 

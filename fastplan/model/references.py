@@ -34,7 +34,7 @@ class CodeNotTrusted(CannotPlan):
         names = f"`{self.field}` names {self.name}: that" if self.field else self.name
         return (
             f"{where}{names} is code, and importing it runs it. If you trust the "
-            "file, pass `--trust-code` on a command line, `trust=True` in Python"
+            "file, pass `--trust-code` on a command line, or the argument `trust` in Python"
         )
 
 

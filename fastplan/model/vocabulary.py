@@ -56,3 +56,14 @@ PIPELINE_INDEX = {name: i for i, name in enumerate(PIPELINES)}
 STORAGE_USAGE_INDEX = {name: i for i, name in enumerate(STORAGE_USAGES)}
 
 UNIFORM_TYPES = frozenset({"data_parallel", "row_wise"})
+# PyTorch's names of data types, and those of specs.
+DTYPE_ALIASES = {
+    "float64": "fp64",
+    "double": "fp64",
+    "float32": "fp32",
+    "float": "fp32",
+    "float16": "fp16",
+    "half": "fp16",
+    "bfloat16": "bf16",
+}
+DTYPE_ALIASES |= {f"torch.{name}": known for name, known in DTYPE_ALIASES.items()}

@@ -109,13 +109,24 @@ class CacheSession:
             "ranks": len(self.job.cluster.rank_hbm),
             "engine": result.engine,
         }
-        if self.job.name:
-            facts["model"] = self.job.name
+        facts |= self._names()
         plan = record, self.job.cluster, self.key.request, facts, result.certificate
         try:
             self.cache.put(self.key.fingerprint, *plan)
         except StoreError as problem:
             self._failed(problem)
+
+    def _names(self) -> dict[str, str]:
+        """Returns what tells entries apart in a list: model, hardware, precision and costs."""
+        job = self.job
+        assert job.request is not None
+        found = {"model": job.name, "sku": job.hardware}
+        sizes = {table.element_size for table in job.request.tables}
+        found["precision"] = f"{8 * sizes.pop()}-bit" if len(sizes) == 1 else "mixed"
+        found["costs"] = "hardware" if job.request.hardware is not None else "torchrec"
+        if job.request.pricing is not None:
+            found["costs"] = job.request.pricing.function.name
+        return {name: value for name, value in found.items() if value}
 
     def _failed(self, problem: StoreError) -> None:
         self.report = replace(self.report, status="failed", reason=str(problem))

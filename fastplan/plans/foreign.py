@@ -184,7 +184,8 @@ def _unpickled(name: str, *, trust: bool) -> Plan:
             name,
             "",
             "is a pickle, which can run any code when it is read: if you trust its writer, give "
-            "trust_pickle=True (--trust-pickle), or save the plan with fastplan.save_plan",
+            "`--trust-pickle` on a command line or the argument `trust_pickle` in Python, or save "
+            "the plan with fastplan.save_plan",
         )
     try:
         from fastplan.torchrec.plan_pickles import read_pickle

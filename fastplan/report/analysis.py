@@ -24,6 +24,7 @@ from fastplan.report.estimates import (
 from fastplan.report.units import ALL_RANKS, format_ranks
 
 ASSUMED_ELEMENT_SIZE = 4
+_TIE = 1e-9  # the relative difference up to which ranks cost the same
 _COMPUTE = ("fwd_compute", "bwd_compute", "prefetch")
 _COMMS = ("fwd_comms", "bwd_comms")
 
@@ -42,6 +43,12 @@ class Costs:
         return int(by_load(self.total)[0])
 
     @property
+    def worst_ranks(self) -> tuple[int, ...]:
+        """All ranks that tie for the largest total, in order."""
+        most = float(self.total.max())
+        return tuple(np.flatnonzero(self.total >= most - _TIE * most).tolist())
+
+    @property
     def mean(self) -> float:
         """The mean over ranks."""
         return float(self.total.mean())
@@ -54,7 +61,7 @@ class Costs:
     @property
     def balanced(self) -> bool:
         """Whether all ranks cost the same, so that none is the worst."""
-        return bool(self.total.max() - self.total.min() <= 1e-9 * self.total.max())
+        return bool(self.total.max() - self.total.min() <= _TIE * self.total.max())
 
     @property
     def compute(self) -> Floats:
@@ -77,14 +84,19 @@ class Memory(NamedTuple):
     @property
     def fullest_rank(self) -> int:
         """The rank with the smallest free share; without capacities, with the most bytes."""
+        return self.fullest_ranks[0]
+
+    @property
+    def fullest_ranks(self) -> tuple[int, ...]:
+        """All ranks that tie for the smallest free share, in order."""
         if self.capacity is None:
-            return int(self.used.argmax())
+            return tuple(np.flatnonzero(self.used == self.used.max()).tolist())
         # A rank without this tier is full only if bytes are placed there anyway.
         empty = np.where(self.used > 0, -1.0, 1.0)
         free = np.divide(
             self.capacity - self.used, self.capacity, out=empty, where=self.capacity > 0
         )
-        return int(free.argmin())
+        return tuple(np.flatnonzero(free == free.min()).tolist())
 
     @property
     def headroom(self) -> int | None:

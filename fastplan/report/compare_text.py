@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from textwrap import wrap
 from typing import Any
 
 from fastplan.engine.problem import Floats
@@ -60,20 +61,21 @@ def _head(comparison: Comparison, style: Style) -> list[str]:
 
 def _remarks(step: PlanStep, style: Style, label: str = "") -> Iterator[str]:
     for remark in remarks(step, most=2):
-        yield style.paint(style.name(label + remark, style.width), "yellow")
+        lines = wrap(label + remark, style.width - 2, break_on_hyphens=False)
+        yield from (style.paint(style.name(line, style.width), "yellow") for line in lines)
         yield ""
 
 
 def remarks(step: PlanStep, *, most: int) -> Iterator[str]:
     """Yields other differences between two plans, with at most `most` examples of each kind."""
     for title, found in (
-        ("model and cluster", step.differences),
-        ("planned differently", step.settings),
+        ("model and cluster", step.differences.words),
+        ("planned differently", step.settings.words),
         ("other settings", tuple(map(escape_name, step.tuned))),
     ):
         if found:
-            more = f" and {len(found) - most} more" if len(found) > most else ""
-            yield f"{title}: {', '.join(found[:most])}{more}"
+            more = f"; and {len(found) - most} more" if len(found) > most else ""
+            yield f"{title}: {'; '.join(found[:most])}{more}"
 
 
 def _counts_text(step: PlanStep) -> str:
@@ -268,8 +270,12 @@ def fullest_text(tier: Memory) -> str:
     return f"{format_percent(1 - tier.headroom_share)} {tier.tier.upper()}"
 
 
-def compare_json(comparison: Comparison) -> dict[str, Any]:
+def compare_json(comparison: Comparison, *, labels: Sequence[str] | None = None) -> dict[str, Any]:
     """Returns the differences as JSON types, in bytes, milliseconds (`rating`) and seconds.
+
+    Args:
+        comparison: The plans.
+        labels: Names of the plans instead of those for people, such as whole paths.
 
     Keys: `same`; `yardstick`, a remark if the plans were made with different costs; `plans`, each
     with `label`, `rating`, `step` (predicted; null with TorchRec's costs), `imbalance`,
@@ -277,15 +283,20 @@ def compare_json(comparison: Comparison) -> dict[str, Any]:
     the first plan to each other one, with `label`, `counts` by kind, `changes` (`table`, `kind`,
     `bytes`, and null or `sharding_type`, `kernel`, `ranks` under `before` and `after`),
     `move_bytes`, `move_seconds`, `received`, `sent` and `created` by rank, `assumed` (whether sizes
-    of elements are assumed), and lists of strings: `differences` (of model and cluster), `settings`
-    (of the search) and `tuned` (tables with the same placement and other settings).
+    of elements are assumed), and lists of strings: `differences` (fields of model and cluster),
+    `settings` (fields of the search) and `tuned` (tables with the same placement and other
+    settings).
     """
-    pairs = zip(comparison.labels, comparison.analyses, comparison.measured, strict=True)
+    names = comparison.labels if labels is None else labels
+    pairs = zip(names, comparison.analyses, comparison.measured, strict=True)
     return {
         "same": comparison.same,
         "yardstick": comparison.yardstick,
         "plans": [_plan_json(*pair) for pair in pairs],
-        "steps": [_step_json(step) for step in comparison.steps],
+        "steps": [
+            {"label": name, **_step_json(step)}
+            for name, step in zip(names[1:], comparison.steps, strict=True)
+        ],
     }
 
 
@@ -306,7 +317,6 @@ def _plan_json(label: str, analysis: Analysis, measured: Measured | None) -> dic
 
 def _step_json(step: PlanStep) -> dict[str, Any]:
     return {
-        "label": step.label,
         "counts": dict(step.counts),
         "changes": [
             {
@@ -322,7 +332,7 @@ def _step_json(step: PlanStep) -> dict[str, Any]:
         "sent": step.movement.rank_sent.tolist(),
         "created": step.movement.rank_created.tolist(),
         "assumed": step.movement.assumed,
-        "differences": list(step.differences),
-        "settings": list(step.settings),
+        "differences": list(step.differences.fields),
+        "settings": list(step.settings.fields),
         "tuned": list(step.tuned),
     }

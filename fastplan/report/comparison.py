@@ -25,6 +25,7 @@ from fastplan.planning.movement import (
     movement,
 )
 from fastplan.report.analysis import Analysis, analyse
+from fastplan.report.field_words import differences_in_words
 from fastplan.report.terminal import escape_name, table_name
 from fastplan.report.units import format_count, format_ranks
 from fastplan.report.yardstick import with_one_yardstick
@@ -84,6 +85,19 @@ class TableChange(NamedTuple):
         return f"{before} -> {after.ranks if before[:2] == after[:2] else after}"
 
 
+class FieldChanges(NamedTuple):
+    """What differs between the requests of two plans."""
+
+    words: tuple[str, ...]  # for people; what follows from another difference is left out
+    fields: tuple[str, ...]  # all fields with their values, for scripts
+
+    @classmethod
+    def of(cls, changes: Sequence[Difference], *more: str) -> FieldChanges:
+        """Returns the changes, and more that are no fields of a request."""
+        fields = sorted(map(str, changes), key=lambda text: text.startswith("cost."))
+        return cls((*differences_in_words(changes), *more), (*map(escape_name, fields), *more))
+
+
 class PlanStep(NamedTuple):
     """The differences between the first plan and another one."""
 
@@ -91,8 +105,8 @@ class PlanStep(NamedTuple):
     movement: Movement
     counts: dict[str, int]  # tables by kind of change
     changes: tuple[TableChange, ...]  # most bytes first
-    differences: tuple[str, ...]  # in model and cluster, if the comparison was forced
-    settings: tuple[str, ...]  # in the search for the plans
+    differences: FieldChanges  # in model and cluster, if the comparison was forced
+    settings: FieldChanges  # in the search for the plans
     tuned: tuple[str, ...]  # tables with the same placement and other settings
 
 
@@ -150,6 +164,20 @@ def compare(
     )
 
 
+def short_names(paths: Sequence[str]) -> list[str]:
+    """Returns paths without the directories that all of them are in, and with numbers if equal.
+
+    Example:
+        `["8.json", "16.json"]` for `["/runs/plans/8.json", "/runs/plans/16.json"]`
+    """
+    parts = [re.split(r"[/\\]+", path) for path in paths]
+    shortest = min(map(len, parts), default=0)
+    same = 0
+    while same < shortest - 1 and len({tuple(each[: same + 1]) for each in parts}) == 1:
+        same += 1
+    return unique_labels(["/".join(each[same:]) for each in parts])
+
+
 def unique_labels(names: Sequence[str]) -> list[str]:
     """Returns the names, with a number after those that occur more than once."""
     seen: dict[str, int] = {}
@@ -165,12 +193,12 @@ def unique_labels(names: Sequence[str]) -> list[str]:
 
 def _step(before: Plan, after: Plan, first: str, label: str, force: bool) -> PlanStep:
     differences, settings = _subject_differences(before, after)
-    if differences and not force:
-        more = f" and {len(differences) - 3} more" if len(differences) > 3 else ""
+    if differences.fields and not force:
+        found = differences.words
+        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
         raise NotComparable(
             f"{escape_name(first)} and {escape_name(label)} are plans of different models or "
-            f"clusters: {', '.join(differences[:3])}{more}. "
-            "`--force` compares them anyway."
+            f"clusters: {', '.join(found[:3])}{more}. `--force` compares them anyway."
         )
     moves = movement(before, after)
     worlds = before.ranks, after.ranks
@@ -180,8 +208,8 @@ def _step(before: Plan, after: Plan, first: str, label: str, force: bool) -> Pla
         movement=moves,
         counts={change: moves.count(change) for change in CHANGES},
         changes=tuple(_change(table, *worlds) for table in changed),
-        differences=tuple(differences),
-        settings=tuple(settings),
+        differences=differences,
+        settings=settings,
         tuned=tuple(
             table_name(table.path, table.name)
             for table in moves.tables
@@ -221,14 +249,14 @@ _SETTINGS = re.compile(
 )
 
 
-def _subject_differences(before: Plan, after: Plan) -> tuple[list[str], list[str]]:
+def _subject_differences(before: Plan, after: Plan) -> tuple[FieldChanges, FieldChanges]:
     """Finds differences between the requests of two plans.
 
     Returns:
-        Sentences about differences in model and cluster, and about differences in the search.
+        Differences in model and cluster, and differences in the search.
     """
     if before.basis is None or after.basis is None:
-        return _layout_differences(before, after), []
+        return FieldChanges.of((), *_layout_differences(before, after)), FieldChanges.of(())
     subjects, settings, options, costs = [], [], 0, False
     for change in differences(before.basis.canonical, after.basis.canonical):
         if change.field.startswith("tables[") and change.field.endswith("].options"):
@@ -236,19 +264,16 @@ def _subject_differences(before: Plan, after: Plan) -> tuple[list[str], list[str
         elif change.field.startswith("hardware"):
             costs = True
         elif _SETTINGS.fullmatch(change.field) or _is_unused_bandwidth(change):
-            settings.append(escape_name(str(change)))
+            settings.append(change)
         else:
-            subjects.append(escape_name(str(change)))
-    if costs:
-        settings.append("other costs")
+            subjects.append(change)
+    more = ["other costs"] if costs else []
     if options:
-        settings.append(f"other options for {format_count(options, 'table')}")
-    # Costs follow from other fields, so they come last.
-    subjects.sort(key=lambda text: text.startswith("cost."))
+        more.append(f"other options for {format_count(options, 'table')}")
     # A different reservation explains different free memory.
-    reserved = any(text.startswith("context.reservation") for text in settings)
+    reserved = any(change.field.startswith("context.reservation") for change in settings)
     (settings if reserved else subjects).extend(_capacities(before.basis, after.basis))
-    return subjects, settings
+    return FieldChanges.of(subjects), FieldChanges.of(settings, *more)
 
 
 def _is_unused_bandwidth(change: Difference) -> bool:
@@ -256,13 +281,13 @@ def _is_unused_bandwidth(change: Difference) -> bool:
     return change.field.startswith("cost.bw_") and 0.0 in (change.old, change.new)
 
 
-def _capacities(before: Basis, after: Basis) -> list[str]:
+def _capacities(before: Basis, after: Basis) -> list[Difference]:
     found = []
     for tier in ("rank_hbm", "rank_ddr", "rank_ssd"):
         old, new = getattr(before.cluster, tier), getattr(after.cluster, tier)
         for rank, (a, b) in enumerate(zip(old, new, strict=False)):
             if abs(a - b) > _CAPACITY_TOLERANCE * max(a, b):
-                found.append(f"{tier}[{rank}]: {a} -> {b} bytes")
+                found.append(Difference(f"{tier}[{rank}]", a, b))
                 break
     return found
 

@@ -34,7 +34,7 @@ from fastplan.report.units import (
 from fastplan.report.what_if import what_if_data
 
 _STYLES = ("base.css", "ranks.css", "lists.css", "scatter.css", "what_if.css", "sizes.css")
-_SCRIPTS = ("base.js", "chart.js", "ranks.js", "what_if.js", "lists.js", "page.js")
+_SCRIPTS = ("base.js", "chart.js", "ranks.js", "what_if.js", "filters.js", "lists.js", "page.js")
 # Title, class and key of each column in the table of plans.
 _COLUMNS = (
     ("Plan", "", "label"),

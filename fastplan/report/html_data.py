@@ -10,9 +10,9 @@ import numpy as np
 from fastplan.report.analysis import Analysis, Costs, Memory, TableRow
 from fastplan.report.comparison import MARKS, Comparison, PlanStep, TablePlacement
 from fastplan.report.estimates import RATED
-from fastplan.report.plan_text import step_lines
+from fastplan.report.plan_text import fullest_words, step_lines
 from fastplan.report.terminal import escape_name
-from fastplan.report.units import format_bytes, format_milliseconds, format_percent
+from fastplan.report.units import format_bytes, format_milliseconds, format_percent, rank_words
 
 _PINNED = 6
 # A plan is called even up to this imbalance, and its memory tight below this free share.
@@ -47,6 +47,7 @@ def plan_data(analysis: Analysis) -> dict[str, Any]:
             "parts": {part: _rounded(values) for part, values in costs.parts.items()},
             "total": _rounded(costs.total),
             "worst": costs.worst_rank,
+            "tied": len(costs.worst_ranks),
             "mean": costs.mean,
             "balanced": costs.balanced,
         }
@@ -142,16 +143,20 @@ def _headline(analysis: Analysis) -> str:
             parts.append(f"Every rank costs the same, and {share} of it is {what}.")
         else:
             above = format_percent(costs.imbalance)
+            tie = len(costs.worst_ranks) > 1
+            ranks = rank_words(costs.worst_ranks, analysis.ranks)
             parts.append(
-                f"Rank {costs.worst_rank} is the slowest, {above} above the mean; "
-                f"{share} of its time is {what}."
+                f"{ranks[:1].upper()}{ranks[1:]} {'tie as' if tie else 'is'} the slowest, {above} "
+                f"above the mean; {share} of {'their' if tie else 'its'} time is {what}."
             )
     full = _fullest_tier(analysis)
     if full is not None and full.headroom is not None and full.headroom_share is not None:
         tier = full.tier.upper()
         if full.headroom < 0:
             lacking = format_bytes(-full.headroom)
-            parts.append(f"It does not fit: rank {full.fullest_rank} lacks {lacking} of {tier}.")
+            ranks = rank_words(full.fullest_ranks, analysis.ranks)
+            lack = "lack" if len(full.fullest_ranks) > 1 and ranks != "every rank" else "lacks"
+            parts.append(f"It does not fit: {ranks} {lack} {lacking} of {tier}.")
         else:
             free = format_percent(full.headroom_share)
             parts.append(f"Memory fits, with {free} of {tier} free on the fullest rank.")
@@ -214,7 +219,9 @@ def _limit_tile(costs: Costs) -> _Tile:
     total = float(costs.total[worst]) or 1.0
     comms = _comms_share(costs)
     name, share = ("comms", comms) if comms >= 0.5 else ("compute", 1 - comms)
-    where = "on every rank" if costs.balanced else f"on rank {worst}, which sets the rating"
+    where = f"on {rank_words(costs.worst_ranks, len(costs.total))}"
+    if not costs.balanced:
+        where += f", which {'sets' if len(costs.worst_ranks) == 1 else 'set'} the rating"
     split = tuple((part, float(costs.parts[part][worst]) / total) for part in RATED)
     return _Tile("Limited by", f"{name} {format_percent(share)}", where, split=split)
 
@@ -224,8 +231,8 @@ def _memory_tile(tier: Memory) -> _Tile:
     name = tier.tier.upper()
     used = format_bytes(int(tier.used[rank]))
     if tier.capacity is None or tier.headroom is None or tier.headroom_share is None:
-        return _Tile(f"{name} by weights", used, f"on rank {rank}, the fullest")
-    note = f"{used} of {format_bytes(int(tier.capacity[rank]))} used on rank {rank}, the fullest"
+        return _Tile(f"{name} by weights", used, f"on {fullest_words(tier)}")
+    note = f"{used} of {format_bytes(int(tier.capacity[rank]))} used on {fullest_words(tier)}"
     title = f"{name} headroom"
     if tier.headroom < 0:
         return _Tile(title, f"-{format_bytes(-tier.headroom)}", note, "Does not fit:", "bad")

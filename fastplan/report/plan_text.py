@@ -18,6 +18,7 @@ from fastplan.report.units import (
     format_milliseconds,
     format_percent,
     format_seconds,
+    rank_words,
 )
 
 _FEW_RANKS = 8
@@ -143,7 +144,10 @@ def _rating_text(costs: Costs) -> str:
     text = f"{format_milliseconds(costs.rating)} est."
     worst = costs.worst_rank
     comms = float(costs.comms[worst] / costs.total[worst]) if costs.total[worst] > 0 else 0.0
-    where = "every rank" if costs.balanced else f"rank {worst}, the worst"
+    where = rank_words(costs.worst_ranks, len(costs.total))
+    if not costs.balanced:
+        tie = len(costs.worst_ranks) > 1
+        where += ", which tie for the worst" if tie else ", the worst"
     return f"{text} on {where}: {format_percent(1 - comms)} compute, {format_percent(comms)} comms"
 
 
@@ -160,11 +164,17 @@ def memory_text(tier: Memory) -> str:
     rank = tier.fullest_rank
     used = format_bytes(int(tier.used[rank]))
     if tier.capacity is None or tier.headroom is None or tier.headroom_share is None:
-        return f"{used} of weights on rank {rank}, the fullest"
-    of = f"{used} of {format_bytes(int(tier.capacity[rank]))} on rank {rank}, the fullest"
+        return f"{used} of weights on {fullest_words(tier)}"
+    of = f"{used} of {format_bytes(int(tier.capacity[rank]))} on {fullest_words(tier)}"
     if tier.headroom < 0:
         return f"{of}: {format_bytes(-tier.headroom)} over capacity"
     return f"{of}: {format_bytes(tier.headroom)} ({format_percent(tier.headroom_share)}) free"
+
+
+def fullest_words(tier: Memory) -> str:
+    """Returns the fullest rank of a tier, or all ranks that tie: `rank 2, the fullest`."""
+    where = rank_words(tier.fullest_ranks, len(tier.used))
+    return where if where == "every rank" else f"{where}, the fullest"
 
 
 def _loads(analysis: Analysis, style: Style, *, every: bool) -> Iterator[str]:
@@ -207,7 +217,8 @@ def _pinning(analysis: Analysis, style: Style) -> Iterator[str]:
     if costs.balanced:
         yield f"tables that cost most on rank {worst}"
     else:
-        title = f"tables that make rank {worst} the worst, by cost above their mean over ranks"
+        role = "the worst" if len(costs.worst_ranks) == 1 else "one of the worst"
+        title = f"tables that make rank {worst} {role}, by cost above their mean over ranks"
         yield style.name(title, style.width)
     columns = [*_TABLE_COLUMNS[:4], Column("there", right=True), Column("of it", right=True)]
     rows = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 # Defined next to `format_size`, because packages below this one need it.
 from fastplan.model.units import format_count as format_count
@@ -64,6 +64,23 @@ def format_change(before: float, after: float) -> str:
         return "new"
     percent = 100 * (after / before - 1)
     return f"{percent:+.1f} %" if abs(percent) >= 0.05 else f"{percent:+.1g} %"
+
+
+def rank_words(ranks: Sequence[int], world: int) -> str:
+    """Returns ranks for a sentence: `rank 3`, `ranks 1 and 5`, `8 ranks (r0-7)` or `every rank`.
+
+    Args:
+        ranks: Ranks in order, at least one.
+        world: The number of ranks of the cluster.
+    """
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    if len(ranks) == world:
+        return "every rank"
+    if len(ranks) == 2:
+        return f"ranks {ranks[0]} and {ranks[1]}"
+    listed = format_ranks(ranks)
+    return f"{len(ranks):,} ranks ({listed})" if len(listed) <= 16 else f"{len(ranks):,} ranks"
 
 
 def format_ranks(ranks: Iterable[int], world: int | None = None) -> str:

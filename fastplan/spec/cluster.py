@@ -31,9 +31,8 @@ def cluster_of(spec: ModelSpec) -> tuple[Hardware, Shape]:
     world = topology.world_size
     if world is None:
         raise CannotPlan(
-            "the number of ranks is missing: give `--world-size` on a command line, "
-            "`topology: {world_size: ...}` in the spec, or `on_cluster(spec, world_size=...)` in "
-            "Python"
+            "the number of ranks is missing: give `--world-size` on a command line, `world_size` "
+            "in Python, or `topology.world_size` in the spec"
         )
     hardware = for_job(
         topology.hardware or find_hardware(DEFAULT_HARDWARE), world, topology.local_world_size

@@ -86,6 +86,7 @@ def lower(spec: ModelSpec, *, trust: bool = False, like: SpecJob | None = None) 
     )
     return SpecJob(
         name=spec.name,
+        hardware=hardware.name,
         request=request,
         cluster=Cluster(
             rank_hbm=hbm,

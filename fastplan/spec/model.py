@@ -14,7 +14,7 @@ from msgspec import Struct
 from fastplan.files.kinds import Text, choice, number, size, whole, with_problem
 from fastplan.model.limits import MOST
 from fastplan.model.request import CostFunction, ObjectiveFunction, Partitioner, Proposer
-from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES
+from fastplan.model.vocabulary import DTYPE_ALIASES, KERNELS, SHARDING_TYPES
 from fastplan.spec import stock
 from fastplan.spec.hardware import Hardware
 from fastplan.spec.ids import IdFields
@@ -32,11 +32,11 @@ DEFAULT_PROPOSERS: tuple[Proposer, ...] = (
     Proposer(kind="uniform"),
 )
 
-DataType = Annotated[str, choice(stock.DTYPE_SIZES)]
+DataType = Annotated[str, choice(stock.DTYPE_SIZES, DTYPE_ALIASES)]
 Kernel = Annotated[str, choice(KERNELS)]
 ModuleKind = Annotated[str, choice(stock.KINDS)]
 Optimizer = Annotated[str, choice(stock.OPTIMIZERS)]
-OutputType = Annotated[str, choice(stock.OUTPUT_BITS)]
+OutputType = Annotated[str, choice(stock.OUTPUT_BITS, DTYPE_ALIASES)]
 Policy = Annotated[str, choice(("heuristical", "percentage", "absolute", "inference", "sku"))]
 ShardingType = Annotated[str, choice(SHARDING_TYPES)]
 Count = Annotated[int, whole()]

@@ -21,6 +21,7 @@ from fastplan.model.limits import MOST_TEXT
 from fastplan.model.references import is_reference
 from fastplan.model.request import Partitioner, Proposer
 from fastplan.model.units import shown
+from fastplan.model.vocabulary import DTYPE_ALIASES
 from fastplan.spec import stock
 from fastplan.spec.hardware import Hardware, find_hardware, hardware_of_file
 from fastplan.spec.ids import FORMAT as STATISTICS
@@ -309,7 +310,8 @@ def on_cluster(
 
 
 def with_precision(spec: ModelSpec, dtype: str) -> ModelSpec:
-    """Returns the spec with all floating-point tables in another precision."""
+    """Returns the spec with all floating-point tables in another precision: fp16 or `float16`."""
+    dtype = DTYPE_ALIASES.get(dtype, dtype)
     tables = tuple(
         replace(table, dtype=dtype) if table.dtype in _FLOATS else table for table in spec.tables
     )

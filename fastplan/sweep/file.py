@@ -17,6 +17,7 @@ from fastplan.files.kinds import Text, choice, whole
 from fastplan.model.limits import MOST_BATCH, MOST_RANKS
 from fastplan.model.references import CodeNotTrusted, is_reference
 from fastplan.model.units import shown
+from fastplan.model.vocabulary import DTYPE_ALIASES
 from fastplan.spec.hardware import Hardware, HardwareError, hardware_of_file
 from fastplan.spec.model import ModelSpec
 from fastplan.spec.read import read_spec
@@ -45,7 +46,7 @@ class SweepFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     local_world_size: Ranks | None = None
     batch_sizes: tuple[Annotated[int, whole(1, MOST_BATCH)], ...] = ()
     global_batch: bool = False
-    precisions: tuple[Annotated[str, choice(PRECISIONS)], ...] = ()
+    precisions: tuple[Annotated[str, choice(PRECISIONS, DTYPE_ALIASES)], ...] = ()
 
 
 def read_sweep(path: str | os.PathLike[str], load_model: LoadModel | None = None) -> Sweep:

@@ -15,10 +15,12 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future
 from contextlib import contextmanager, suppress
 from itertools import groupby
 from threading import current_thread, main_thread
+from typing import Any
 
 from fastplan.cache.stores import kind_of, open_store
 from fastplan.model.references import check_trust
 from fastplan.spec.lower import check_trusted
+from fastplan.sweep.plan_files import plan_file
 from fastplan.sweep.pool import GivenExecutor, ProcessPool, Workers, usable_cores
 from fastplan.sweep.rows import ResultsFile, Row, SweepResult, row_of
 from fastplan.sweep.sweep import Cell, Sweep, SweepError, cells
@@ -43,6 +45,7 @@ def run_sweep(
     shard: tuple[int, int] = (0, 1),
     progress: Callable[[Row], None] | None = None,
     trust: bool = False,
+    plans: str | os.PathLike[str] | None = None,
 ) -> SweepResult:
     """Plans every cell of a sweep. A cell that fails gets a row with an `error`.
 
@@ -56,11 +59,14 @@ def run_sweep(
         shard: (i, n), i counted from 0: plan only every n-th cell.
         progress: Called with each new row.
         trust: Whether workers import the costs and objectives that specs name, see `lower`.
+        plans: A folder for the plans: a plan file and a page for each cell that fits, named by its
+            id. It is created. Cells whose files are in it and whose rows are in `results` are not
+            planned again.
 
     Raises:
         CodeNotTrusted: A spec needs `trust`.
         SweepError: The executor failed.
-        OSError: Rows can't be written.
+        OSError: Rows can't be written, or the folder for plans can't be created.
         KeyboardInterrupt: The sweep was interrupted. Running cells are finished and stored first.
     """
     begin = time.perf_counter()
@@ -69,12 +75,16 @@ def run_sweep(
         check_trusted(model)
     asked = cells(sweep, shard)
     keeper = _ResultCollector(results, progress)
+    folder = None if plans is None else os.path.abspath(plans)
+    if folder is not None:
+        os.makedirs(folder, exist_ok=True)
     # Results don't contain the code of custom functions, which may have changed.
     custom = {m.name for m in sweep.models if m.shard_cost is not None or m.objective is not None}
     left = [
         cell
         for cell in asked
-        if cell.model in custom or not keeper.has_answer(cell, cached=cache is not None)
+        if cell.model in custom
+        or not keeper.has_answer(cell, cached=cache is not None, folder=folder)
     ]
     count = len(left)
     if left:
@@ -82,7 +92,8 @@ def run_sweep(
             workers: Workers = GivenExecutor(executor)
         else:
             workers = ProcessPool(min(executor or usable_cores(), count))
-        tasks = _tasks(sweep, left, _where(cache), workers.count, trust)
+        common = _where(cache), sweep.optimization, os.urandom(8).hex(), trust, folder
+        tasks = _tasks(sweep, left, workers.count, common)
         with workers:
             _Runner(tasks, workers, keeper).run()
     return SweepResult(
@@ -110,13 +121,16 @@ class _ResultCollector:
             self._file.append(())  # fails early if the file can't be written
         self.rows: dict[str, Row] = {}
 
-    def has_answer(self, cell: Cell, *, cached: bool) -> bool:
+    def has_answer(self, cell: Cell, *, cached: bool, folder: str | None = None) -> bool:
         """Returns whether the file has the answer to a cell.
 
-        A plan that must be in a cache is looked up there, and a failed cell is planned again.
+        A plan that must be in a cache is looked up there, and a failed cell is planned again. So is
+        a cell whose plan file must be in `folder` and is not.
         """
         row = self._before.get(cell.id)
         if row is None or row.fits is None or (row.fits and cached):
+            return False
+        if row.fits and folder is not None and not os.path.exists(plan_file(folder, cell.id)):
             return False
         # The row may be from another sweep that counts the batch differently.
         self._report(row_of(cell, **row.answer()))
@@ -255,17 +269,17 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def _tasks(
-    sweep: Sweep, left: list[Cell], cache: str | None, workers: int | None, trust: bool = False
+    sweep: Sweep, left: list[Cell], workers: int | None, common: tuple[Any, ...]
 ) -> Iterator[Task]:
+    """Yields the tasks. `common` are the fields that all of them share."""
     models = {model.name: model for model in sweep.models}
-    run = os.urandom(8).hex()
     size = -(-len(left) // (_TASKS_PER_WORKER * (workers or 32)))
     size = min(size, _MOST_CELLS)
     for name, group in groupby(left, lambda cell: cell.model):
         packed = pack_model(models[name])
         of_model = tuple(group)
         for i in range(0, len(of_model), size):
-            yield Task(packed, of_model[i : i + size], cache, sweep.optimization, run, trust)
+            yield Task(packed, of_model[i : i + size], *common)
 
 
 def _alone(task: Task) -> list[Task]:

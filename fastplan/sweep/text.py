@@ -45,7 +45,9 @@ def summary(result: SweepResult, style: Style = PLAIN) -> Iterator[str]:
         Column("note"),
     ]
     has_steps = any(row.step is not None for row in result.rows)
-    kept = [i for i, title in enumerate(titles) if has_steps or title.title != "step"]
+    cached = any(row.cache != "off" for row in result.rows)
+    empty = {"step": not has_steps, "cache": not cached}
+    kept = [i for i, title in enumerate(titles) if not empty.get(title.title)]
     for (model, batch), rows in _by_batch(result.rows).items():
         yield ""
         title = f", {_batch(result, batch)}"
@@ -239,7 +241,7 @@ def _cells(row: Row) -> list[str]:
         format_bytes(row.headroom_bytes or 0) if known else "-",
         format_percent(row.headroom or 0.0) if known else "-",
         _CACHE.get(row.cache, "-") if row.fits else "-",
-        _note(row),
+        cell_note(row),
     ]
 
 
@@ -251,7 +253,8 @@ def _rating(row: Row) -> str:
     return "-" if row.rating is None else format_milliseconds(row.rating)
 
 
-def _note(row: Row) -> str:
+def cell_note(row: Row) -> str:
+    """Returns why a cell has no plan, or which of its memory is not device memory."""
     if row.fits is None:
         return row.error or ""
     if not row.fits:
@@ -267,7 +270,7 @@ def _note(row: Row) -> str:
 def _smallest_note(answer: Smallest) -> str:
     notes = []
     if answer.row is not None:
-        notes.append(_note(answer.row))
+        notes.append(cell_note(answer.row))
     else:
         largest = answer.largest
         notes.append(f"{largest.world_size} ranks {_format_shortage(largest)}")

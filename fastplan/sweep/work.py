@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 import signal
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from fastplan.engine.optimize import Optimize
     from fastplan.planning.search import Result
 
+_log = logging.getLogger(__name__)
+
 _STORE_TIMEOUT = 30.0  # seconds; longer than elsewhere, because no user waits for a single plan
 
 
@@ -32,6 +35,7 @@ class Task(NamedTuple):
     optimization: Optimize | None = None
     run: str = ""  # unique, because Dask reuses the result of an equal task
     trust: bool = False  # whether to import the functions that the model names
+    plans: str | None = None  # the folder for plan files
 
 
 def pack_model(model: ModelSpec) -> bytes:
@@ -95,12 +99,25 @@ def _row(task: Task, cell: Cell, cache: PlanCache | None) -> Row:
     try:
         model = _model(task.model, cell.precision)
         job = lower(variant(model, cell), trust=task.trust)
-        answer = _facts(plan_job(job, cache=cache, optimize=task.optimization))
+        result = plan_job(job, cache=cache, optimize=task.optimization)
+        answer = _facts(result)
+        if task.plans is not None and result.record is not None:
+            _write_files(task.plans, cell, result)
     except DoesNotFit as error:
         answer = {"fits": False, "shortage": reason(error)}
     except Exception as error:  # a bad cell must not stop the others
         answer = {"error": reason(error)}
     return row_of(cell, **answer, seconds=round(time.perf_counter() - begin, 6))
+
+
+def _write_files(folder: str, cell: Cell, result: Result) -> None:
+    """Writes a cell's plan. If the disk is full, the cell still has an answer."""
+    from fastplan.sweep.plan_files import write_files
+
+    try:
+        write_files(folder, cell, result)
+    except OSError as error:
+        _log.warning("fastplan: the plan of %s can't be written: %s", cell, error)
 
 
 def _facts(result: Result) -> dict[str, Any]:

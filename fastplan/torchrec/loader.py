@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import nn
 from torchrec.distributed.planner.enumerators import get_partition_by_type
 from torchrec.distributed.planner.types import Perf, PlanLoader, Shard, ShardingOption, Storage
@@ -26,23 +25,21 @@ from fastplan.torchrec.plan_files import (
     plan_text,
     read_plan_file,
 )
-from fastplan.torchrec.plan_json import table_shape
 
 # The note with the planner's context. If a file has it, the planner's context must be equal.
 CONTEXT_NOTE = "planner_context_hash"
 
-_META = torch.device("meta")
-
 
 class StoredPlanLoader(PlanLoader):
-    """Returns a stored plan to a planner: `plan_loader=StoredPlanLoader("plan.json")`.
+    """Returns a stored plan to a planner: `plan_loader=StoredPlanLoader("plan.json", module)`.
 
-    `source` is a plan, or a plan file that is read on each request of the planner. The planner
+    `source` is a plan, or a plan file that is read on each request of the planner. `module` is the
+    model that it is for: the plan must have exactly its tables, or PlanMismatch says which differ.
+    Pass `sharders` if the planner gets others than TorchRec's defaults. The planner
     enumerates its options, takes those of the plan and does not search: it returns the stored
     plan, with tables in the order of its options. It uses the plan's shards and ranks, and the
     settings of its own constraints. TorchRec raises PlannerError for an option that these do not
-    allow, or that has a different cache load factor. TorchRec silently skips tables that are not
-    in the plan. Pass the module to prevent this: PlanMismatch then says which tables differ.
+    allow, or that has a different cache load factor.
 
     A file saved with `notes={"planner_context_hash": planner.hash_planner_context_inputs_str()}`
     is used only by a planner with the same context. A plan has no costs and no storage, so the
@@ -56,6 +53,12 @@ class StoredPlanLoader(PlanLoader):
         *,
         sharders: Iterable[Any] | None = None,
     ) -> None:
+        if module is None:
+            raise ValueError(
+                "StoredPlanLoader needs the model that the plan is for: pass it as the second "
+                "argument, `module`. TorchRec silently skips tables that are not in the plan, and "
+                "a plan does not say whether a table is pooled"
+            )
         self._source = source
         self._module = module
         self._sharders = None if sharders is None else list(sharders)
@@ -63,14 +66,11 @@ class StoredPlanLoader(PlanLoader):
     def load(self) -> dict[int, ShardingOption]:
         """Returns the plan's options by TorchRec's hash."""
         source, plan = self.get_plan_id(), self._read()[0]
-        holders: dict[Any, tuple[nn.Module, Any]] = {}
-        if self._module is not None:
-            holders = check_module(plan, self._module, self._sharders, source)
+        holders = check_module(plan, self._module, self._sharders, source)
         options: dict[int, ShardingOption] = {}
         for path, module_plan in plan.plan.items():
             for name, sharding in module_plan.items():
-                holder, tensor = holders.get((path, name), (None, None))
-                option = _option(path, name, sharding, holder, tensor)
+                option = _option(path, name, sharding, *holders[path, name])
                 options[option.storage_hash()] = option
         return options
 
@@ -92,16 +92,13 @@ class StoredPlanLoader(PlanLoader):
 
 
 def _option(
-    path: str, name: str, sharding: ParameterSharding, holder: nn.Module | None, tensor: Any
+    path: str, name: str, sharding: ParameterSharding, holder: nn.Module, tensor: Any
 ) -> ShardingOption:
-    """Returns an option with the plan's shards. Without a module it has empty placeholders."""
-    shape = table_shape(sharding.sharding_spec) or (0, 0)
-    if tensor is None:
-        tensor = torch.empty(shape, device=_META)
+    """Returns an option with the plan's shards."""
     return ShardingOption(
         name=name,
         tensor=tensor,
-        module=(path, nn.Module() if holder is None else holder),
+        module=(path, holder),
         input_lengths=[],
         batch_size=0,
         sharding_type=sharding.sharding_type,
@@ -112,7 +109,7 @@ def _option(
         enforce_hbm=sharding.enforce_hbm,
         stochastic_rounding=sharding.stochastic_rounding,
         bounds_check_mode=sharding.bounds_check_mode,
-        is_pooled=None if holder is not None else True,
+        is_pooled=None,  # the option asks its module
         output_dtype=sharding.output_dtype,
         key_value_params=sharding.key_value_params,
     )

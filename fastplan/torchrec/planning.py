@@ -74,7 +74,7 @@ class Planning:
             return ShardingPlan({})
         cluster = read_cluster(reserved)
         parts = Parts.of(planner, len(cluster.rank_hbm))
-        job = read_job(planner, space, cluster, parts)
+        job = read_job(planner, space, cluster, parts, name=type(self._module).__name__)
         previous = None
         if state.previous.policy is not None:
             with run.phase("replan"):

@@ -9,6 +9,7 @@ from fastplan.cache.plan_cache import PlanCache, capacities_of, smaller
 from fastplan.cache.stores import MemoryStore
 from fastplan.engine.solve import solve
 from fastplan.model.plan import PlanRecord
+from fastplan.model.units import format_size
 from tests.problems import DEFAULT_SEARCH, small_problem
 
 KEY = "0123456789abcdef" * 2
@@ -44,8 +45,17 @@ def test_memory_may_differ_by_the_tolerance_in_either_direction(tier, solved, pr
     found, reason = cache.find(KEY, now, lambda candidate: candidate)
     assert (found is not None) == serves
     if not serves:
-        assert f"rank 7 has {present} bytes of {tier[5:]}" in reason
-        assert f"solved for {solved}" in reason
+        told = f"rank 7 has {format_size(present)} of {tier[5:].upper()}, but it was solved for "
+        assert told + format_size(solved) in reason
+
+
+def test_sizes_that_look_the_same_are_told_in_bytes():
+    cache = PlanCache(MemoryStore(), capacity_tolerance=0.0)
+    ranks = len(CLUSTER.rank_hbm)
+    cache.put(KEY, record(), replace(CLUSTER, rank_hbm=(1 << 40,) * ranks), b"{}", {})
+    now = replace(CLUSTER, rank_hbm=((1 << 40) + 4,) * ranks)
+    _, reason = cache.find(KEY, now, lambda candidate: candidate)
+    assert "has 1,099,511,627,780 B of HBM, but it was solved for 1,099,511,627,776 B" in reason
 
 
 def test_an_entry_of_an_older_version_is_a_miss_that_says_so():

@@ -91,6 +91,6 @@ def test_a_state_that_is_there_twice_is_refused():
 
 def test_several_weights_need_a_choice():
     entries = {f"{name}.{K0}": entry(f"{name}.{K0}", (ROWS, COLUMNS)) for name in ("ema", "model")}
-    with pytest.raises(CheckpointError, match=r"has it 2 times .* `under=`"):
+    with pytest.raises(CheckpointError, match=r"has it 2 times .* `--under`"):
         find_entry(entries, K0)
     assert find_entry(entries, K0, "ema").key == f"ema.{K0}"

@@ -58,16 +58,38 @@ def test_ls_lists_entries_last_used_first(capsys, store, where):
     assert (code, err) == (0, "")
     titles, first, second, _, total = out.splitlines()
     assert titles.split() == [
-        *("key", "created", "tables", "ranks", "torchrec", "engine", "rating", "size", "used"),
-        "model",
+        *("key", "model", "tables", "SKU", "ranks", "precision", "costs", "torchrec", "engine"),
+        *("rating", "size", "created", "used"),
     ]
-    assert first.split()[0] == new[:12]
-    assert first.split()[2:6] == ["3", "8", "1.8.0", "native"]
-    assert first.split()[-1] == "dlrm"
+    assert first.split()[:3] == [new[:12], "dlrm", "3"]
+    assert first.split()[3:7] == ["1.0", "GiB", "each", "8"]  # the SKU is not known
+    assert first.split()[7:9] == ["1.8.0", "native"]
     assert second.split()[0] == old[:12]
     assert second.endswith("3 d")
     assert total.startswith("2 entries, ")
     assert total.endswith(f" in {where}")
+
+
+def test_ls_tells_entries_apart(capsys, where, tmp_path):
+    spec = tmp_path / "m.json"
+    table = {"name": "t", "rows": 1000, "dim": 64}
+    spec.write_text(json.dumps({"model": "ranker", "batch_size": 64, "tables": [table]}))
+    words = ("plan", str(spec), "--world-size", "8", "--cache", str(where), "--quiet")
+    for more in (
+        ("--sku", "h100"),
+        ("--sku", "a100-80"),
+        ("--sku", "h100", "--precision", "fp16"),
+        ("--sku", "h100", "--costs", "hardware"),
+    ):
+        assert call(capsys, *words, *more)[0] == 0
+    _, out, _ = call(capsys, "cache", "ls", "--cache", str(where))
+    rows = [line.split()[1:7] for line in out.splitlines()[1:5]]
+    assert sorted(rows) == [
+        ["ranker", "1", "a100-80", "8", "32-bit", "torchrec"],
+        ["ranker", "1", "h100", "8", "16-bit", "torchrec"],
+        ["ranker", "1", "h100", "8", "32-bit", "hardware"],
+        ["ranker", "1", "h100", "8", "32-bit", "torchrec"],
+    ]
 
 
 def test_ls_shows_entries_that_cannot_be_read(capsys, damaged):

@@ -72,11 +72,8 @@ def test_work_that_ends_soon_shows_nothing():
     assert steps(io.StringIO(), 10, 0.05) == ""
 
 
-def test_elsewhere_than_on_a_terminal_there_is_a_line_per_tenth():
-    lines = steps(io.StringIO(), 100, 1.0).splitlines()
-    assert len(lines) == 10
-    assert lines[0] == "checking  10 % (10 of 100, 1/s, 90 s left)"
-    assert lines[-1] == "checking 100 % (100 of 100, 1/s, 0 s left)"
+def test_elsewhere_than_on_a_terminal_there_is_nothing():
+    assert steps(io.StringIO(), 100, 1.0) == ""
 
 
 def test_on_a_terminal_there_is_one_line_that_goes_in_the_end(monkeypatch):
@@ -93,8 +90,8 @@ def test_a_bar_is_not_drawn_more_often_than_can_be_seen():
     assert steps(Terminal(), 2048, 1 / 1024).count("checking") <= 11
 
 
-@pytest.mark.parametrize("stream", [Terminal(), io.StringIO()])
-def test_more_or_fewer_steps_than_announced_are_no_error(stream):
+def test_more_or_fewer_steps_than_announced_are_no_error():
+    stream = Terminal()
     steps(stream, 2, 5.0, count=4)
     steps(stream, 0, 5.0, count=2)
     assert "100 %" in stream.getvalue()

@@ -89,6 +89,14 @@ def test_memory_beyond_what_can_be_added_up(tmp_path, capsys, memory, field):
     assert "Traceback" not in error
 
 
+@pytest.mark.parametrize("name", ["float16", "half", "torch.float16", "fp16"])
+def test_precisions_have_the_names_of_pytorch_too(spec, capsys, name):
+    assert plan(spec, "--world-size", "8", "--precision", name, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert plan(spec, "--world-size", "8", "--precision", "fp16", "--json") == 0
+    assert found["fingerprint"] == json.loads(capsys.readouterr().out)["fingerprint"]
+
+
 def test_a_batch_that_leaves_no_memory(spec, capsys):
     assert plan(spec, "--world-size", "8", "--batch-size", "100000000") == 2
     assert "the reservation leaves -" in capsys.readouterr().out
@@ -102,7 +110,13 @@ def test_a_batch_that_leaves_no_memory(spec, capsys):
         (("--local-world-size", "1048577"), "--local-world-size must be from 1 to 1048576"),
         (("--batch-size", "1099511627777"), "--batch-size must be from 1 to 1099511627776"),
         ((), "the number of ranks is missing: give `--world-size` on a command line"),
-        ((), "or `on_cluster(spec, world_size=...)` in Python"),
+        ((), "`world_size` in Python, or `topology.world_size` in the spec"),
+        (
+            ("--world-size", "8", "--local-world-size", "3"),
+            "--local-world-size 3: 8 ranks do not fill hosts of 3; --world-size must be a multiple "
+            "of it, such as 6",
+        ),
+        (("--world-size", "2", "--local-world-size", "8"), "2 ranks do not fill hosts of 8"),
         (("--world-size", "12"), "do not fill hosts of 8"),
         (("--world-size", "12"), "the ranks per host: `--local-world-size` on a command line"),
         (("--world-size", "8", "--torchrec", "1.7"), "must be one of 1.8.0, 1.9.2"),

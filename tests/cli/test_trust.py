@@ -120,7 +120,7 @@ def test_python_says_trust_or_passes_a_function(folder):
     from tests.costs import samples
 
     spec = read_spec(written(folder, cost="strange:cost", objective="strange:objective"))
-    with pytest.raises(CodeNotTrusted, match=r"`cost` names strange:cost.*`trust=True`"):
+    with pytest.raises(CodeNotTrusted, match=r"`cost` names strange:cost.*`--trust-code`"):
         lower(spec)
     with pytest.raises(CodeNotTrusted, match=r"`objective` names strange:objective"):
         lower(replace(spec, shard_cost=samples.uvm_is_slower))

@@ -16,7 +16,7 @@ def test_why_miss_names_what_differs_from_the_nearest_entry(capsys, store):
     assert (code, err) == (0, "")
     assert out.splitlines()[0] == f"request {new}"
     assert f"  nearest entry {old}: 2 fields differ" in out
-    assert '    tables[sparse.d]: "missing" -> "present"' in out
+    assert "    table sparse.d is new" in out
 
 
 def test_why_miss_takes_a_request_from_a_file(capsys, store, tmp_path):

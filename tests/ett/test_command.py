@@ -33,7 +33,12 @@ def test_a_report_as_json(runs, capsys):
 def test_pages_and_traces_are_written(runs, tmp_path, capsys):
     page, trace = tmp_path / "ett.html", tmp_path / "trace.json"
     assert main(["ett", "report", runs, "--html", str(page), "--trace", str(trace)]) == 0
-    assert capsys.readouterr().out.count("written: ") == 2
+    out = capsys.readouterr().out
+    assert out.splitlines()[-1].startswith(f"written: {page}, {trace}")
+    main(["ett", "report", runs])
+    report = capsys.readouterr().out
+    assert report.strip()
+    assert out.startswith(report)
     assert page.read_text().startswith("<!doctype html>")
     assert json.loads(trace.read_text())["traceEvents"]
 

@@ -138,7 +138,7 @@ def test_plans_with_different_costs_are_compared_by_the_same_costs():
     assert "same hardware costs" in found.yardstick
     assert all(analysis.step is not None for analysis in found.analyses)
     assert found.analyses[1].step == other.step
-    assert found.steps[0].settings == ("other costs",)
+    assert found.steps[0].settings.words == ("other costs",)
     assert not compare([other.plan(), other.plan()]).yardstick
 
 

@@ -79,10 +79,10 @@ def test_a_pickle_is_refused_without_trust_and_not_run(protocol, path):
             return os.mkdir, (str(path) + ".run",)
 
     path.write_bytes(pickle.dumps(Trap(), protocol))
-    with pytest.raises(PlanFileError, match="trust_pickle=True") as caught:
+    with pytest.raises(PlanFileError, match="--trust-pickle") as caught:
         read_any(path)
     assert "--trust-pickle" in str(caught.value)
-    with pytest.raises(PlanFileError, match="trust_pickle=True"):
+    with pytest.raises(PlanFileError, match="--trust-pickle"):
         read_any(path, format="pickle")
     with pytest.raises(PlanFileError):
         read_any(path, format="fastplan")

@@ -107,8 +107,34 @@ def test_forced_comparisons_name_the_difference():
     tables = list(small().basis.request.tables)
     other = plan_of(request(tables, 16, 4, ALL_TYPES), cluster_of(16, 4))
     text = compare_text(compare([small(), other], force=True))
-    assert "model and cluster: context.local_world_size" not in text
-    assert re.search(r"model and cluster: .*16", text)
+    assert re.search(r"^model and cluster: ranks: 8 -> 16; HBM of rank 0", text, re.M)
+
+
+def test_scripts_get_fields_and_people_get_words():
+    other = plan_of(
+        small().basis.request, cluster_of(8, 4), context={"reservation": {"percentage": 0.5}}
+    )
+    comparison = compare([small(), other], labels=["a.json", "b.json"])
+    found = compare_json(comparison, labels=["/x/a.json", "/x/b.json"])
+    assert [plan["label"] for plan in found["plans"]] == ["/x/a.json", "/x/b.json"]
+    (step,) = found["steps"]
+    assert step["label"] == "/x/b.json"
+    assert "context.reservation.percentage: 0.15 -> 0.5" in step["settings"]
+    text = compare_text(comparison)
+    assert text.startswith("a.json -> b.json\n")
+    assert "planned differently: reserved share of memory: 15.0 % -> 50.0 %; " in text
+
+
+def test_long_remarks_are_wrapped_and_not_cut():
+    other = plan_of(
+        small().basis.request,
+        cluster_of(8, 4),
+        context={"reservation": {"percentage": 0.5}, "replan": {"x": "y" * 300}},
+    )
+    text = compare_text(compare([small(), other]), style=Style(width=60))
+    assert "..." not in text
+    assert "…" not in text
+    assert all(display_width(line) <= 60 for line in text.splitlines())
 
 
 def test_bare_layouts_say_what_is_assumed():

@@ -7,7 +7,7 @@ import pytest
 
 from fastplan.model.plan import RANK
 from fastplan.model.request import Partitioner, Search
-from fastplan.report.comparison import NotComparable, TablePlacement, compare
+from fastplan.report.comparison import NotComparable, TablePlacement, compare, short_names
 from tests.problems import ALL_TYPES, DEFAULT_PROPOSERS, GIB, request, table
 from tests.report.samples import (
     bare,
@@ -115,10 +115,10 @@ def test_one_plan_is_no_comparison():
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"rows": 41_000, "bytes": 41_000 * 256}, r"tables\[sparse.t3\].rows: 40000 -> 41000"),
-        ({"perf_inputs": 1.0}, r"tables\[sparse.t3\].perf_inputs"),
-        ({"name": "other"}, r"tables\[sparse.t3\]: \"present\" -> \"missing\""),
-        ({"element_size": 2}, r"element_size: 4 -> 2"),
+        ({"rows": 41_000, "bytes": 41_000 * 256}, "table sparse.t3: rows 40,000 -> 41,000"),
+        ({"perf_inputs": 1.0}, "table sparse.t3: ids per step [0-9,]+ -> 1"),
+        ({"name": "other"}, "table sparse.t3 is missing"),
+        ({"element_size": 2}, "bytes per element 4 -> 2"),
         ({"name": "a\nb.options"}, r"different models or clusters"),
     ],
 )
@@ -127,15 +127,15 @@ def test_another_model_is_refused_with_what_differs(changes, complaint):
     with pytest.raises(NotComparable, match=complaint) as refusal:
         compare([small(), other])
     assert "\n" not in str(refusal.value)
-    assert compare([small(), other], force=True).steps[0].differences
+    assert compare([small(), other], force=True).steps[0].differences.fields
 
 
 @pytest.mark.parametrize(
     ("cluster", "complaint"),
     [
         (cluster_of(16, 4, GIB, 8 * GIB), "ranks: 8 -> 16"),
-        (cluster_of(8, 8, GIB, 8 * GIB), "local_world_size"),
-        (cluster_of(8, 4, 2 * GIB, 8 * GIB), r"rank_hbm\[0\]: 1073741824 -> 2147483648 bytes"),
+        (cluster_of(8, 8, GIB, 8 * GIB), "ranks per host: 4 -> 8"),
+        (cluster_of(8, 4, 2 * GIB, 8 * GIB), "HBM of rank 0 for tables: 1.0 GiB -> 2.0 GiB"),
     ],
 )
 def test_another_cluster_is_refused_with_what_differs(cluster, complaint):
@@ -148,7 +148,7 @@ def test_another_cluster_is_refused_with_what_differs(cluster, complaint):
 
 def test_a_little_less_memory_is_the_same_cluster():
     less = plan_of(small_request(), cluster_of(8, 4, GIB - (1 << 20), 8 * GIB))
-    assert compare([small(), less]).steps[0].differences == ()
+    assert compare([small(), less]).steps[0].differences.fields == ()
 
 
 def test_memory_that_a_reservation_takes_is_a_setting():
@@ -158,20 +158,25 @@ def test_memory_that_a_reservation_takes_is_a_setting():
         context={"reservation": {"percentage": 0.5}},
     )
     step = compare([small(), less]).steps[0]
-    assert step.differences == ()
-    assert any(text.startswith("rank_hbm[0]") for text in step.settings)
+    assert step.differences.fields == ()
+    assert "rank_hbm[0]: 1073741824 -> 536870912" in step.settings.fields
+    assert step.settings.words == (
+        "reserved share of memory: 15.0 % -> 50.0 %",
+        "HBM of rank 0 for tables: 1.0 GiB -> 512.0 MiB",
+    )
 
 
 def test_a_different_search_is_reported_but_not_refused():
     search = Search(proposers=DEFAULT_PROPOSERS, partitioner=Partitioner(sort_by_perf=True))
     step = compare([small(), plan_of(small_request(), CLUSTER, search=search)]).steps[0]
-    assert step.differences == ()
-    assert step.settings == ("search.partitioner.sort_by_perf: false -> true",)
+    assert step.differences.fields == ()
+    assert step.settings.fields == ("search.partitioner.sort_by_perf: false -> true",)
+    assert step.settings.words == ("partitioner: sort by perf: no -> yes",)
 
 
 def test_other_options_are_reported_in_one_line():
     step = compare([criteo(), criteo_row_wise()]).steps[0]
-    assert step.settings == ("other options for 24 tables",)
+    assert step.settings.words == step.settings.fields == ("other options for 24 tables",)
 
 
 @pytest.mark.parametrize(
@@ -210,3 +215,17 @@ def test_clusters_of_different_size_can_be_forced():
     step = compare([small(), wide], force=True).steps[0]
     assert len(step.movement.rank_received) == 16
     assert np.asarray(step.movement.rank_received).sum() == step.movement.bytes
+
+
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        (["/runs/plans/8.json", "/runs/plans/16.json"], ["8.json", "16.json"]),
+        (["/runs/1/plan.json", "/runs/2/plan.json"], ["1/plan.json", "2/plan.json"]),
+        (["plan.json", "old/plan.json"], ["plan.json", "old/plan.json"]),
+        (["/a/plan.json", "/a/plan.json"], ["plan.json #1", "plan.json #2"]),
+        (["/a/b.json", "/a/b.json/c.json"], ["b.json", "b.json/c.json"]),
+    ],
+)
+def test_names_of_plans_are_as_short_as_they_can_be_told_apart(paths, names):
+    assert short_names(paths) == names

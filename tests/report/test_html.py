@@ -120,7 +120,8 @@ def test_the_data_has_every_rank_and_table():
 def test_the_headline_says_whether_it_is_balanced_what_limits_it_and_whether_it_fits():
     data = Page(html_report([criteo()])).data["plans"][0]
     assert data["sentence"] == (
-        "Rank 0 is the slowest, 7.3 % above the mean; 55.9 % of its time is communication. "
+        "4 ranks (r0,3,5,6) tie as the slowest, 7.3 % above the mean; 55.9 % of their time is "
+        "communication. "
         "Memory fits, with 25.4 % of HBM free on the fullest rank."
     )
     assert [tile["title"] for tile in data["tiles"]] == [

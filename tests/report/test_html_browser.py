@@ -1,5 +1,7 @@
 """The HTML report in a real browser."""
 
+import csv
+import io
 from dataclasses import replace
 
 import pytest
@@ -194,6 +196,73 @@ def test_filters_by_name_type_and_rank(show):
     assert page.texts("#table-list .more") == ["None matches."]
 
 
+def test_tables_are_filtered_by_expression_and_size(show):
+    page = show("criteo")
+    page.type_into("#filter-text", "^t_cat_(1|2)$")
+    assert sorted(column(page, 1)) == ["t_cat_1", "t_cat_2"]
+    page.run("document.querySelector('#filter-text').value = ''")
+    page.type_into("#filter-size", ">1GiB")
+    assert column(page, 1)
+    assert all(size.endswith("GiB") for size in column(page, 3))
+    fields = "document.querySelector('#filter-size')"
+    for text, expected in (("19GiB-20GiB", {"19.1 GiB"}), ("<60KiB", {"50.0 KiB"})):
+        page.run(f"{fields}.value = ''")
+        page.type_into("#filter-size", text)
+        assert set(column(page, 3)) == expected
+        assert page.run(f"{fields}.getAttribute('aria-invalid')") is None
+
+
+def test_a_filter_that_cannot_be_read_says_so_and_hides_little(show):
+    page = show("criteo")
+    page.type_into("#filter-size", "large")
+    assert len(column(page, 1)) == 26
+    assert page.run("document.querySelector('#filter-size').getAttribute('aria-invalid')") == "true"
+    page.run("document.querySelector('#filter-size').value = ''")
+    page.type_into("#filter-text", "cat_2[")
+    assert column(page, 1) == []
+    assert page.run("document.querySelector('#filter-text').title").startswith("This is not a")
+
+
+def saved_csv(page, button):
+    """The CSV file that a button saves, as rows."""
+    page.run(
+        "URL.createObjectURL = (blob) => { window.saved = blob; return 'about:blank'; };"
+        "HTMLAnchorElement.prototype.click = function () {};"
+    )
+    page.run(f"document.querySelector('{button}').click()")
+    found = page.call("Runtime.evaluate", expression="window.saved.text()", awaitPromise=True)
+    return list(csv.reader(io.StringIO(found["result"]["value"])))
+
+
+def test_the_tables_shown_are_saved_as_csv(show):
+    page = show("two")
+    page.type_into("#filter-text", "cat_2$|cat_20")
+    titles, *rows = saved_csv(page, "#tables .csv")
+    assert titles[:4] == ["table", "rows", "dim", "bytes"]
+    assert {row[0].rpartition(".")[2] for row in rows} == {"t_cat_2", "t_cat_20"}
+    assert all(row[3].isdigit() for row in rows)
+
+
+def test_changes_are_filtered_by_size_and_saved_as_csv(show):
+    page = show("two")
+    every = len(saved_csv(page, ".gap .csv")) - 1
+    page.type_into("#filter-change", "cat_1")
+    page.type_into(".gap .size", ">1MiB")
+    titles, *rows = saved_csv(page, ".gap .csv")
+    assert titles == ["plan", "table", "before", "after", "bytes"]
+    assert 0 < len(rows) < every
+    assert all("cat_1" in row[1] and int(row[4]) > 2**20 for row in rows)
+
+
+def test_another_plan_keeps_one_field_for_sizes_and_its_filter(show):
+    page = show("two")
+    page.type_into("#filter-size", ">1GiB")
+    before = page.texts("#table-count")
+    page.run("document.querySelector('[name=plan]').click()")
+    assert page.run("document.querySelectorAll('#tables .size, #tables .csv').length") == 2
+    assert page.texts("#table-count") == before
+
+
 def test_only_the_first_of_many_tables_are_shown_at_first(show):
     page = show("large")
     assert len(column(page, 1)) == 200
@@ -291,7 +360,7 @@ def test_a_comparison_lists_changes_and_switches_between_plans(show):
     page.run("document.querySelectorAll('[name=plan]')[0].click()")
     after = page.texts("#sentence")
     assert before != after
-    assert after[0].startswith("Rank 0 is the slowest")
+    assert after[0].startswith("4 ranks (r0,3,5,6) tie as the slowest")
 
 
 def test_plans_are_drawn_on_one_scale(show):
@@ -301,6 +370,11 @@ def test_plans_are_drawn_on_one_scale(show):
     low = page.run(height)
     page.run("document.querySelectorAll('[name=plan]')[0].click()")
     assert page.run(height) > 3 * low
+
+
+def test_ranks_that_tie_are_said_to_tie(show):
+    page = show("criteo")
+    assert "rank 0 and 3 others tie for the worst" in " ".join(page.texts("#chart text"))
 
 
 def test_equal_plans_have_no_list_of_changes(show):

@@ -10,6 +10,7 @@ from fastplan.report.units import (
     format_percent,
     format_ranks,
     format_seconds,
+    rank_words,
 )
 
 
@@ -99,3 +100,17 @@ def test_ranks_as_ranges(ranks, text):
 
 def test_the_only_rank_is_named():
     assert format_ranks([0], 1) == "r0"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "words"),
+    [
+        ([3], "rank 3"),
+        ([1, 5], "ranks 1 and 5"),
+        ([0, 1, 2, 3], "4 ranks (r0-3)"),
+        (list(range(0, 60, 2)), "30 ranks"),
+        (list(range(64)), "every rank"),
+    ],
+)
+def test_ranks_have_words_for_a_sentence(ranks, words):
+    assert rank_words(ranks, 64) == words

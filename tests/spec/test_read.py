@@ -153,3 +153,32 @@ TABLE = "tables: [{name: t, rows: 9, dim: 8, pooling: [3, 2]}]"
 def test_values_that_no_plan_can_be_made_with(text, problem) -> None:
     rest = "" if text.startswith("tables") else TABLE + "\n"
     assert problem in broken(f"model: m\nbatch_size: 8\n{rest}{text}\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("float32", "fp32"),
+        ("float", "fp32"),
+        ("float16", "fp16"),
+        ("half", "fp16"),
+        ("bfloat16", "bf16"),
+        ("torch.bfloat16", "bf16"),
+        ("float64", "fp64"),
+        ("int8", "int8"),
+    ],
+)
+def test_data_types_have_the_names_of_pytorch_too(name, known):
+    table = {**SMALLEST["tables"][0], "dtype": name}
+    spec = parse(json.dumps({**SMALLEST, "tables": [table]}), "model.json")
+    assert spec.tables[0].dtype == known
+
+
+def test_an_unknown_data_type_is_refused_with_the_known_ones():
+    table = {**SMALLEST["tables"][0], "dtype": "float31"}
+    error = broken(json.dumps({**SMALLEST, "tables": [table]}), "model.json")
+    assert "tables[0].dtype: must be one of fp64, fp32, fp16" in error
+    table = {**SMALLEST["tables"][0], "output_dtype": "double"}  # no type of outputs
+    assert "output_dtype: must be one of" in broken(
+        json.dumps({**SMALLEST, "tables": [table]}), "model.json"
+    )

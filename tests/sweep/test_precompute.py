@@ -181,6 +181,18 @@ def test_csv_has_a_line_for_each_cell(precompute: Command) -> None:
 
 
 @pytest.mark.usefixtures("inline")
+def test_the_page_and_its_plans_are_written(precompute: Command, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    code, out, err = precompute(SWEEP, "--html", str(page), "--price", "h100=2.5")
+    assert (code, err) == (0, "")
+    assert out.endswith(f"\nwritten: {page}, {tmp_path / 'page_plans'}\n")
+    assert '"per_hour":10.0' in page.read_text()
+    assert len(list((tmp_path / "page_plans").glob("*.json"))) == 2
+    code, out, _ = precompute(SWEEP, "--html", str(page), "--csv")
+    assert (code, len(out.splitlines())) == (0, 3)
+
+
+@pytest.mark.usefixtures("inline")
 def test_prices_may_use_any_name_of_a_sku(precompute: Command) -> None:
     words = ("--cheapest", "100", "--price")
     for name in ("h100", "H-100"):
@@ -230,7 +242,8 @@ def test_the_models_own_hardware_has_a_price_too(precompute: Command) -> None:
         (["--cheapest", "nan"], "must be a positive number of milliseconds"),
         (["--cheapest", "9", "--price", "h100"], "must be SKU=PRICE"),
         (["--cheapest", "9", "--price", "h100=-1"], "must be SKU=PRICE"),
-        (["--price", "h100=1"], "--price is for --cheapest"),
+        (["--price", "h100=1"], "--price is for --cheapest RATING and --html FILE"),
+        (["--html", "none/page.html"], "there is no directory none; create it first"),
         (["--csv", "--smallest"], "--csv lists cells only"),
         (["--csv", "--json"], "not allowed with"),
     ],

@@ -223,11 +223,11 @@ def test_less_than_one_process_is_refused(count: int) -> None:
 def test_tasks_are_small_and_of_one_model() -> None:
     asked: Sweep = sweep(models=(model("a"), model("b")), batch_sizes=tuple(range(1, 51)))
     left = cells(asked)
-    tasks = list(sweep_run._tasks(asked, left, None, 2))
+    tasks = list(sweep_run._tasks(asked, left, 2, (None,)))
     assert [cell for task in tasks for cell in task.cells] == left
     assert max(len(task.cells) for task in tasks) <= 8
     assert all(len({cell.model for cell in task.cells}) == 1 for task in tasks)
-    assert all(len(task.cells) == 1 for task in sweep_run._tasks(asked, left[:5], None, 2))
+    assert all(len(task.cells) == 1 for task in sweep_run._tasks(asked, left[:5], 2, (None,)))
 
 
 class Interrupting(Inline):

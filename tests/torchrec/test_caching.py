@@ -75,6 +75,24 @@ def test_the_first_plan_is_a_miss_and_the_second_a_hit_with_the_same_plan(cache)
     assert before.fingerprint == after.fingerprint
 
 
+def test_an_entry_of_a_job_says_what_tells_it_apart_in_a_list(cache):
+    planned(cache)
+    planned(cache, costs="hardware", sku="h100")
+    ((first,), (second,)) = (
+        [decode(data).provenance for _, data in cache.store.read(key)]
+        for key in sorted(cache.store.keys(), key=lambda key: _costs(cache, key), reverse=True)
+    )
+    assert first["model"] == second["model"] == "EmbeddingBagCollection"
+    assert (first["costs"], second["costs"]) == ("torchrec", "hardware")
+    assert ("sku" in first, second["sku"]) == (False, "h100")
+    assert first["precision"] == "32-bit"
+
+
+def _costs(cache: Any, key: str) -> str:
+    ((_, data),) = cache.store.read(key)
+    return str(decode(data).provenance["costs"])
+
+
 def test_a_hit_leaves_everything_readable_as_after_a_search(cache):
     planned(cache)
     planner = EmbeddingShardingPlanner(topology=topology(), stats=[], cache=cache)
@@ -123,7 +141,7 @@ def test_devices_of_another_size_never_take_the_plan(cache, solved, present):
     planned(cache, topology=topology(hbm=solved * GIB))
     _, report = planned(cache, topology=topology(hbm=present * GIB))
     assert report.status == "miss"
-    assert "bytes of hbm" in report.reason
+    assert " of HBM, but it was solved for " in report.reason
     # Both plans now lie side by side.
     for size in (solved, present):
         assert planned(cache, topology=topology(hbm=size * GIB))[1].status == "hit"

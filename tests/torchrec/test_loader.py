@@ -27,6 +27,8 @@ PLANNERS = pytest.mark.parametrize(
 REORDERED = ("dynamic",)
 # A loaded plan has the load factors of the constraints; these proposers change them.
 RESCALED = ("scaleup", "scaleup_failing")
+# The plan of this model has no place for one of its tables: TorchRec would skip that table.
+INCOMPLETE = (63,)
 
 
 def family(seed: int) -> str:
@@ -42,6 +44,11 @@ def planned(planner_class: Any, built: Built, loader: Any) -> tuple[ShardingPlan
     with quiet():
         planner = planner_class(**built.planner_kwargs, plan_loader=loader)
         return planner.plan(built.module, built.sharders), planner
+
+
+def loader_of(source: Any, built: Built) -> StoredPlanLoader:
+    """The loader for a model with its sharders."""
+    return StoredPlanLoader(source, built.module, sharders=built.sharders)
 
 
 def by_table(plan: ShardingPlan) -> dict[str, Any]:
@@ -88,7 +95,11 @@ def test_the_stored_plan_is_returned(planner_class: Any, seed: int, file: Path) 
     plan, _ = made(seed)
     save_plan(plan, file)
     again = instance.build()
-    loaded, planner = planned(planner_class, again, StoredPlanLoader(file))
+    if seed in INCOMPLETE:
+        with pytest.raises(PlanMismatch, match="not in the plan: table_0_1"):
+            loader_of(file, again).load()
+        return
+    loaded, planner = planned(planner_class, again, loader_of(file, again))
     record = by_table if instance.family in REORDERED else plan_record
     assert record(loaded) == record(plan)
     assert planner._num_proposals == 0
@@ -109,14 +120,15 @@ def test_the_plan_is_not_searched_for(planner_class: Any, file: Path) -> None:
 @PLANNERS
 def test_a_plan_serves_as_well_as_a_file(planner_class: Any) -> None:
     plan = moved(mixed())
-    loaded, _ = planned(planner_class, mixed(), StoredPlanLoader(plan))
+    built = mixed()
+    loaded, _ = planned(planner_class, built, loader_of(plan, built))
     assert plan_record(loaded) == plan_record(plan)
 
 
 def test_options_share_nothing_with_the_plan() -> None:
     plan = moved(mixed())
     before = copy.deepcopy(plan)
-    for option in StoredPlanLoader(plan).load().values():
+    for option in StoredPlanLoader(plan, mixed().module).load().values():
         for shard in option.shards:
             shard.size[0] += 1
             shard.offset[0] += 1
@@ -129,7 +141,7 @@ def test_the_default_statistics_work_on_a_loaded_plan(planner_class: Any, file: 
     save_plan(moved(mixed()), file)
     built = mixed()
     del built.planner_kwargs["stats"]
-    planned(planner_class, built, StoredPlanLoader(file))
+    planned(planner_class, built, loader_of(file, built))
 
 
 @PLANNERS
@@ -137,13 +149,14 @@ def test_the_context_of_a_plan_must_be_the_planners(planner_class: Any, file: Pa
     plan, planner = planned(TorchRecPlanner, mixed(), None)
     context = planner.hash_planner_context_inputs_str()
     save_plan(plan, file, notes={CONTEXT_NOTE: context})
-    loader = StoredPlanLoader(file)
+    built = mixed()
+    loader = loader_of(file, built)
     assert loader.plan_context_hash() == context
-    loaded, _ = planned(planner_class, mixed(), loader)
+    loaded, _ = planned(planner_class, built, loader)
     assert plan_record(loaded) == plan_record(plan)
     save_plan(plan, file, notes={CONTEXT_NOTE: "another"})
     with pytest.raises(PlannerError, match=r"plan\.json") as caught:
-        planned(planner_class, mixed(), StoredPlanLoader(file))
+        planned(planner_class, built, loader_of(file, built))
     assert caught.value.error_type == PlannerErrorType.PLANNER_INPUT_CONTEXT_MISMATCH
 
 
@@ -154,7 +167,7 @@ def test_options_that_the_planner_does_not_have_are_refused(planner_class: Any, 
     for rule in other.planner_kwargs["constraints"].values():
         rule.sharding_types = ["column_wise"]
     with pytest.raises(PlannerError) as caught:
-        planned(planner_class, other, StoredPlanLoader(file))
+        planned(planner_class, other, loader_of(file, other))
     assert caught.value.error_type == PlannerErrorType.PLAN_LOADING_FAILED
 
 
@@ -176,19 +189,30 @@ def test_options_hold_the_modules_tables_when_there_is_one() -> None:
 
 
 def test_the_file_is_read_each_time(file: Path) -> None:
-    loader = StoredPlanLoader(file)
-    save_plan(one_table(), file)
-    assert [option.sharding_type for option in loader.load().values()] == ["data_parallel"]
+    built = mixed()
+    loader = loader_of(file, built)
+    plan = moved(built)
+    save_plan(plan, file)
+    assert {option.name for option in loader.load().values()} == set(plan.plan[""])
     file.write_text("")
     with pytest.raises(PlanFileError):
         loader.load()
 
 
 def test_messages_name_the_file(file: Path) -> None:
-    assert StoredPlanLoader(file).get_plan_id() == str(file)
-    assert StoredPlanLoader(one_table()).get_plan_id() == "a stored plan"
+    module = small_model(1)
+    assert StoredPlanLoader(file, module).get_plan_id() == str(file)
+    assert StoredPlanLoader(one_table(), module).get_plan_id() == "a stored plan"
+
+
+def test_without_a_model_it_does_not_guess(file: Path) -> None:
+    with pytest.raises(ValueError, match="pass it as the second argument, `module`"):
+        StoredPlanLoader(file)
 
 
 def test_a_plan_without_ranks_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"table sparse\.t: .* a rank for each shard"):
-        StoredPlanLoader(one_table(ranks=None)).load()
+    built = mixed()
+    plan = moved(built)
+    plan.plan[""]["table_1"].ranks = None
+    with pytest.raises(ValueError, match=r"table_1: .* a rank for each shard"):
+        loader_of(plan, built).load()

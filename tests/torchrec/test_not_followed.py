@@ -110,10 +110,10 @@ def test_a_plan_by_torchrec_itself_is_named(monkeypatch):
 def test_a_loaded_plan_is_named(tmp_path):
     first = planner()
     save_plan(first.plan(model(), SHARDERS), tmp_path / "plan.json", planner=first)
-    used = planner(
-        previous=first, replan=FULL, plan_loader=StoredPlanLoader(tmp_path / "plan.json")
-    )
-    used.plan(model(), SHARDERS)
+    module = model()
+    loader = StoredPlanLoader(tmp_path / "plan.json", module, sharders=SHARDERS)
+    used = planner(previous=first, replan=FULL, plan_loader=loader)
+    used.plan(module, SHARDERS)
     assert used.last_run.not_followed == "the plan comes from the plan loader"
 
 

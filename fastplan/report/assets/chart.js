@@ -87,7 +87,7 @@ class Chart {
     const { plan, columns, scale } = this;
     const above = (rank) => plan.total[rank] / plan.mean - 1;
     const top = plan.total[plan.worst];
-    this.heading("Against the mean", `rank ${plan.worst} is the worst, ${formatMs(top)}`);
+    this.heading("Against the mean", `${worstRanks(plan)}, ${formatMs(top)}`);
     const half = height / 2;
     const middle = this.y + half;
     columns.forEach((column, i) => {
@@ -190,4 +190,10 @@ function drawn(plan, columns, width, scale, view) {
   for (const tier of plan.lanes) chart.bytes(tier, 64);
   chart.axis(view);
   return chart.finish();
+}
+
+function worstRanks(plan) {
+  if (plan.tied < 2) return `rank ${plan.worst} is the worst`;
+  const others = plan.tied === 2 ? "another rank" : `${formatCount(plan.tied - 1)} others`;
+  return `rank ${plan.worst} and ${others} tie for the worst`;
 }

@@ -116,6 +116,25 @@ const includesRank = (ranks, rank, plan) =>
         return rank >= first && rank <= (last ?? first);
       });
 
+// A field for sizes, and a button that saves the list. They replace those of another plan.
+function tableTools(list, plan, update) {
+  const bar = byId("table-list").previousElementSibling;
+  const before = bar.querySelector(".size")?.value || "";
+  for (const old of bar.querySelectorAll(".size, .csv")) old.remove();
+  const size = sizeField("Filter by size", update);
+  size.id = "filter-size";
+  size.value = before;
+  byId("filter-text").after(size);
+  bar.append(csvButton("tables.csv", "Save the tables shown as CSV", TABLE_TITLES, () =>
+    list.shown.map((table) => tableValues(table))));
+  return size;
+}
+
+const TABLE_TITLES = ["table", "rows", "dim", "bytes", "sharding_type", "kernel", "shards", "ranks",
+  "cost_share", "worst_rank_ms"];
+const tableValues = (table) => [fullName(table), ...(table.shape || [null, null]), table.bytes,
+  table.type, table.kernel, table.shards, table.ranks, table.share, table.on_worst];
+
 // Returns how to show the tables of one rank.
 function tableSection(plan) {
   const columns = tableColumns(plan, new WhatIfPanel(plan));
@@ -127,17 +146,19 @@ function tableSection(plan) {
   const options = types.map((name) => el("option", { value: name }, spaced(name)));
   type.replaceChildren(el("option", { value: "" }, "All sharding types"), ...options);
   rank.max = plan.ranks - 1;
+  let size;
   const update = () => {
-    const wanted = text.value.trim().toLowerCase();
+    const [named, sized] = [nameFilter(text), sizeFilter(size)];
     list.keep = (table) =>
-      (!type.value || table.type === type.value) &&
-      (!wanted || fullName(table).toLowerCase().includes(wanted)) &&
+      (!type.value || table.type === type.value) && sized(table.bytes) &&
+      (named(table.name) || named(fullName(table))) &&
       (rank.value === "" || includesRank(table.ranks, Number(rank.value), plan));
     list.show();
     const bytes = list.shown.reduce((sum, table) => sum + (table.bytes || 0), 0);
     const count = `${formatCount(list.shown.length)} of ${formatCount(plan.tables.length)}`;
     byId("table-count").textContent = `${count}, ${formatBytes(bytes)}`;
   };
+  size = tableTools(list, plan, update);
   text.oninput = type.onchange = rank.oninput = update;
   update();
   return (wanted) => {

@@ -39,11 +39,17 @@ function changeList() {
   if (data.plans.length > 2) columns.splice(1, 0, plan);
   const sort = [columns.length - 1, true];
   const list = new List(byId("change-list"), columns, data.changes, sort, FIRST_CHANGES);
-  byId("filter-change").oninput = (event) => {
-    const wanted = event.target.value.trim().toLowerCase();
-    list.keep = (change) => change.table.toLowerCase().includes(wanted);
+  const text = byId("filter-change");
+  const size = sizeField("Filter by bytes to move", () => update());
+  const update = () => {
+    const [named, sized] = [nameFilter(text), sizeFilter(size)];
+    list.keep = (change) => named(change.table) && sized(change.bytes);
     list.show();
   };
+  text.oninput = update;
+  const names = ["plan", "table", "before", "after", "bytes"];
+  text.after(size, csvButton("changes.csv", "Save the changes shown as CSV", names, () =>
+    list.shown.map((change) => names.map((name) => change[name]))));
 }
 
 const most = largest(data.plans.flatMap((plan) => plan.total || [])) || 1;

@@ -185,7 +185,7 @@ def own_fingerprint(part: Any) -> list[str]:
     return [describe(part), str(give())]
 
 
-def read_job(planner: Any, space: Space, cluster: Cluster, parts: Parts) -> Job:
+def read_job(planner: Any, space: Space, cluster: Cluster, parts: Parts, name: str = "") -> Job:
     """Returns the job of one plan() call, before the search.
 
     Args:
@@ -193,13 +193,17 @@ def read_job(planner: Any, space: Space, cluster: Cluster, parts: Parts) -> Job:
         space: the search space; not estimated yet if that is native.
         cluster: the topology after the reservation.
         parts: the planner's proposers, partitioner and perf model.
+        name: the model's name, for lists of cached plans.
     """
+    hardware = planner._fastplan.hardware
     uncacheable = None
     if not isinstance(space, EstimatedSpace):
         uncacheable = "the search space is enumerated in Python"
     elif planner.plan_loader is not None:
         uncacheable = "the plan comes from a plan loader"
     return Job(
+        name=name,
+        hardware="" if hardware is None else hardware.sku.name,
         request=space.request if isinstance(space, EstimatedSpace) else None,
         cluster=cluster,
         search=parts.search,
@@ -212,7 +216,7 @@ def read_job(planner: Any, space: Space, cluster: Cluster, parts: Parts) -> Job:
         },
         custom=partial(_fingerprints, space, parts),
         uncacheable=uncacheable,
-        figures={} if planner._fastplan.hardware is None else planner._fastplan.hardware.sku.costs,
+        figures={} if hardware is None else hardware.sku.costs,
     )
 
 
