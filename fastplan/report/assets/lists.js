@@ -118,7 +118,7 @@ const includesRank = (ranks, rank, plan) =>
 
 // A field for sizes, and a button that saves the list. They replace those of another plan.
 function tableTools(list, plan, update) {
-  const bar = byId("table-list").previousElementSibling;
+  const bar = byId("filter-text").closest(".bar");
   const before = bar.querySelector(".size")?.value || "";
   for (const old of bar.querySelectorAll(".size, .csv")) old.remove();
   const size = sizeField("Filter by size", update);
