@@ -295,4 +295,23 @@ LIVE = (
     ),
 )
 
-TORCHREC = (*PATCH, *REPLICAS, *SHADOW, *EXTENDED, *SUPPORT, *LIVE)
+NO_PLAN = tuple(
+    Mutant(
+        name=name,
+        file="fastplan/torchrec/write/replay.py",
+        old=old,
+        new=new,
+        tests=("tests/parity/test_no_plan.py",),
+    )
+    for name, old, new in (
+        ("failing-group-sees-no-loads", "device.perf += shard.perf", "pass"),
+        ("failing-group-sees-old-order", "heapq.heapify(self._heap)", "pass"),
+        (
+            "failing-group-is-placed-by-the-core",
+            "if any(-1 in ranks for _, ranks in known):",
+            "if False:",
+        ),
+    )
+)
+
+TORCHREC = (*PATCH, *REPLICAS, *SHADOW, *EXTENDED, *SUPPORT, *LIVE, *NO_PLAN)

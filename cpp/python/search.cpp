@@ -190,6 +190,9 @@ class Placer {
   }
 
   std::vector<std::int32_t> partial_ranks() const { return partitioner_.partial_ranks(); }
+  std::vector<std::int32_t> ranks_before_failure() const {
+    return partitioner_.ranks_before_failure();
+  }
 
  private:
   std::shared_ptr<const Problem> problem_;  // the others refer to it, so it must outlive them
@@ -223,5 +226,6 @@ void bind_search(py::module_& m) {
       .def(py::init<std::shared_ptr<Problem>, const py::dict&, std::uintptr_t>(),
            py::arg("problem"), py::arg("partitioner"), py::arg("objective") = 0)
       .def("place", &Placer::place, py::arg("options"))
-      .def("partial_ranks", &Placer::partial_ranks);
+      .def("partial_ranks", &Placer::partial_ranks)
+      .def("ranks_before_failure", &Placer::ranks_before_failure);
 }

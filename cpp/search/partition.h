@@ -57,6 +57,9 @@ class Partitioner {
   // After `failed` without a limit: the same, with -1 for shards that have no rank. Empty if it is
   // not known what TorchRec's partitioner leaves: it has tried hosts, or several placements.
   std::vector<std::int32_t> partial_ranks() const;
+  // After `failed` without a limit: the same for the groups that were placed before the first one
+  // that could not be. Empty if the uniform options do not fit, or if this is not known.
+  std::vector<std::int32_t> ranks_before_failure() const;
   // The plan's cost as TorchRec rates it: the largest sum of shard totals over ranks, each sum
   // taken in plan order.
   double rating() const { return rating_; }
@@ -112,6 +115,7 @@ class Partitioner {
   bool try_hosts(const Piece& piece, std::span<const std::int64_t> hosts, std::int64_t wanted);
   void sort_hosts();
   void list_ranks(std::span<const std::int32_t> options);
+  std::vector<std::int32_t> ranks_of_groups(std::size_t groups) const;
   double rate(std::span<const std::int32_t> options) const;
   std::int64_t largest_hbm(std::span<const std::int32_t> options, std::int64_t& total,
                            std::int64_t& largest_shard) const;

@@ -32,16 +32,26 @@ void Partitioner::list_ranks(std::span<const std::int32_t> options) {
 
 std::vector<std::int32_t> Partitioner::partial_ranks() const {
   if (settings_.memory_balanced || !uniform_fits_ || marks_.size() > order_.size()) return {};
-  // Groups before this one are placed, and maybe its first shards.
-  const std::size_t failed = marks_.size() - 1;
-  if (pieces_[order_[failed]].reach != Reach::device || next_[order_[failed]] >= 0) return {};
+  const std::int32_t failed = order_[marks_.size() - 1];
+  if (pieces_[failed].reach != Reach::device || next_[failed] >= 0) return {};
+  return ranks_of_groups(marks_.size());
+}
+
+std::vector<std::int32_t> Partitioner::ranks_before_failure() const {
+  if (settings_.memory_balanced || !uniform_fits_ || marks_.size() > order_.size()) return {};
+  return ranks_of_groups(marks_.size() - 1);
+}
+
+// Ranks of all shards that are not uniform, in plan order: of the first `groups` groups as far as
+// they are placed, -1 for the others.
+std::vector<std::int32_t> Partitioner::ranks_of_groups(std::size_t groups) const {
   std::vector<std::int64_t> begin(options_.size() + 1);
   for (std::size_t p = 0; p < options_.size(); ++p) {
     begin[p + 1] = begin[p] + (pieces_[p].reach == Reach::uniform ? 0 : pieces_[p].shards);
   }
   std::vector<std::int32_t> ranks(begin.back(), -1);
   auto placed = devices_.placed().begin();
-  for (std::size_t g = 0; g <= failed; ++g) {
+  for (std::size_t g = 0; g < groups; ++g) {
     for (std::int32_t p = order_[g]; p >= 0; p = next_[p]) {
       for (auto s = begin[p]; s < begin[p + 1] && placed != devices_.placed().end(); ++s) {
         ranks[s] = (placed++)->rank;

@@ -364,6 +364,14 @@ class Placer:
         """
         return [None if rank < 0 else rank for rank in self._placer.partial_ranks()]
 
+    def ranks_before_failure(self) -> list[int]:
+        """Returns the ranks of the groups that were placed before the first one that failed.
+
+        They are those of the last place(), which must have failed; -1 is a shard of another group.
+        Empty if the row-wise and data-parallel options alone do not fit, or if this is unknown.
+        """
+        return self._placer.ranks_before_failure()
+
 
 def verify(problem: Problem, solution: Solution, objective: ObjectiveFunction | None = None) -> str:
     """Returns the error of a solution in coverage, ranks, capacities or rating; empty if valid."""

@@ -1,9 +1,14 @@
 """When there is no plan, TorchRec's message is all that anybody notices."""
 
+import copy
+import heapq
+import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
+from torchrec.distributed.planner.partitioners import GreedyPerfPartitioner, SortBy
 from torchrec.distributed.planner.storage_reservations import (
     FixedPercentageStorageReservation,
 )
@@ -15,11 +20,22 @@ from torchrec.distributed.planner.types import (
     Stats,
     Topology,
 )
+from torchrec.distributed.planner.utils import reset_shard_rank
+
+from fastplan.torchrec.write import replay
 
 from .compare import assert_same, outcome, run
 from .custom import CopyingProposer, ListeningProposer
 from .instances import Built
-from .small import assert_agree, cramped, small
+from .models import Table, bag_collection
+from .small import (
+    assert_agree,
+    assert_engine,
+    cramped,
+    small,
+    small_constraints,
+    small_topology,
+)
 from .subject import FastPlanner, TorchRecPlanner
 from .test_hooks import heard
 
@@ -136,3 +152,124 @@ def test_the_planner_can_plan_again_after_it_found_no_plan() -> None:
         run(planner, built.module, built.sharders)
         records.append(run(planner, built.module, built.sharders))
     assert_same(*records)
+
+
+TABLES = 16
+
+
+def nearly_fits(types: list[str], seed: int, **partitioner: Any) -> Built:
+    """Tables of which the first ones can be placed, but not all."""
+    rng = random.Random(seed)
+    tables = [
+        Table(
+            name=f"table_{i}",
+            rows=int(10 ** rng.uniform(4, 4.4)),
+            dim=rng.choice((64, 128)),
+            features=(f"feature_{i}",),
+        )
+        for i in range(TABLES)
+    ]
+    weights = sum(table.rows * table.dim * 4 for table in tables)
+    constraints = small_constraints(TABLES, compute_kernels=["fused"], min_partition=16)
+    for i, rule in enumerate(constraints.values()):
+        rule.sharding_types = [types[i % len(types)]]
+    return small(
+        module=bag_collection(tables),
+        topology=small_topology(ranks=4, hbm=int(weights / 4 * rng.uniform(0.7, 1.0))),
+        storage_reservation=FixedPercentageStorageReservation(0.0),
+        constraints=constraints,
+        partitioner=GreedyPerfPartitioner(**partitioner),
+    )
+
+
+def late_failures(test: Any) -> Any:
+    for name, values in (
+        ("seed", range(3)),
+        ("by", [{}, {"sort_by": SortBy.PERF, "balance_modules": True}]),
+        (
+            "types",
+            [
+                ["table_wise"],
+                ["table_row_wise"],
+                ["column_wise", "table_column_wise"],
+                ["grid_shard", "table_wise"],
+                ["table_row_wise", "table_wise", "row_wise", "column_wise"],
+            ],
+        ),
+    ):
+        test = pytest.mark.parametrize(name, values)(test)
+    return test
+
+
+@late_failures
+def test_the_error_of_a_late_group_is_torchrecs(
+    types: list[str], by: dict[str, Any], seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known: list[Any] = []
+    quick = replay._KnownPlacements
+
+    def recorded(own: Any, proposal: Any, ranks: list[int]) -> Any:
+        known.append(ranks)
+        return quick(own, proposal, ranks)
+
+    monkeypatch.setattr(replay, "_KnownPlacements", recorded)
+    record, planner = assert_agree(nearly_fits, types=types, seed=seed, **by)
+    assert_engine(planner, "native")
+    assert "Last planner error" in record["error"]["text"]
+    # Some groups were placed by the core's ranks, and one was left to TorchRec.
+    assert len(known) == 1
+    assert -1 in known[0]
+    assert max(known[0]) >= 0
+
+
+class Watched:
+    """A greedy partitioner that keeps what its methods receive, until it fails."""
+
+    def __init__(self, own: GreedyPerfPartitioner) -> None:
+        self.calls: list[Any] = []
+        self.partitioner: Any = copy.copy(own)
+        for name in replay._KnownPlacements._METHODS:
+            if hasattr(own, name):
+                setattr(self.partitioner, name, self._watched(getattr(own, name)))
+
+    def _watched(self, method: Any) -> Any:
+        def called(placed: Any, devices: list[Any]) -> None:
+            by_rank = replay._by_rank(devices)
+            heap = [] if isinstance(devices[0], list) else copy.copy(devices)
+            order = [heapq.heappop(heap).device.rank for _ in devices] if heap else []
+            state = [(each.rank, each.storage, each.perf) for each in by_rank.values()]
+            self.calls.append((order, sorted(state, key=str)))
+            method(placed, devices)
+
+        return called
+
+
+@late_failures
+def test_a_group_fails_on_the_devices_that_torchrec_has_filled(
+    types: list[str], by: dict[str, Any], seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+    quick = replay._quick_partitioner
+    monkeypatch.setattr(
+        replay, "_quick_partitioner", lambda *given: seen.append(given) or quick(*given)
+    )
+    outcome(FastPlanner, nearly_fits(types, seed, **by))
+    planner, searched, proposal = seen[0]
+    found = []
+    for known in (False, True):
+        watched = Watched(planner._partitioner)
+        reset_shard_rank(proposal)
+        partitioner = watched.partitioner
+        if known:
+            double = SimpleNamespace(_partitioner=planner._partitioner)
+            ranks = quick(double, searched, proposal)._establish_minheap.__self__._ranks
+            flat = [rank for each in ranks.values() for rank in each]
+            partitioner = replay._KnownPlacements(partitioner, proposal, flat).partitioner()
+        with pytest.raises(PlannerError) as raised:
+            partitioner.partition(proposal=proposal, storage_constraint=searched.reserved)
+        placed = [shard.rank for option in proposal for shard in option.shards]
+        found.append((str(raised.value), placed, watched.calls[-1], len(watched.calls)))
+    assert found[1][:3] == found[0][:3]
+    # TorchRec's methods were called for the last group only.
+    assert found[1][3] == 1
+    assert found[0][3] > 1

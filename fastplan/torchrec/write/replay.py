@@ -9,16 +9,23 @@ receive the facts of the real search.
 from __future__ import annotations
 
 import copy
+import heapq
 import inspect
 from collections.abc import Callable
+from functools import partial
 from types import FunctionType, SimpleNamespace
 from typing import Any, NoReturn
 
 import numpy as np
 from torchrec.distributed.planner import planners
+from torchrec.distributed.planner.partitioners import GreedyPerfPartitioner
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.types import PlannerError, ShardingOption
 
+from fastplan.engine.solve import placer
+from fastplan.model.request import Partitioner
+from fastplan.model.vocabulary import UNIFORM_TYPES
+from fastplan.torchrec.read.components import read_partitioner
 from fastplan.torchrec.read.costs import stock_estimator
 from fastplan.torchrec.search.native import PlannerSearched
 from fastplan.torchrec.write import hooks
@@ -52,8 +59,93 @@ class _StorageOnlyOption:
         self.shards = [SimpleNamespace(storage=storage, rank=None)]
 
 
+class _KnownPlacements:
+    """Places groups of options on the ranks that the core has found for them.
+
+    TorchRec's partitioner copies the devices of hosts for each group, which takes many times as
+    long as the search. Only the error of the first group that fits nowhere is needed from it.
+
+    Args:
+        own: TorchRec's greedy partitioner.
+        proposal: the options that it will receive.
+        ranks: of the shards that are not uniform, in order; -1 from the group on that fails.
+    """
+
+    # Each receives a group or an option, and devices: a heap, or a list for each host.
+    _METHODS = (
+        "_device_partition",
+        "_column_wise_device_partition",
+        "_cohost_partition",
+        "_multi_hosts_partition",
+    )
+
+    def __init__(self, own: Any, proposal: list[ShardingOption], ranks: list[int]) -> None:
+        self._own = own
+        self._ranks: dict[int, list[int]] = {}
+        begin = 0
+        for option in proposal:
+            if option.sharding_type not in UNIFORM_TYPES:
+                self._ranks[id(option)] = ranks[begin : begin + len(option.shards)]
+                begin += len(option.shards)
+        self._devices: dict[int, Any] = {}
+        self._heap: list[Any] = []
+
+    def partitioner(self) -> Any:
+        """Returns a copy of the partitioner with other methods."""
+        twin = copy.copy(self._own)
+        twin._establish_minheap = self._establish_heap
+        for name in self._METHODS:
+            if hasattr(twin, name):
+                setattr(twin, name, partial(self._place, getattr(twin, name)))
+        return twin
+
+    def _establish_heap(self, *arguments: Any) -> list[Any]:
+        # TorchRec makes one after each host. The devices are always the same.
+        if not self._heap:
+            self._heap = self._own._establish_minheap(*arguments)
+        return self._heap
+
+    def _place(self, method: Callable[..., None], placed: Any, devices: list[Any]) -> None:
+        options = getattr(placed, "sharding_options", (placed,))
+        known = [(option, self._ranks[id(option)]) for option in options]
+        if any(-1 in ranks for _, ranks in known):
+            heapq.heapify(self._heap)  # nobody has read it since the placements before
+            return method(placed, devices)
+        for option, ranks in known:
+            for shard, rank in zip(option.shards, ranks, strict=True):
+                if rank not in self._devices:
+                    self._devices.update(_by_rank(devices))
+                device = self._devices[rank]
+                shard.rank = rank
+                device.storage -= shard.storage
+                device.perf += shard.perf
+        return None
+
+
+def _by_rank(devices: list[Any]) -> dict[int, Any]:
+    """Returns the devices of a heap or of all hosts by rank."""
+    if isinstance(devices[0], list):
+        return {device.rank: device for host in devices for device in host}
+    return {ordered.device.rank: ordered.device for ordered in devices}
+
+
+def _quick_partitioner(planner: Any, searched: PlannerSearched, proposal: Any) -> Any:
+    """Returns a partitioner with the same error for a proposal as the planner's, in less time."""
+    own, last = planner._partitioner, searched.last
+    settings = read_partitioner(own)
+    if type(own) is not GreedyPerfPartitioner or not isinstance(settings, Partitioner):
+        return own
+    if searched.problem is None or not len(last):
+        return own
+    native = placer(searched.problem, settings)
+    if native.place(list(last)) is not None:
+        return own
+    ranks = native.ranks_before_failure()
+    return _KnownPlacements(own, proposal, ranks).partitioner() if ranks else own
+
+
 class _Partitioner:
-    """Raises the error of the search; without one, calls the planner's own partitioner."""
+    """Raises the error of the search; without one, calls another partitioner."""
 
     def __init__(self, own: Any, error: PlannerError | None) -> None:
         self._own = own
@@ -114,6 +206,7 @@ def raise_no_plan(
     proposals: list[Any] = searched.failed()
     options = [option for proposal in proposals for option in proposal] or some_option
     _use_numpy_floats(planner, options)
+    own = _quick_partitioner(planner, searched, proposals[0]) if proposals else planner._partitioner
     if searched.lowest is not None:
         proposals = [[_StorageOnlyOption(searched.lowest)], *proposals]
     double = object.__new__(type(planner))
@@ -128,7 +221,7 @@ def raise_no_plan(
     ]
     counts = (searched.proposals, planner._num_plans)
     double._proposers = [_ReplayProposer(double, proposals, counts)]
-    double._partitioner = _Partitioner(planner._partitioner, searched.error)
+    double._partitioner = _Partitioner(own, searched.error)
     double.plan_loader = None
     double._timeout_seconds = None
     _plan_with_hook(lambda **theirs: hooks.without_plan(theirs, facts))(double, module, sharders)
