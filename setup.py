@@ -7,6 +7,7 @@ Switches, read from the environment:
 """
 
 import os
+import sys
 from glob import glob
 
 from pybind11.setup_helpers import ParallelCompile, Pybind11Extension
@@ -44,11 +45,12 @@ else:
 
 
 class BuildExt(build_ext):
-    """Keeps objects per variant, and across builds, so that only what changed is compiled."""
+    """Keeps objects per variant and interpreter, so that only what changed is compiled."""
 
     def finalize_options(self) -> None:
         super().finalize_options()
-        self.build_temp = os.path.join("build", f"objects-{variant}")
+        tag = sys.implementation.cache_tag
+        self.build_temp = os.path.join("build", f"objects-{variant}-{tag}")
 
 
 def outdated(target: str, source: str) -> bool:

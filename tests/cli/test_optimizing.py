@@ -1,5 +1,6 @@
 """`--optimize`, as a user runs it."""
 
+import contextlib
 import io
 import json
 import os
@@ -16,7 +17,7 @@ from fastplan.cache.entry import decode, encode
 from fastplan.cache.stores import DirectoryStore
 from fastplan.cli import output
 from fastplan.cli.main import main
-from fastplan.cli.output import Countdown
+from fastplan.cli.output import Countdown, Progress
 from fastplan.plans.file import read_plan
 
 SPEC = """
@@ -36,6 +37,23 @@ LARGE = "model: dlrm\nbatch_size: 4096\ntables:\n" + "".join(
     for i in range(60)
 )
 MOVES = ("--optimize", "--move-budget", "20000")
+
+
+class Screen(io.StringIO):
+    """A terminal."""
+
+    def isatty(self):
+        return True
+
+
+def rest_of(screen):
+    """What is left to read of a terminal whose other end is closed."""
+    told = b""
+    with contextlib.suppress(OSError):  # Linux's answer at the end
+        while more := os.read(screen, 4096):
+            told += more
+    os.close(screen)
+    return told.decode()
 
 
 def plan(spec, *words):
@@ -164,17 +182,21 @@ def test_an_interrupt_gives_the_best_plan_so_far(follows, tmp_path):
         file = str(tmp_path / "old.json")
         assert plan(spec, "-o", file, "--quiet") == 0
         words += ("--previous", file)
+    screen, terminal = os.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "fastplan", *words, "--optimize", "--time-budget", "15"],
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=terminal,
         text=True,
     )
-    # A tenth of the time shows that it is at work.
-    first = process.stderr.readline()
-    assert "improving the plan" in first
+    os.close(terminal)
+    # The progress on the terminal shows that it is at work.
+    told = ""
+    while "improving the plan" not in told:
+        told += os.read(screen, 4096).decode()
     os.kill(process.pid, signal.SIGINT)
-    out, told = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=60)
+    told += rest_of(screen)
     assert process.returncode == 130
     assert "interrupted; this is the best plan so far" in told
     found = json.loads(out)
@@ -211,12 +233,20 @@ def test_a_sweep_has_the_bounds_of_cached_plans(spec, tmp_path, capsys):
 def test_a_countdown_shows_what_is_left_of_long_work(monkeypatch):
     monkeypatch.setattr(output, "_PATIENCE", 0.0)
     monkeypatch.setattr(output, "_REFRESH", 0.001)
-    shown = io.StringIO()
+    shown = Screen()
     with Countdown("working", 0.01, stream=shown):
         deadline = time.monotonic() + 10
         while "100 %" not in shown.getvalue() and time.monotonic() < deadline:
             time.sleep(0)
-    assert "working 100 % (0 s left)\n" in shown.getvalue()
+    assert "working 100 % (0 s left)" in shown.getvalue()
+
+
+def test_a_pipe_gets_no_progress():
+    for stream, is_shown in ((Screen(), True), (io.StringIO(), False)):
+        times = iter(range(0, 1000, 100))
+        with Progress("working", 10, stream=stream, clock=lambda times=times: next(times)) as work:
+            work.reach(5)
+        assert ("working" in stream.getvalue()) == is_shown
 
 
 def test_a_countdown_of_unknown_length_shows_nothing():

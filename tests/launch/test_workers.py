@@ -9,6 +9,7 @@ import pytest
 
 from fastplan.ett.arithmetic import read_report
 from fastplan.launch.agent import ForkedProcess, ForkServer, Preloader
+from fastplan.launch.agent import _set_subreaper as set_subreaper
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks for another parent")
 
@@ -135,6 +136,7 @@ def test_a_worker_has_what_the_server_imported_and_its_own_random_numbers(server
 
 def test_the_agent_adopts_only_its_workers(server, tmp_path):
     """A process that a dead worker leaves behind belongs to the system, as with torchrun."""
+    set_subreaper(False)  # another test of this process may have left it on
     script = tmp_path / "leave.py"
     script.write_text(
         "import os\n"

@@ -76,7 +76,7 @@ def test_a_hit_proves_no_bound_that_nobody_reads(monkeypatch):
     assert not checked
     assert hit.last_run.gap == hit.last_run.gap == made.last_run.gap
     assert len(checked) == 1
-    assert f"gap={made.last_run.gap:.4%}" in repr(hit.last_run)
+    assert f"gap {made.last_run.gap:.4%}" in repr(hit.last_run)
 
 
 def test_a_pickled_hit_has_its_bound():
