@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import itertools
 import json
 import os
 import signal
@@ -243,7 +244,7 @@ def test_a_countdown_shows_what_is_left_of_long_work(monkeypatch):
 
 def test_a_pipe_gets_no_progress():
     for stream, is_shown in ((Screen(), True), (io.StringIO(), False)):
-        times = iter(range(0, 1000, 100))
+        times = itertools.count(0, 100)
         with Progress("working", 10, stream=stream, clock=lambda times=times: next(times)) as work:
             work.reach(5)
         assert ("working" in stream.getvalue()) == is_shown
