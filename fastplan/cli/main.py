@@ -112,13 +112,20 @@ def run() -> NoReturn:
     code = main()
     if "duckdb" not in sys.modules:  # it reports what is not freed
         gc.freeze()  # what the interpreter would search for garbage twice
-    is_watched = sys.getprofile() is not None or sys.gettrace() is not None
-    if is_watched or not _CLEAN_UP.isdisjoint(sys.modules):
+    if _is_watched() or not _CLEAN_UP.isdisjoint(sys.modules):
         sys.exit(code)
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):  # its reader has closed it: `main` reported that
             stream.flush()
     os._exit(code)
+
+
+def _is_watched() -> bool:
+    """Whether a profiler, debugger or coverage tool watches, which reports at the end."""
+    # Python 3.12 and later have tools of sys.monitoring, too; they are numbered from 0 to 5.
+    get_tool = getattr(getattr(sys, "monitoring", None), "get_tool", lambda _: None)
+    known = (sys.getprofile(), sys.gettrace(), *map(get_tool, range(6)))
+    return any(each is not None for each in known)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
