@@ -12,8 +12,7 @@ def reads(result: dict[str, Any]) -> str:
     return (
         f"{table(TITLES[:-1], [row[:-1] for row in rows(result)])}\n\n"
         f"{result['files']:,} files with {result['bytes'] / 1e9:.2f} GB, n = 1, on "
-        f"{result['cpu_count']} cores that other work used as well: the clock shows that, and "
-        f"CPU time\nincludes the cost of sharing. The database has "
-        f"{result['database_bytes'] / 1e6:.1f} MB, and all processes together\n"
-        f"used at most {most / 1e6:.0f} MB of memory."
+        f"{result['cpu_count']} cores without other work, with files that the system has "
+        f"read before.\nThe database has {result['database_bytes'] / 1e6:.1f} MB, and all processes "
+        f"together used at most {most / 1e6:.0f} MB of memory."
     )
