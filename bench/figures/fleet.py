@@ -13,6 +13,7 @@ def reads(result: dict[str, Any]) -> str:
         f"{table(TITLES[:-1], [row[:-1] for row in rows(result)])}\n\n"
         f"{result['files']:,} files with {result['bytes'] / 1e9:.2f} GB, n = 1, on "
         f"{result['cpu_count']} cores without other work, with files that the system has "
-        f"read before.\nThe database has {result['database_bytes'] / 1e6:.1f} MB, and all processes "
-        f"together used at most {most / 1e6:.0f} MB of memory."
+        "read before.\n"
+        f"The database has {result['database_bytes'] / 1e6:.1f} MB, and all processes together "
+        f"used at most {most / 1e6:.0f} MB of memory."
     )
