@@ -2,6 +2,7 @@
 
 import importlib
 import random
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
 from types import SimpleNamespace
@@ -129,6 +130,7 @@ def test_the_installed_torchrec_is_the_one_that_importlib_finds(tmp_path, monkey
             text = f"Metadata-Version: 2.1\nName: torchrec\nVersion: {version}\n"
             (folder / ("METADATA" if "dist" in name else "PKG-INFO")).write_text(text)
     places = [str(tmp_path / "none"), *(str(tmp_path / str(n)) for n in range(len(folders)))]
+    import_module("quopri")  # Python 3.13 imports it when it reads metadata
     monkeypatch.setattr("sys.path", places)
     importlib.invalidate_caches()
     try:
