@@ -31,7 +31,7 @@ BIN := $(VENV)/bin
 STAMPS := $(VENV)/.stamps
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 pinned = $(shell sed -n 's/^torchrec==//p' requirements/$(1))
-# The TorchRec of the environment, and the second one that `make test` runs all tests of the bridge with.
+# The TorchRec of the environment, and the second one that `make test` runs all tests of the planner with.
 OWN := $(call pinned,torchrec.txt)
 NEXT := 1.9.2
 # The versions of `make test-versions`, and those that `make test` only runs CONTRACT_TESTS with.
@@ -46,10 +46,11 @@ export FASTPLAN_JOBS ?= $(JOBS)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-versions test-newest test-long lint format bench fuzz sanitize wheels manylinux docs \
+.PHONY: help build demo test test-versions test-newest test-long lint format bench fuzz sanitize wheels manylinux docs \
 	clean distclean
 
 help:
+	@echo "make build     build the core in place, if a file under cpp/ has changed"
 	@echo "make demo      plan the Criteo model with both planners, cache, compare, write a report"
 	@echo "make test      run all tests, parity with a second TorchRec, a part of it with others, the sanitizers"
 	@echo "make test-versions  run the parity tests with TorchRec $(VERSIONS)"
@@ -66,6 +67,8 @@ help:
 	@echo
 	@echo "The first run creates $(VENV) with $(PYTHON) (PYTHON=... selects another)."
 
+build: $(STAMPS)/native
+
 demo: $(STAMPS)/native
 	@$(BIN)/python -m bench.demo
 
@@ -75,7 +78,7 @@ bench: $(STAMPS)/native .torchrec/$(NEXT)/.stamp
 test: $(STAMPS)/native .torchrec/$(NEXT)/.stamp
 	@echo "== all tests, TorchRec $(OWN)"
 	@$(PYTEST) tests
-	@echo "== parity and bridge tests, TorchRec $(NEXT)"
+	@echo "== parity and planner tests, TorchRec $(NEXT)"
 	@PYTHONPATH=.torchrec/$(NEXT) $(PYTEST) $(NEXT_TESTS)
 	@$(MAKE) --no-print-directory -k -j 1 $(CONTRACT_VERSIONS:%=contract-%)
 	@$(MAKE) --no-print-directory sanitize
@@ -85,7 +88,7 @@ test-versions: $(STAMPS)/native
 	@$(MAKE) --no-print-directory -k -j 1 $(VERSIONS:%=version-%)
 
 version-%: $(STAMPS)/native .torchrec/%/.stamp
-	@echo "== parity and bridge tests, TorchRec $*"
+	@echo "== parity and planner tests, TorchRec $*"
 	@PYTHONPATH=.torchrec/$* $(PYTEST) $(VERSION_TESTS)
 
 version-1.5.%: VERSION_TESTS = $(CONTRACT_TESTS)
@@ -123,10 +126,11 @@ format: $(STAMPS)/dev
 
 # The sanitized build is a separate tree (package, tests, configuration). Otherwise the current directory
 # or pytest's root could put the ordinary build first on the path.
-# libstdc++ must be preloaded too, or the sanitizer can't intercept C++ exceptions.
+# libstdc++ must be preloaded too, or the sanitizer can't intercept C++ exceptions. Python's own allocator
+# would hide the end of Python objects.
 library = $(shell $(CXX) -print-file-name=lib$(1).so)
 SANITIZE_ENV = LD_PRELOAD="$(call library,asan) $(call library,ubsan) $(call library,stdc++)" \
-	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=.
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc PYTHONPATH=.
 
 sanitize: $(STAMPS)/native
 	@echo "== core and property tests under the sanitizers"

@@ -20,6 +20,8 @@ HEADERS = sorted(glob("cpp/*/*.h"))
 # The plan must match TorchRec's to the last bit: a fused multiply-add or a reordered sum
 # would change it, so neither contraction, nor fast-math, nor march=native.
 FLAGS = ["-fvisibility=hidden", "-ffp-contract=off", "-Wall", "-Wextra", "-pthread"]
+# Beside each object the compiler lists the headers that went into it.
+FLAGS += ["-MMD"]
 # Where the linker puts a function must not decide how fast it is: the knapsack of the packing bound
 # took a third longer at an unlucky address.
 ALIGNMENT = ["-falign-functions=64", "-falign-loops=32"]
@@ -53,11 +55,21 @@ class BuildExt(build_ext):
         self.build_temp = os.path.join("build", f"objects-{variant}-{tag}")
 
 
+def included(target: str) -> list[str]:
+    """Returns the headers that went into an object; all of them if the list is missing."""
+    try:
+        with open(os.path.splitext(target)[0] + ".d") as listed:
+            names = listed.read().replace("\\\n", " ").split()
+    except OSError:
+        return HEADERS
+    return [name for name in names if name.startswith("cpp/")]
+
+
 def outdated(target: str, source: str) -> bool:
-    inputs = [source, "setup.py", *HEADERS]
-    return not os.path.exists(target) or os.path.getmtime(target) < max(
-        map(os.path.getmtime, inputs)
-    )
+    inputs = [source, "setup.py", *included(target)]
+    if not all(map(os.path.exists, [target, *inputs])):
+        return True
+    return os.path.getmtime(target) < max(map(os.path.getmtime, inputs))
 
 
 native = Pybind11Extension(
