@@ -15,6 +15,7 @@ import os  # noqa: E402
 os.environ["TORCHINDUCTOR_CACHE_DIR"] += f".{os.environ['TORCHELASTIC_RESTART_COUNT']}"
 
 import argparse  # noqa: E402
+import gc  # noqa: E402
 import json  # noqa: E402
 import logging  # noqa: E402
 import signal  # noqa: E402
@@ -121,3 +122,5 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    # Ends Gloo's threads: one that released a tensor while Python ends would abort the process.
+    gc.collect()

@@ -9,6 +9,7 @@ records where its time goes, and the report at the end shows what the restart co
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -105,3 +106,5 @@ def train() -> None:
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     train() if "RANK" in os.environ else launch()
+    # Ends Gloo's threads: one that released a tensor while Python ends would abort the process.
+    gc.collect()

@@ -69,3 +69,5 @@ def _redirect(log: Path) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]))
+    sys.stdout.flush()
+    os._exit(0)  # a thread of Gloo that releases a tensor while Python ends would abort the process

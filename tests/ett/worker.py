@@ -5,6 +5,7 @@ The second attempt has the dense part only, which is enough to restore and to go
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -56,6 +57,9 @@ def sharded(kind: str) -> Callable[[], torch.Tensor]:
 def main(kind: str, folder: str) -> None:
     dist.init_process_group("gloo")
     attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    if attempt == 0:
+        # torchrun may end this rank before it has noticed that the other one is gone.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     features = sharded(kind) if attempt == 0 else lambda: torch.ones(4, TABLES * 16)
     dense = torch.nn.Linear(TABLES * 16, 1)
     optimizer = torch.optim.SGD(dense.parameters(), lr=0.1)
@@ -86,3 +90,5 @@ def main(kind: str, folder: str) -> None:
 
 if __name__ == "__main__":
     main(sys.argv[1], sys.argv[2])
+    # Ends Gloo's threads: one that released a tensor while Python ends would abort the process.
+    gc.collect()
