@@ -33,8 +33,6 @@ FILE = "fleet.json"
 NEW = 100
 SECOND = "second"
 LIMITS = {"first read": 60.0, "nothing new": 2.0, f"{NEW} new jobs": 2.0}
-QUERY_LIMIT = 1.0
-MEMORY_LIMIT = 1 << 30
 
 
 def main() -> int:

@@ -8,6 +8,7 @@ come from releases far apart.
 
 import argparse
 import hashlib
+import inspect
 import json
 import sys
 import warnings
@@ -25,7 +26,7 @@ from bench.models import criteo, synthetic
 from bench.runs import GIB, Case, quiet
 from fastplan import EmbeddingShardingPlanner, Objectives
 
-# Releases before 0.1.0 have no Replan.
+# Builds from before 0.1.0 have neither Replan nor the argument `optimize`.
 Replan = getattr(fastplan, "Replan", None) or fastplan.ReplanPolicy
 SIZES = ((26, 8), (100, 16), (100, 64), (300, 64), (1000, 64), (1000, 256))
 SEEDS = range(3)
@@ -34,7 +35,7 @@ PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "memory balanced": lambda: {"partitioner": MemoryBalancedPartitioner()},
 }
 # Moves alone bound the search, so that a build's speed does not change its plan.
-MOVES = {"mode": "optimize", "time_budget": None, "move_budget": 20_000}
+MOVES = {"time_budget": None, "move_budget": 20_000}
 
 
 def main() -> int:
@@ -69,10 +70,10 @@ def instances(tables: int, ranks: int) -> Any:
             name = f"{tables}x{ranks} seed {seed} {hbm} GiB"
             first, result = planned(case)
             yield name, result
-            yield f"{name} optimize", planned(case, **MOVES, seed=seed)[1]
+            yield f"{name} optimize", planned(case, **better(seed=seed))[1]
             if tables <= 300:
                 memory = Objectives(minimize="memory")
-                yield f"{name} memory", planned(case, **MOVES, seed=seed, objectives=memory)[1]
+                yield f"{name} memory", planned(case, **better(seed=seed, objectives=memory))[1]
                 for part, arguments in PARTS.items():
                     yield f"{name} {part}", planned(case, **arguments())[1]
                 yield f"{name} too large", planned(replace(case, hbm_bytes=3 * GIB))[1]
@@ -86,6 +87,13 @@ def instances(tables: int, ranks: int) -> Any:
             case = Case(ranks=ranks, batch_size=512, hbm_bytes=hbm * GIB, **facts)
             yield f"{tables}x{ranks} seed {seed} {hbm} GiB", planned(case)[1]
         yield f"{tables}x{ranks} seed {seed} time-out", planned(case, timeout_seconds=100_000)[1]
+
+
+def better(**settings: Any) -> dict[str, Any]:
+    """The planner's arguments for a better plan."""
+    if "optimize" in inspect.signature(EmbeddingShardingPlanner).parameters:
+        return {"optimize": fastplan.Optimize(**MOVES, **settings)}
+    return {"mode": "optimize", **MOVES, **settings}
 
 
 def _busier(rule: Any, name: str) -> Any:

@@ -25,7 +25,6 @@ _MODULE_OF_NAME = {
     "ObjectiveModel": "fastplan.torchrec.read.custom",
     "Objectives": "fastplan.model.objectives",
     "Optimize": "fastplan.engine.optimize",
-    "PlanCache": "fastplan.cache.plan_cache",
     "PlanFileError": "fastplan.plans.checks",
     "PlanMismatch": "fastplan.torchrec.plan_files",
     "PlanReporter": "fastplan.torchrec.api.reporter",
@@ -55,10 +54,6 @@ _MODULE_OF_NAME = {
     "reshard": "fastplan.torchrec.resharding",
     "save_plan": "fastplan.torchrec.plan_files",
     "shard_cost": "fastplan.costs.functions",
-    # Former names, for one more release.
-    "CannotExport": "fastplan.torchrec.export_tables",
-    "ReplanPolicy": "fastplan.planning.policy",
-    "RulesBroken": "fastplan.model.objectives",
 }
 
 _SUBMODULES = ("bundle", "checkpoint", "costs", "ett")
@@ -68,7 +63,6 @@ _OPTIONAL_PACKAGES = ("torch", "torchrec", "fbgemm_gpu", "numba")
 
 __all__ = [
     "Cache",
-    "CannotExport",
     "ConstraintError",
     "CostError",
     "CostEstimator",
@@ -79,20 +73,17 @@ __all__ = [
     "ObjectiveModel",
     "Objectives",
     "Optimize",
-    "PlanCache",
     "PlanFileError",
     "PlanMismatch",
     "PlanReporter",
     "PlannerExecutor",
     "PlannerProvider",
     "Replan",
-    "ReplanPolicy",
     "ReplicaGroupsError",
     "ReplicaPlanError",
     "Replicas",
     "ReshardError",
     "Result",
-    "RulesBroken",
     "ShardingType",
     "StoreError",
     "StoredPlanLoader",
@@ -115,16 +106,16 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from fastplan.cache.plan_cache import Cache, PlanCache
+    from fastplan.cache.plan_cache import Cache
     from fastplan.cache.stores.base import StoreError
     from fastplan.cache.why_miss import explain_miss
     from fastplan.costs.errors import CostError
     from fastplan.costs.functions import plan_objective, shard_cost
     from fastplan.costs.names import Kernel, ShardingType
     from fastplan.engine.optimize import Optimize
-    from fastplan.model.objectives import ConstraintError, Objectives, RulesBroken
+    from fastplan.model.objectives import ConstraintError, Objectives
     from fastplan.model.replicas import ReplicaGroupsError
-    from fastplan.planning.policy import Replan, ReplanPolicy
+    from fastplan.planning.policy import Replan
     from fastplan.planning.replicas import Replicas
     from fastplan.planning.search import Result
     from fastplan.planning.specs import plan_spec as plan
@@ -135,7 +126,7 @@ if TYPE_CHECKING:
     from fastplan.torchrec.api.reporter import PlanReporter
     from fastplan.torchrec.collective import ModelsDiffer
     from fastplan.torchrec.export import export_spec
-    from fastplan.torchrec.export_tables import CannotExport, ExportError
+    from fastplan.torchrec.export_tables import ExportError
     from fastplan.torchrec.live.agreement import ReshardError
     from fastplan.torchrec.loader import StoredPlanLoader
     from fastplan.torchrec.patch.patch import patch

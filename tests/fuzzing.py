@@ -2,7 +2,9 @@
 
     python -m tests.fuzzing                              all targets, a minute each
     python -m tests.fuzzing specs entries --seconds 600  some of them, for longer
+    python -m tests.fuzzing specs --guided               one, led by the lines that inputs reach
 
+The last one needs atheris (`pip install atheris`), which changes inputs that reach new lines.
 The first input that breaks a rule is printed as hex and ends the run with an error.
 """
 
@@ -13,21 +15,30 @@ import copy
 import importlib
 import random
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
+# Inputs that atheris begins with, and the most bytes of those that it makes of them.
+_DRAWN, _LONGEST = 300, 1 << 16
 # Every module has a TARGET.
 TARGETS = {
     "certificates": "tests.engine.fuzz_certificate",
     "entries": "tests.cache.fuzz_entry",
     "nearest": "tests.cache.fuzz_nearest",
+    "requests": "tests.cache.fuzz_request",
     "records": "tests.model.fuzz_record",
     "bundles": "tests.bundle.fuzz_bundle",
     "specs": "tests.spec.fuzz_spec",
+    "skus": "tests.spec.fuzz_sku",
+    "sweeps": "tests.sweep.fuzz_sweep",
     "statistics": "tests.spec.fuzz_ids",
     "plans": "tests.plans.fuzz_plan",
     "profiles": "tests.profile.fuzz_state",
+    "ids": "tests.profile.fuzz_source",
+    "measurements": "tests.measure.fuzz_runs",
     "checkpoints": "tests.checkpoint.fuzz_metadata",
     "logs": "tests.ett.fleet.fuzz_logs",
 }
@@ -96,6 +107,21 @@ def fuzz(target: Target, goes_on: Callable[[int], bool], seed: int) -> int:
     return tried
 
 
+def fuzz_guided(name: str, seconds: float, seed: int) -> None:
+    """Lets atheris change inputs of a target, from some that the target draws; ends the process."""
+    import atheris  # type: ignore[import-not-found]
+
+    with atheris.instrument_imports(include=["fastplan"], enable_loader_override=False):
+        target = target_of(name)
+    draw = random.Random(seed)
+    with tempfile.TemporaryDirectory() as corpus:
+        for number in range(_DRAWN):
+            (Path(corpus) / str(number)).write_bytes(target.draw(draw))
+        limits = [f"-max_total_time={seconds:.0f}", f"-seed={seed or 1}", f"-max_len={_LONGEST}"]
+        atheris.Setup([name, corpus, *limits], lambda one: target.check(one))
+        atheris.Fuzz()
+
+
 def target_of(name: str) -> Target:
     found: Target = importlib.import_module(TARGETS[name]).TARGET
     return found
@@ -108,9 +134,14 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="TARGET", help=f"of {', '.join(TARGETS)}")
     parser.add_argument("--seconds", type=float, default=60.0, help="for each (default: 60)")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--guided", action="store_true", help="one target, by atheris")
     options = parser.parse_args()
     if unknown := [name for name in options.names if name not in TARGETS]:
         parser.error(f"there is no target {unknown[0]}; there are {', '.join(TARGETS)}")
+    if options.guided:
+        if len(options.names) != 1:
+            parser.error("--guided takes one target")
+        fuzz_guided(options.names[0], options.seconds, options.seed)
     for name in options.names or TARGETS:
         end = time.monotonic() + options.seconds
         count = fuzz(target_of(name), lambda _, end=end: time.monotonic() < end, options.seed)

@@ -273,8 +273,8 @@ CACHE = (
     Mutant(
         name="following-trusts-the-cache",
         file="fastplan/planning/replan_session.py",
-        old="return rating <= reached * (1 + FOLLOWING_SLACK)",
-        new="return rating <= reached * (10 + FOLLOWING_SLACK)",
+        old="return rating <= reachable(problem, search) * (1 + FOLLOWING_SLACK)",
+        new="return rating <= reachable(problem, search) * (10 + FOLLOWING_SLACK)",
         tests=(
             "tests/torchrec/test_replanning.py::"
             "test_a_quick_plan_after_the_caches_is_at_most_twice_what_torchrec_reaches",
@@ -282,6 +282,22 @@ CACHE = (
     ),
 )
 
+HOSTILE = (
+    Mutant(
+        name="folder-lists-without-end",
+        file="fastplan/cache/stores/folder.py",
+        old="            listed = islice(found, MOST_LISTED)\n            return [entry",
+        new="            listed = found\n            return [entry",
+        tests=("tests/cache/test_directory_store.py",),
+    ),
+    Mutant(
+        name="pipes-are-waited-for-no-more-but-read",
+        file="fastplan/files/document.py",
+        old="    if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):",
+        new="    if False:",
+        tests=("tests/ett/test_reading.py",),
+    ),
+)
 BOUNDS = (
     Mutant(
         name="bound-is-taken-on-trust",
@@ -368,5 +384,5 @@ MEASURE = (
     ),
 )
 
-CORE = (*SPEC, *REPLAN, *CACHE, *BOUNDS, *PROFILE, *MEASURE)
+CORE = (*SPEC, *REPLAN, *CACHE, *HOSTILE, *BOUNDS, *PROFILE, *MEASURE)
 MUTANTS = (*CORE, *CHECKPOINT, *EXPLAIN, *RESTART, *FLEET, *TORCHREC)

@@ -33,7 +33,7 @@ CHECKPOINT = (
     ),
     Mutant(
         name="checkpoint-convert-leaves-a-part",
-        file="fastplan/checkpoint/convert.py",
+        file="fastplan/checkpoint/converting.py",
         old="            shutil.rmtree(partial_folder, ignore_errors=True)\n",
         new="",
         tests=("tests/checkpoint/test_convert.py",),

@@ -58,4 +58,11 @@ FLEET = (
         new="self._source.snapshot()",
         tests=("tests/ett/test_exporters.py::test_a_job_exports_everything_while_it_runs",),
     ),
+    Mutant(
+        name="fleet-lock-follows-links",
+        file="fastplan/ett/fleet/store.py",
+        old="flags | os.O_NOFOLLOW",
+        new="flags",
+        tests=("tests/ett/fleet/test_fleet.py",),
+    ),
 )

@@ -25,7 +25,7 @@ from tests.mutant import Mutant
 from tests.mutant_list import MUTANTS
 
 ROOT = Path(__file__).parent.parent
-_OBJECTS = "build/objects-release"  # with them, only the changed source is compiled
+_OBJECTS = "build/objects-release-*"  # with them, only what includes the change is compiled
 # What pytest's exit codes mean here; any other says that the tests did not run.
 _PASSED, _FAILED = 0, 1
 
@@ -52,7 +52,8 @@ def copy_tree(target: Path) -> None:
         text=True,
     ).stdout
     files = [ROOT / name for name in listed.split("\0") if name]
-    files += [*ROOT.glob("fastplan/engine/_native*.so"), *(ROOT / _OBJECTS).rglob("*.o")]
+    files += ROOT.glob("fastplan/engine/_native*.so")
+    files += [file for folder in ROOT.glob(_OBJECTS) for file in folder.rglob("*.[od]")]
     for file in files:
         if file.exists():
             copy = target / file.relative_to(ROOT)

@@ -7,7 +7,7 @@
 //   u(o)      the least that any rank carries of it; 0 unless all ranks do     OptionRow::uniform
 //   l(o)      = max_s c(s)        unless all ranks carry some of it, else 0    OptionRow::largest
 //   m(o)      bytes of hbm, ddr and ssd of all its shards                      OptionRow::memory
-//   M         bytes of hbm, ddr and ssd of all ranks                           Relaxation::capacity
+//   M         bytes of hbm, ddr and ssd of all ranks, none of a negative one   Relaxation::capacity
 //   U         = sum_t u(o(t))     what every rank carries at least
 //
 // Every plan meets three conditions:

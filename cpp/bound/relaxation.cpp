@@ -25,7 +25,7 @@ struct Relaxation::Effort {
 };
 
 Relaxation::Relaxation(const Problem& problem) : problem_(problem) {
-  const auto& sum = problem.capacity_sum;
+  const auto& sum = problem.room;
   capacity_ = {static_cast<double>(sum.hbm), static_cast<double>(sum.ddr),
                static_cast<double>(sum.ssd)};
   std::array<double, 3> most{};

@@ -233,6 +233,7 @@ Problem Problem::from(const Columns& c) {
   for (std::size_t rank = 0; rank < c.rank_hbm.size(); ++rank) {
     problem.capacity.push_back({c.rank_hbm[rank], c.rank_ddr[rank], c.rank_ssd[rank]});
     problem.capacity_sum += problem.capacity.back();
+    problem.room += largest_of(problem.capacity.back(), Storage{});
   }
   problem.hosts = static_cast<std::int64_t>(problem.ranks()) / problem.group_size;
   check_sums(problem);

@@ -81,8 +81,10 @@ struct Problem {
   std::vector<std::int64_t> table_option_begin;
   std::vector<std::int32_t> table_module, table_group;
   std::vector<Storage> capacity;  // by rank
-  // What all options of a plan together must fit in.
-  Storage capacity_sum;
+  Storage capacity_sum;           // of all ranks
+  // What all shards of a plan together must fit in. A rank with less than no memory holds none of
+  // them, and takes no room from the others.
+  Storage room;
   std::int64_t local_world_size = 1;
   std::int64_t group_size = 1;
   std::int64_t hosts = 0;  // whole groups of group_size ranks

@@ -1,6 +1,7 @@
 // The words of the domain, shared by every file of the core.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
@@ -85,6 +86,15 @@ struct Storage {
   // Lexicographic, hbm first: the order in which TorchRec sorts tables.
   auto operator<=>(const Storage&) const = default;
 };
+
+// Tier by tier.
+inline Storage largest_of(const Storage& a, const Storage& b) {
+  return {std::max(a.hbm, b.hbm), std::max(a.ddr, b.ddr), std::max(a.ssd, b.ssd)};
+}
+
+inline Storage smallest_of(const Storage& a, const Storage& b) {
+  return {std::min(a.hbm, b.hbm), std::min(a.ddr, b.ddr), std::min(a.ssd, b.ssd)};
+}
 
 inline Storage operator*(std::int64_t count, const Storage& each) {
   return {count * each.hbm, count * each.ddr, count * each.ssd};

@@ -22,9 +22,9 @@ class Limits {
       return unit * static_cast<double>(problem.ranks()) /
              static_cast<double>(std::max<std::int64_t>(sum, 1));
     };
-    hbm_ = weight(problem.capacity_sum.hbm);
-    ddr_ = weight(problem.capacity_sum.ddr);
-    ssd_ = weight(problem.capacity_sum.ssd);
+    hbm_ = weight(problem.room.hbm);
+    ddr_ = weight(problem.room.ddr);
+    ssd_ = weight(problem.room.ssd);
   }
 
   std::int64_t target() const { return target_; }

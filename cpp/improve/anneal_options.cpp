@@ -206,7 +206,7 @@ Draft OptionAnnealer::present() const {
     if (spread == Spread::everywhere) {
       draft.places.emplace_back();
     } else {
-      draft.places.push_back(spread == Spread::hosts ? hosts_[t] : ranks_[t]);
+      draft.places.emplace_back(spread == Spread::hosts ? hosts_[t] : ranks_[t]);
     }
   }
   for (const auto& load : load_) draft.cost = std::max(draft.cost, load.cost);

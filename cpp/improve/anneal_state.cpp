@@ -88,8 +88,7 @@ void Assignment::write(Draft& draft) const {
   draft.choice = table_choice_;
   draft.places.resize(table_choice_.size());
   for (std::size_t t = 0; t < table_choice_.size(); ++t) {
-    const auto own = places(t);
-    draft.places[t].assign(own.begin(), own.end());
+    draft.places[t].assign(places(t));
   }
   draft.cost = largest_cost();
   draft.moved = moved_;
@@ -101,27 +100,11 @@ std::span<const std::int32_t> Assignment::places(std::size_t table) const {
   return std::span(slot_place_).subspan(slot_begin_[table], pieces);
 }
 
-// A stamp says whether a rank's copy belongs to this trial: no copy has to be cleared.
 void Assignment::begin_trial() {
   touched_.clear();
   trial_moved_ = moved_;
   ++trial_;
   if (tally_) tally_->begin_trial();
-}
-
-Load& Assignment::touched(std::int32_t rank) {
-  if (stamp_[rank] != trial_) {
-    stamp_[rank] = trial_;
-    trial_load_[rank] = load_[rank];
-    touched_.push_back(rank);
-  }
-  return trial_load_[rank];
-}
-
-void Assignment::change(std::int64_t run, std::int32_t rank, bool add) {
-  const Load& load = choices_.run_load(run);
-  add ? touched(rank) += load : touched(rank) -= load;
-  if (tally_) tally_->add_shard(run, rank, add ? 1 : -1);
 }
 
 void Assignment::try_piece(const Choice& choice, std::int32_t piece, std::int32_t place, bool add) {

@@ -9,6 +9,7 @@
 #include "improve/anneal_energy.h"
 #include "improve/choices.h"
 #include "improve/moved_bytes.h"
+#include "improve/places.h"
 #include "improve/tally.h"
 
 namespace fastplan {
@@ -16,11 +17,11 @@ namespace fastplan {
 // A plan in terms of choices. Unlike a Plan it has no order of tables, and its cost is in fixed
 // point.
 struct Draft {
-  std::vector<std::int32_t> choice;               // by table
-  std::vector<std::vector<std::int32_t>> places;  // by table: of its pieces
-  std::int64_t cost = 0;                          // of the costliest rank
-  std::int64_t moved = 0;                         // bytes, where they are counted
-  std::int64_t goal = 0;                          // what it comes to, where there is a goal
+  std::vector<std::int32_t> choice;  // by table
+  std::vector<Places> places;        // by table: of its pieces
+  std::int64_t cost = 0;             // of the costliest rank
+  std::int64_t moved = 0;            // bytes, where they are counted
+  std::int64_t goal = 0;             // what it comes to, where there is a goal
   bool empty() const { return choice.empty(); }
 };
 
@@ -93,8 +94,20 @@ class Assignment {
   void set_tower_host(std::size_t tower, std::int32_t host) { tower_host_[tower] = host; }
 
  private:
-  Load& touched(std::int32_t rank);
-  void change(std::int64_t run, std::int32_t rank, bool add);
+  // A stamp says whether a rank's copy belongs to this trial: no copy has to be cleared.
+  Load& touched(std::int32_t rank) {
+    if (stamp_[rank] != trial_) {
+      stamp_[rank] = trial_;
+      trial_load_[rank] = load_[rank];
+      touched_.push_back(rank);
+    }
+    return trial_load_[rank];
+  }
+  void change(std::int64_t run, std::int32_t rank, bool add) {
+    const Load& load = choices_.run_load(run);
+    add ? touched(rank) += load : touched(rank) -= load;
+    if (tally_) tally_->add_shard(run, rank, add ? 1 : -1);
+  }
   void set_energy(std::int32_t rank, double energy);
   double excess(std::int64_t moved) const {
     return moved > move_budget_ ? byte_price_ * static_cast<double>(moved - move_budget_) : 0;

@@ -319,7 +319,8 @@ void Enumeration::note_plan() {
     return;
   }
   best_.choice = choice_;
-  best_.places = places_;
+  best_.places.clear();
+  for (const auto& own : places_) best_.places.emplace_back(own);
   best_.cost = cost;
   const double part = static_cast<double>(cost) / static_cast<double>(load_.target);
   limit_ *= part * (1 - kBetter);

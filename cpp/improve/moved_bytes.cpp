@@ -40,6 +40,7 @@ std::int64_t MovedBytes::add(const Choice& choice, const TableCells& cells) {
     everywhere_[choice.option] = cells.to_copies(static_cast<std::int64_t>(problem_.ranks()));
     return everywhere_[choice.option];
   }
+  if (cells.stays(problem_, option)) return add_staying(choice, cells);
   const auto sources = cells.sources(problem_, option);
   std::int64_t all = 0;
   for (const auto& source : sources) all = checked_sum(__int128{all} + source.all, kMoved);
@@ -64,6 +65,40 @@ std::int64_t MovedBytes::add(const Choice& choice, const TableCells& cells) {
         if (rank % size == i && rank / size < places) {
           keep(entry.begin, static_cast<std::int32_t>(rank / size), bytes);
         }
+      }
+    }
+    std::sort(kept_.begin() + entry.begin, kept_.end());
+    entry.end = static_cast<std::int32_t>(kept_.size());
+    pieces_.push_back(entry);
+  }
+  return all;
+}
+
+// The same for an option whose shards are the old ones, as those of most tables are: each has one
+// holder, and nothing is to be cut.
+std::int64_t MovedBytes::add_staying(const Choice& choice, const TableCells& cells) {
+  std::int64_t all = 0;
+  for (std::int64_t i = 0; i < choice.shards; ++i) {
+    all = checked_sum(__int128{all} + cells.old_shard(i).bytes, kMoved);
+  }
+  if (choice.spread == Spread::everywhere) {
+    for (std::int64_t i = 0; i < choice.shards; ++i) {
+      const auto [bytes, rank] = cells.old_shard(i);
+      if (rank != i) everywhere_[choice.option] += bytes;
+    }
+    return all;
+  }
+  piece_begin_[choice.option] = static_cast<std::int32_t>(pieces_.size());
+  const auto size = choice.spread == Spread::hosts ? problem_.group_size : 1;
+  const auto places = static_cast<std::int64_t>(problem_.ranks()) / size;
+  for (std::int32_t piece = 0; piece < choice.pieces; ++piece) {
+    Piece entry;
+    entry.begin = static_cast<std::int32_t>(kept_.size());
+    for (std::int64_t i = 0; i < size; ++i) {
+      const auto [bytes, rank] = cells.old_shard(piece * size + i);
+      entry.all += bytes;
+      if (bytes > 0 && rank % size == i && rank / size < places) {
+        keep(entry.begin, static_cast<std::int32_t>(rank / size), bytes);
       }
     }
     std::sort(kept_.begin() + entry.begin, kept_.end());

@@ -29,13 +29,13 @@ std::size_t at(const Edges& edges, std::int64_t edge) {
 struct Grid {
   Edges rows, columns;
 
-  Grid(const std::vector<Rectangle>& one, const std::vector<Rectangle>& other) {
-    for (const auto* side : {&one, &other}) {
-      for (const auto& shard : *side) {
-        rows.insert(rows.end(), {shard.row, shard.row + shard.rows});
-        columns.insert(columns.end(), {shard.column, shard.column + shard.columns});
-      }
-    }
+  void add(const Rectangle& shard) {
+    rows.insert(rows.end(), {shard.row, shard.row + shard.rows});
+    columns.insert(columns.end(), {shard.column, shard.column + shard.columns});
+  }
+
+  // To be called once, when all shards are added.
+  void finish() {
     sort_unique(rows);
     sort_unique(columns);
     if (rows.size() > kMostCells / columns.size()) {
@@ -76,21 +76,15 @@ std::int64_t ShardSource::held_by(std::int64_t rank) const {
 }
 
 TableCells::TableCells(const HeldColumns& held, std::int32_t table)
-    : copies_(held.table_held_type[table] ==
+    : held_(held),
+      begin_(held.table_held_begin[table]),
+      end_(held.table_held_begin[table + 1]),
+      copies_(held.table_held_type[table] ==
               static_cast<std::uint8_t>(ShardingType::data_parallel)),
       rows_(held.table_rows[table]),
       dim_(held.table_dim[table]),
       element_size_(held.table_element_size[table]),
-      state_(held.table_state[table]) {
-  const auto shards = held.table_held_begin[table + 1] - held.table_held_begin[table];
-  held_.reserve(shards);
-  rank_.reserve(shards);
-  for (auto i = held.table_held_begin[table]; i < held.table_held_begin[table + 1]; ++i) {
-    held_.push_back(
-        {held.held_row[i], held.held_column[i], held.held_rows[i], held.held_columns[i]});
-    rank_.push_back(held.held_rank[i]);
-  }
-}
+      state_(held.table_state[table]) {}
 
 // Weights and optimizer state; the state is rounded as numpy's rint() rounds.
 std::int64_t TableCells::size(std::int64_t rows, std::int64_t columns) const {
@@ -136,9 +130,30 @@ std::vector<Rectangle> TableCells::cut(const Problem& problem, const Option& opt
   return shards;
 }
 
+bool TableCells::stays(const Problem& problem, const Option& option) const {
+  if (copies_ || shards() != option.shards || option.type == ShardingType::grid_shard) return false;
+  const bool by_column =
+      option.type == ShardingType::column_wise || option.type == ShardingType::table_column_wise;
+  Rectangle next = shard(0);
+  if (next.row != 0 || next.column != 0) return false;
+  std::int64_t number = 0;
+  for (auto run = option.run_begin; run < option.run_end; ++run) {
+    next.rows = by_column ? next.rows : problem.run_rows[run];
+    next.columns = by_column ? problem.run_cols[run] : next.columns;
+    if (next.rows != problem.run_rows[run] || next.columns != problem.run_cols[run]) return false;
+    for (std::int64_t i = 0; i < problem.runs[run].count; ++i, ++number) {
+      // cut() puts column i where i columns as wide as its own end.
+      if (by_column && next.column != __int128{number} * next.columns) return false;
+      if (!(shard(number) == next)) return false;
+      (by_column ? next.column : next.row) += by_column ? next.columns : next.rows;
+    }
+  }
+  return true;
+}
+
 std::vector<ShardSource> TableCells::sources(const Problem& problem, const Option& option) const {
   const auto needed = cut(problem, option);
-  if (held_.empty()) return std::vector<ShardSource>(needed.size());
+  if (shards() == 0) return std::vector<ShardSource>(needed.size());
   return copies_ ? from_copies(needed) : from_shards(needed);
 }
 
@@ -146,9 +161,9 @@ std::vector<ShardSource> TableCells::sources(const Problem& problem, const Optio
 std::vector<ShardSource> TableCells::from_copies(const std::vector<Rectangle>& needed) const {
   std::vector<ShardSource> sources(needed.size());
   for (std::size_t i = 0; i < needed.size(); ++i) {
-    sources[i].all = size_inside(needed[i], held_[0].rows, held_[0].columns);
-    for (const auto rank : rank_) {
-      sources[i].by_rank.emplace_back(static_cast<std::int32_t>(rank), sources[i].all);
+    sources[i].all = size_inside(needed[i], shard(0).rows, shard(0).columns);
+    for (std::int64_t copy = 0; copy < shards(); ++copy) {
+      sources[i].by_rank.emplace_back(static_cast<std::int32_t>(rank(copy)), sources[i].all);
     }
   }
   return sources;
@@ -156,15 +171,13 @@ std::vector<ShardSource> TableCells::from_copies(const std::vector<Rectangle>& n
 
 std::vector<ShardSource> TableCells::from_shards(const std::vector<Rectangle>& needed) const {
   std::vector<ShardSource> sources(needed.size());
-  if (needed.size() == 1 && held_.size() == 1 && needed[0] == held_[0]) {
-    // Most tables are one shard that stays as it is.
-    sources[0].add(rank_[0], size(held_[0].rows, held_[0].columns));
-    return sources;
-  }
-  const Grid grid(held_, needed);
+  Grid grid;
+  for (std::int64_t i = 0; i < shards(); ++i) grid.add(shard(i));
+  for (const auto& each : needed) grid.add(each);
+  grid.finish();
   std::vector<std::int64_t> owner(grid.rows.size() * grid.columns.size(), kNobody);
-  for (std::size_t i = 0; i < held_.size(); ++i) {
-    grid.visit(held_[i], [&](std::size_t cell, auto...) { owner[cell] = rank_[i]; });
+  for (std::int64_t i = 0; i < shards(); ++i) {
+    grid.visit(shard(i), [&](std::size_t cell, auto...) { owner[cell] = rank(i); });
   }
   for (std::size_t i = 0; i < needed.size(); ++i) {
     grid.visit(needed[i], [&](std::size_t cell, std::int64_t rows, std::int64_t columns) {
@@ -176,27 +189,28 @@ std::vector<ShardSource> TableCells::from_shards(const std::vector<Rectangle>& n
 
 // A rank that has a copy needs nothing; any other needs all but its own shard.
 std::int64_t TableCells::to_copies(std::int64_t ranks) const {
-  if (held_.empty()) return 0;
+  if (shards() == 0) return 0;
   if (copies_) {
-    const auto whole = size_inside({0, 0, rows_, dim_}, held_[0].rows, held_[0].columns);
-    std::int64_t without = 0;
-    for (std::int64_t rank = 0; rank < ranks; ++rank) {
-      without += std::find(rank_.begin(), rank_.end(), rank) == rank_.end() ? 1 : 0;
+    const auto whole = size_inside({0, 0, rows_, dim_}, shard(0).rows, shard(0).columns);
+    const auto holders = held_.held_rank.subspan(begin_, shards());
+    std::vector<std::uint8_t> has_copy(ranks, 0);
+    for (const auto holder : holders) {
+      if (holder < ranks) has_copy[holder] = 1;
     }
-    return checked_sum(__int128{whole} * without, kBytes);
+    return checked_sum(__int128{whole} * std::ranges::count(has_copy, 0), kBytes);
   }
   std::int64_t missing = 0;
-  for (std::size_t i = 0; i < held_.size(); ++i) {
-    const __int128 bytes = size_inside(held_[i], rows_, dim_);
-    missing = checked_sum(missing + bytes * (ranks - (rank_[i] < ranks ? 1 : 0)), kBytes);
+  for (std::int64_t i = 0; i < shards(); ++i) {
+    const __int128 bytes = size_inside(shard(i), rows_, dim_);
+    missing = checked_sum(missing + bytes * (ranks - (rank(i) < ranks ? 1 : 0)), kBytes);
   }
   return missing;
 }
 
 std::int64_t TableCells::held() const {
   std::int64_t sum = 0;
-  for (const auto& shard : held_) {
-    sum = checked_sum(__int128{sum} + size_inside(shard, rows_, dim_), kBytes);
+  for (std::int64_t i = 0; i < shards(); ++i) {
+    sum = checked_sum(__int128{sum} + size_inside(shard(i), rows_, dim_), kBytes);
     if (copies_) break;
   }
   return sum;

@@ -19,6 +19,10 @@ struct ShardSource {
   std::int64_t held_by(std::int64_t rank) const;
 };
 
+struct ShardPlace {
+  std::int64_t bytes = 0, rank = 0;
+};
+
 struct Rectangle {
   std::int64_t row = 0, column = 0, rows = 0, columns = 0;
   bool operator==(const Rectangle&) const = default;
@@ -30,9 +34,19 @@ struct Rectangle {
 class TableCells {
  public:
   TableCells(const HeldColumns& held, std::int32_t table);
+  // Refers to the columns.
+  TableCells(HeldColumns&&, std::int32_t) = delete;
 
   // The option's shards in order. Not for copies.
   std::vector<ShardSource> sources(const Problem& problem, const Option& option) const;
+  // Whether the option's shards are the old ones, in order, and are cut by rows or by columns only:
+  // all that somebody holds of a shard is then on its old rank.
+  bool stays(const Problem& problem, const Option& option) const;
+  // Bytes of an old shard, and the rank that holds it.
+  ShardPlace old_shard(std::int64_t number) const {
+    const auto old = shard(number);
+    return {size(old.rows, old.columns), rank(number)};
+  }
   // Bytes that all ranks together must fetch to have a copy each.
   std::int64_t to_copies(std::int64_t ranks) const;
   // Bytes of the table that somebody holds.
@@ -45,8 +59,16 @@ class TableCells {
   std::vector<ShardSource> from_copies(const std::vector<Rectangle>& needed) const;
   std::vector<ShardSource> from_shards(const std::vector<Rectangle>& needed) const;
 
-  std::vector<Rectangle> held_;
-  std::vector<std::int64_t> rank_;
+  // The old shards, read from the columns: most tables have one, and a copy would take longer.
+  std::int64_t shards() const { return end_ - begin_; }
+  Rectangle shard(std::int64_t i) const {
+    return {held_.held_row[begin_ + i], held_.held_column[begin_ + i], held_.held_rows[begin_ + i],
+            held_.held_columns[begin_ + i]};
+  }
+  std::int64_t rank(std::int64_t i) const { return held_.held_rank[begin_ + i]; }
+
+  const HeldColumns& held_;
+  std::int64_t begin_, end_;  // of the table's shards
   bool copies_;
   std::int64_t rows_, dim_, element_size_;
   double state_;

@@ -29,3 +29,5 @@ void bind_custom(py::module_& m);
 void bind_profile(py::module_& m);
 void bind_watch(py::module_& m);
 void bind_read_parts(py::module_& m);
+void bind_bindings(py::module_& m);
+void bind_canonical(py::module_& m);

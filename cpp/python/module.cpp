@@ -24,4 +24,6 @@ PYBIND11_MODULE(_native, m) {
   bind_profile(m);
   bind_watch(m);
   bind_read_parts(m);
+  bind_bindings(m);
+  bind_canonical(m);
 }

@@ -3,9 +3,11 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "python/boundary.h"
@@ -35,7 +37,10 @@ Record read_record(const std::tuple<std::string, py::type, std::vector<std::stri
 
 py::object attribute(PyObject* object, const py::object& name) {
   auto found = py::reinterpret_steal<py::object>(PyObject_GetAttr(object, name.ptr()));
-  if (!found) PyErr_Clear();
+  if (found) return found;
+  // An interrupt or an exit is not for the caller to answer.
+  if (!PyErr_ExceptionMatches(PyExc_Exception)) throw py::error_already_set();
+  PyErr_Clear();
   return found;
 }
 
@@ -88,7 +93,9 @@ class PartReader {
     }
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(parts.ptr()); ++i) {
       row_.clear();
-      if (!read_part(PyList_GET_ITEM(parts.ptr(), i))) return false;
+      // Reading an attribute may run code that takes the part out of the list.
+      const auto part = py::reinterpret_borrow<py::object>(PyList_GET_ITEM(parts.ptr(), i));
+      if (!read_part(part.ptr())) return false;
       if (i > 0 && row_ == before_) {
         ++counts_.back();
         continue;
@@ -168,9 +175,99 @@ std::optional<py::tuple> read_parts(const py::sequence& objects, const std::stri
   return reader.columns();
 }
 
+// A field of rows as a column. Nothing of it is used once a value is not a plain number within the
+// column's range.
+class NumberColumn {
+ public:
+  NumberColumn(std::size_t field, const py::dtype& dtype, py::ssize_t rows)
+      : field_(field), array_(dtype, rows), to_(static_cast<char*>(array_.mutable_data())) {
+    const auto same = [&](const auto& other) { return dtype.equal(other); };
+    if (same(py::dtype::of<double>())) {
+      kind_ = Kind::real;
+    } else if (same(py::dtype::of<std::int64_t>())) {
+      kind_ = Kind::whole;
+    } else if (same(py::dtype::of<std::int32_t>())) {
+      kind_ = Kind::index;
+    } else if (same(py::dtype::of<std::uint8_t>())) {
+      kind_ = Kind::byte;
+    } else {
+      throw py::type_error("`dtypes` must be float64, int64, int32 or uint8");
+    }
+  }
+
+  void read(PyObject* row) {
+    if (!plain_) return;
+    PyObject* value = PyTuple_GET_ITEM(row, static_cast<Py_ssize_t>(field_));
+    if (kind_ == Kind::real) {
+      if (PyFloat_CheckExact(value)) return write(PyFloat_AS_DOUBLE(value));
+      const double number = PyLong_CheckExact(value) ? PyLong_AsDouble(value) : -1;
+      plain_ = PyLong_CheckExact(value) && PyErr_Occurred() == nullptr;
+      PyErr_Clear();
+      if (plain_) write(number);
+      return;
+    }
+    if (!PyLong_CheckExact(value) && !PyBool_Check(value)) {
+      plain_ = false;
+      return;
+    }
+    int overflow = 0;
+    const std::int64_t number = PyLong_AsLongLongAndOverflow(value, &overflow);
+    if (kind_ == Kind::whole) return keep<std::int64_t>(number, overflow);
+    if (kind_ == Kind::index) return keep<std::int32_t>(number, overflow);
+    keep<std::uint8_t>(number, overflow);
+  }
+
+  std::size_t field() const { return field_; }
+  py::object column() const { return plain_ ? py::object(array_) : py::none(); }
+
+ private:
+  enum class Kind : std::uint8_t { real, whole, index, byte };
+
+  template <typename T>
+  void keep(std::int64_t number, int overflow) {
+    plain_ = overflow == 0 && std::in_range<T>(number);
+    if (plain_) write(static_cast<T>(number));
+  }
+
+  template <typename T>
+  void write(T value) {
+    std::memcpy(to_, &value, sizeof value);
+    to_ += sizeof value;
+  }
+
+  std::size_t field_;
+  py::array array_;
+  char* to_;
+  Kind kind_{};
+  bool plain_ = true;
+};
+
+// Fields of tuples as arrays of the given dtypes; None for a field with anything but plain numbers
+// of that kind.
+py::list number_columns(const py::tuple& rows, const std::vector<std::size_t>& fields,
+                        const std::vector<py::dtype>& dtypes) {
+  if (fields.size() != dtypes.size()) throw py::type_error("`fields` and `dtypes` must match");
+  std::vector<NumberColumn> columns;
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    columns.emplace_back(fields[i], dtypes[i], static_cast<py::ssize_t>(rows.size()));
+  }
+  for (const auto row : rows) {
+    if (!PyTuple_Check(row.ptr())) throw py::type_error("`rows` must be tuples");
+    const auto size = static_cast<std::size_t>(PyTuple_GET_SIZE(row.ptr()));
+    for (auto& column : columns) {
+      if (column.field() >= size) throw py::type_error("`rows` have too few fields");
+      column.read(row.ptr());
+    }
+  }
+  py::list found;
+  for (const auto& column : columns) found.append(column.column());
+  return found;
+}
+
 }  // namespace
 
 void bind_read_parts(py::module_& m) {
+  m.def("number_columns", &number_columns, py::arg("rows"), py::arg("fields"), py::arg("dtypes"));
   m.def("read_parts", &read_parts, py::arg("objects"), py::kw_only(), py::arg("list"),
         py::arg("type"), py::arg("sizes"), py::arg("ints"), py::arg("floats"));
 }

@@ -226,7 +226,8 @@ class ObjectWatch {
       Memory memory;
       Writer writer(memory);
       memory.known = visit(objects_[number].ptr(), fields_, writer);
-      memories_[number] = std::move(memory);
+      // What was remembered ends after the exchange: its end may run code that looks here.
+      std::swap(memories_[number], memory);
     }
   }
 
@@ -261,7 +262,8 @@ class ObjectWatch {
         const auto part =
             py::reinterpret_borrow<py::object>(PyList_GET_ITEM(parts.ptr(), position));
         py::object value = py::none();
-        if (values && counted[i]) {
+        // at(): setting an attribute may also run code that lengthens `objects`.
+        if (values && counted.at(i)) {
           value = py::int_(position);
         } else if (values) {
           if (next >= values->size()) throw py::index_error("`values` is too short");

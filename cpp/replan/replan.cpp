@@ -173,12 +173,13 @@ class Replanner {
   // found. A plan that costs too much for the target may be a few large tables' options away from
   // it, which a plan at hand that has reached it knows: both are starts.
   Draft lower_bytes(Annealer& annealer, const Draft& start, std::int64_t budget) {
-    std::vector<Descent> descents{descent_from(annealer, start)};
+    std::vector<Descent> descents;
+    descents.push_back(descent_from(annealer, start));
     if (settings_.reached.found()) {
       const Draft reached = translator_.draft(settings_.reached);
       if (!reached.empty()) {
-        const Descent numbered = descent_from(annealer, matched(choices_, bytes_, reached));
-        descents.push_back(numbered.found ? numbered : descent_from(annealer, reached));
+        Descent numbered = descent_from(annealer, matched(choices_, bytes_, reached));
+        descents.push_back(numbered.found ? std::move(numbered) : descent_from(annealer, reached));
       }
     }
     allow(target_);

@@ -8,16 +8,16 @@ namespace {
 
 constexpr std::int32_t kNoPlace = -1;
 
-bool is_placed(const std::vector<std::int32_t>& places) {
-  return std::find(places.begin(), places.end(), kNoPlace) == places.end();
+bool is_placed(std::span<const std::int32_t> places) {
+  return std::ranges::find(places, kNoPlace) == places.end();
 }
 
 // Places of the pieces whose shards are on `ranks`.
-std::vector<std::int32_t> places_on(const Problem& problem, const Choice& choice,
-                                    std::span<const std::int64_t> ranks) {
+Places places_on(const Problem& problem, const Choice& choice,
+                 std::span<const std::int64_t> ranks) {
   const auto world = static_cast<std::int64_t>(problem.ranks());
   const auto size = problem.group_size;
-  std::vector<std::int32_t> places(choice.pieces, kNoPlace);
+  Places places(choice.pieces, kNoPlace);
   if (static_cast<std::int32_t>(ranks.size()) != choice.shards) return places;
   if (choice.spread != Spread::hosts) {
     const bool on_one_host =
@@ -104,14 +104,14 @@ class Repair {
     return longest;
   }
 
-  void put(std::size_t table, std::int32_t number, const std::vector<std::int32_t>& places) {
+  void put(std::size_t table, std::int32_t number, std::span<const std::int32_t> places) {
     const auto& choice = choices_[number];
     if (choice.spread == Spread::everywhere) state_.try_everywhere(choice, true);
     for (std::int32_t piece = 0; piece < choice.pieces; ++piece) {
       state_.try_piece(choice, piece, places[piece], true);
     }
     draft_.choice[table] = number;
-    draft_.places[table] = places;
+    draft_.places[table].assign(places);
   }
 
   // Tries every choice, the pieces that have a place there already; the best is made real.
@@ -120,7 +120,7 @@ class Repair {
     using Score = std::tuple<double, double, std::int64_t>;
     Score best{};
     std::int32_t best_number = -1;
-    std::vector<std::int32_t> best_places, places;
+    Places best_places, places;
     for (auto c = choices_.first(table); c < choices_.first(table + 1); ++c) {
       for (const auto host : hosts_for(table, choices_[c])) {
         state_.begin_trial();
@@ -154,8 +154,7 @@ class Repair {
   }
 
   // Adds the choice to the trial, piece by piece; returns the cost of the costliest rank it is on.
-  std::int64_t fill(std::size_t table, std::int32_t number, std::int32_t host,
-                    std::vector<std::int32_t>& places) {
+  std::int64_t fill(std::size_t table, std::int32_t number, std::int32_t host, Places& places) {
     const auto& choice = choices_[number];
     places.assign(choice.pieces, kNoPlace);
     if (choice.spread == Spread::everywhere) state_.try_everywhere(choice, true);

@@ -80,7 +80,7 @@ void Feasibility::change(std::int32_t before, std::int32_t after) {
 
 // No, if all shards together are too much, or one shard is for any rank. Yes, if surely_fits().
 std::optional<bool> Feasibility::answer() const {
-  if (!total_.fits_in(problem_.capacity_sum)) return false;
+  if (!total_.fits_in(problem_.room)) return false;
   if (!largest_[1].shard.fits_in(largest_rank_)) return false;
   if (surely_fits()) return true;
   return std::nullopt;

@@ -1,6 +1,7 @@
 #include "search/devices.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <numeric>
 
@@ -20,8 +21,12 @@ void add(Perf& sum, const Perf& perf) {
 constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::min();
 constexpr Storage kNoRoom{kNone, kNone, kNone};
 
-Storage largest_of(const Storage& a, const Storage& b) {
-  return {std::max(a.hbm, b.hbm), std::max(a.ddr, b.ddr), std::max(a.ssd, b.ssd)};
+constexpr std::int64_t kLargest = std::numeric_limits<std::int64_t>::max();
+
+// kLargest if `need` does not fit in `room`: a tier is left with less than nothing. 0 otherwise.
+std::int64_t barred_without(const Storage& need, const Storage& room) {
+  const std::int64_t left = (room.hbm - need.hbm) | (room.ddr - need.ddr) | (room.ssd - need.ssd);
+  return (left >> 63) & kLargest;
 }
 
 }  // namespace
@@ -185,6 +190,25 @@ std::int32_t Devices::least_loaded(const Run& run, std::span<const std::uint8_t>
     if (full >= 0 && (leaf < 0 || before(full, leaf))) leaf = full;
   }
   return leaf < 0 ? -1 : leaf_rank_[leaf];
+}
+
+// Which ranks have room, and which of them has the least load, changes with every shard. Loads are
+// compared as whole numbers, as Tournament does, and a rank without room has the largest one: no
+// branch depends on either.
+std::int32_t Devices::least_loaded_of_host(const Run& run, std::int32_t host) const {
+  const Storage need = run.storage;
+  const auto begin = static_cast<std::int32_t>(host * problem_.group_size);
+  const auto end = static_cast<std::int32_t>(begin + problem_.group_size);
+  std::int64_t least = kLargest;
+  std::int32_t best = -1;
+  for (std::int32_t rank = begin; rank < end; ++rank) {
+    const std::int64_t load =
+        std::bit_cast<std::int64_t>(total_[rank]) | barred_without(need, free_[rank]);
+    const bool take = load < least;
+    least = take ? load : least;
+    best = take ? rank : best;
+  }
+  return best;
 }
 
 double Devices::least_load(const Run& run) {

@@ -42,6 +42,8 @@ class Devices {
   // The least loaded rank that can hold a shard like `run`; -1 when there is none. Ties go to the
   // smaller local rank, then to the smaller rank. `taken` ranks are passed over when given.
   std::int32_t least_loaded(const Run& run, std::span<const std::uint8_t> taken = {});
+  // The same among a host's ranks, the smaller one of equals.
+  std::int32_t least_loaded_of_host(const Run& run, std::int32_t host) const;
   // A lower bound on the load of every rank that can hold a shard like `run`. The second one costs
   // less: ranks that refused a shard are left out. Loads may have grown since somebody asked for a
   // rank; 0 while nobody has.

@@ -9,13 +9,14 @@ namespace fastplan {
 namespace {
 
 constexpr double kUnreached = std::numeric_limits<double>::infinity();
-// A cell takes 2 bytes, so all of them 6 GiB; per bin of the widest row, the sums of two rows and
-// what is kept of a proposal take some 48 cells.
+// A cell takes 2 bytes at most, so all of them 6 GiB; per bin of the widest row, the sums of two
+// rows and what is kept of a proposal take some 48 cells.
 constexpr double kMostCells = 3 * 0x1p30;
 constexpr double kCellsPerBin = 48;
 // A cell's number: an option of the table, and the step to its bin.
 constexpr int kStepBits = 2;
 constexpr std::size_t kMostOptions = std::size_t{1} << (16 - kStepBits);
+constexpr std::size_t kFewOptions = std::size_t{1} << (8 - kStepBits);  // one byte is enough
 
 // Least total cost for every total of hbm, the totals taken in bins. With f(t, b) the least cost of
 // the first t tables whose hbm comes to bin b,
@@ -77,8 +78,21 @@ class DynamicProgramming final : public Sequence {
     std::int64_t first = 0;
     std::int64_t size = 0;
     // How a bin was reached last: the table's option, and by how many bins more than its hbm in
-    // whole bins, 0 to 2. Without a meaning where it was not reached.
-    std::unique_ptr<std::uint16_t[]> reached;
+    // whole bins, 0 to 2. Without a meaning where it was not reached. Rows are most of the memory,
+    // and few tables have so many options that a number needs a second byte.
+    std::unique_ptr<std::uint8_t[]> low, high;
+
+    void allocate(std::size_t options) {
+      low = std::make_unique_for_overwrite<std::uint8_t[]>(size);
+      if (options > kFewOptions) high = std::make_unique_for_overwrite<std::uint8_t[]>(size);
+    }
+    void set(std::int64_t cell, std::size_t number) {
+      low[cell] = static_cast<std::uint8_t>(number);
+      if (high) high[cell] = static_cast<std::uint8_t>(number >> 8);
+    }
+    std::size_t get(std::int64_t cell) const {
+      return high ? std::size_t{high[cell]} << 8 | low[cell] : low[cell];
+    }
   };
   // The sums that bins were reached with: cost, and hbm in bins.
   struct Totals {
@@ -92,9 +106,9 @@ class DynamicProgramming final : public Sequence {
   // The option at plan position `t` of the proposal that is in `bin` there. Goes to the bin of the
   // position before.
   std::int32_t step_back(std::size_t t, std::int64_t& bin) const {
-    const std::uint16_t reached = rows_[t].reached[bin - rows_[t].first];
+    const std::size_t reached = rows_[t].get(bin - rows_[t].first);
     const std::int32_t option = by_position_[t][reached >> kStepBits];
-    bin -= whole_bins_[option] + (reached & ((1 << kStepBits) - 1));
+    bin -= whole_bins_[option] + static_cast<std::int64_t>(reached & ((1 << kStepBits) - 1));
     return option;
   }
 
@@ -115,8 +129,18 @@ class DynamicProgramming final : public Sequence {
         position[table] = next;
         order_[next++] = table;
       }
-      by_position_[position[table]].push_back(o);
+      auto& kept = by_position_[position[table]];
+      if (kept.empty() || !is_never_better(problem, o, kept.back())) kept.push_back(o);
     }
+  }
+
+  // Whether every bin is reached as well with `other`, an earlier option: both reach the same bins
+  // with the same hbm, and of equals the first stays. A table that has one shard by column, too,
+  // has several such options.
+  static bool is_never_better(const Problem& problem, std::int32_t o, std::int32_t other) {
+    const auto& option = problem.options[o];
+    const auto& earlier = problem.options[other];
+    return option.storage_sum.hbm == earlier.storage_sum.hbm && option.perf_sum >= earlier.perf_sum;
   }
 
   double hbm_of(const Problem& problem, std::int32_t option) const {
@@ -165,7 +189,7 @@ class DynamicProgramming final : public Sequence {
     std::int64_t before_first = 0;
     for (std::size_t t = 0; t < rows_.size(); ++t) {
       auto& row = rows_[t];
-      row.reached = std::make_unique_for_overwrite<std::uint16_t[]>(row.size);
+      row.allocate(by_position_[t].size());
       totals.resize(row.size);
       for (std::size_t j = 0; j < by_position_[t].size(); ++j) {
         poll.after(static_cast<std::int64_t>(before.perf.size()));
@@ -205,7 +229,7 @@ class DynamicProgramming final : public Sequence {
       totals.perf[cell] = perf;
       totals.hbm[cell] = hbm;
       const auto step = bin - whole - before_first - static_cast<std::int64_t>(b);
-      row.reached[cell] = static_cast<std::uint16_t>(j << kStepBits | step);
+      row.set(cell, j << kStepBits | static_cast<std::size_t>(step));
     }
   }
 

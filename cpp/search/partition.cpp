@@ -312,36 +312,40 @@ bool Partitioner::place_on_host(std::int32_t first) {
 
 // Row shards go to the host's ranks in order, column shards each to its least loaded rank with
 // room. All or nothing: on failure the host is as it was.
-bool Partitioner::try_host(std::int32_t first, std::int64_t host) {
-  const auto begin = static_cast<std::int32_t>(host * problem_.group_size);
-  const auto end = static_cast<std::int32_t>(begin + problem_.group_size);
+bool Partitioner::try_host(std::int32_t first, std::int32_t host) {
   const std::size_t before = devices_.placed().size();
   for (std::int32_t p = first; p >= 0; p = next_[p]) {
     const Piece& piece = pieces_[p];
-    bool placed =
-        piece.type == ShardingType::table_column_wise ||
-        (piece.type == ShardingType::table_row_wise && piece.shards == problem_.group_size);
-    std::int32_t rank = begin;
-    for (auto r = piece.run_begin; placed && r < piece.run_end; ++r) {
-      const Run& run = run_of(piece, r);
-      for (std::int64_t i = 0; placed && i < run.count; ++i) {
-        if (piece.type == ShardingType::table_column_wise) {
-          rank = -1;
-          for (std::int32_t c = begin; c < end; ++c) {
-            if ((rank < 0 || devices_.load(c) < devices_.load(rank)) && devices_.fits(c, run)) {
-              rank = c;
-            }
-          }
-        }
-        placed = rank >= 0 && devices_.fits(rank, run);
-        if (!placed) break;
-        devices_.place(rank, run);
-        if (piece.type == ShardingType::table_row_wise) ++rank;
-      }
+    const bool columns = piece.type == ShardingType::table_column_wise;
+    if (columns ? place_columns(piece, host) : place_rows(piece, host)) continue;
+    devices_.undo(before);
+    return false;
+  }
+  return true;
+}
+
+bool Partitioner::place_columns(const Piece& piece, std::int32_t host) {
+  for (auto r = piece.run_begin; r < piece.run_end; ++r) {
+    const Run& run = run_of(piece, r);
+    for (std::int64_t i = 0; i < run.count; ++i) {
+      const std::int32_t rank = devices_.least_loaded_of_host(run, host);
+      if (rank < 0) return false;
+      devices_.place(rank, run);
     }
-    if (!placed) {
-      devices_.undo(before);
-      return false;
+  }
+  return true;
+}
+
+bool Partitioner::place_rows(const Piece& piece, std::int32_t host) {
+  if (piece.type != ShardingType::table_row_wise || piece.shards != problem_.group_size) {
+    return false;
+  }
+  auto rank = static_cast<std::int32_t>(host * problem_.group_size);
+  for (auto r = piece.run_begin; r < piece.run_end; ++r) {
+    const Run& run = run_of(piece, r);
+    for (std::int64_t i = 0; i < run.count; ++i, ++rank) {
+      if (!devices_.fits(rank, run)) return false;
+      devices_.place(rank, run);
     }
   }
   return true;

@@ -110,7 +110,9 @@ class Partitioner {
   bool place_on_devices(const Piece& piece);
   bool place_on_distinct_devices(const Piece& piece);
   bool place_on_host(std::int32_t first);
-  bool try_host(std::int32_t first, std::int64_t host);
+  bool try_host(std::int32_t first, std::int32_t host);
+  bool place_columns(const Piece& piece, std::int32_t host);
+  bool place_rows(const Piece& piece, std::int32_t host);
   bool place_on_hosts(const Piece& piece);
   bool try_hosts(const Piece& piece, std::span<const std::int64_t> hosts, std::int64_t wanted);
   void sort_hosts();

@@ -3,14 +3,11 @@
 #include <algorithm>
 
 namespace fastplan {
+namespace {
 
-Storage largest_of(const Storage& a, const Storage& b) {
-  return {std::max(a.hbm, b.hbm), std::max(a.ddr, b.ddr), std::max(a.ssd, b.ssd)};
-}
+bool is_negative(const Storage& free) { return std::min({free.hbm, free.ddr, free.ssd}) < 0; }
 
-Storage smallest_of(const Storage& a, const Storage& b) {
-  return {std::min(a.hbm, b.hbm), std::min(a.ddr, b.ddr), std::min(a.ssd, b.ssd)};
-}
+}  // namespace
 
 Need Need::of(const Problem& problem, const Option& option) {
   Need need;
@@ -105,8 +102,10 @@ bool Remainder::fits(const Rest& rest, std::span<const Storage> free) {
   if (!rest.clear) return false;
   if (refusing(rest.anywhere, rest.all, free) >= free.size()) return false;
   const auto on_hosts = free.first(problem_.hosts * problem_.group_size);
-  if (rest.columns && refusing(rest.by_columns, rest.all, on_hosts) >= on_hosts.size()) {
-    return false;
+  if (rest.columns) {
+    // A host must have room for all columns, and a rank with less than no memory takes some away.
+    if (std::any_of(on_hosts.begin(), on_hosts.end(), is_negative)) return false;
+    if (refusing(rest.by_columns, rest.all, on_hosts) >= on_hosts.size()) return false;
   }
   if (!rest.rows) return true;
   for (std::int64_t host = 0; host < problem_.hosts; ++host) {

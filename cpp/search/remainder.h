@@ -23,9 +23,6 @@ struct Need {
   Place place = Place::anywhere;
 };
 
-Storage largest_of(const Storage& a, const Storage& b);
-Storage smallest_of(const Storage& a, const Storage& b);
-
 // Asked while a proposal is placed. Loads decide where a shard goes, so it may go wherever there is
 // room. But a rank with f(r) left refuses a shard s only after it got f(r) - s + 1 or more. If all
 // tables that are left together can't bring every rank that far, with the largest of their shards

@@ -106,7 +106,7 @@ std::vector<Candidate> list_candidates(const Problem& problem, const Sequences& 
       ++report.proposals;
       const Reference reference{static_cast<std::int32_t>(s), index};
       failures.note(tracker.state().storage(), reference);
-      if (tracker.state().storage().fits_in(problem.capacity_sum)) {
+      if (tracker.state().storage().fits_in(problem.room)) {
         candidates.push_back({static_cast<double>(tracker.state().value()), reference});
       }
       return true;
@@ -145,10 +145,13 @@ class Pruned {
     auto candidates = settings_.goal ? listed(GoalMean(problem_, *settings_.goal), failures)
                                      : listed(ProposalBound(problem_), failures);
     // Of more and more candidates at a time, those that follow each other in a sequence come one
-    // after another: they are alike, and both bound and placement go on from the one before.
+    // after another: they are alike, and both bound and placement go on from the one before. For
+    // the rating this begins late: most searches have their plan by then, and others place
+    // thousands of proposals whose bounds hardly differ.
     for (std::size_t begin = 0, end = 0; begin < candidates.size(); begin = end) {
       if (candidates[begin].bound > limit()) break;
-      const std::size_t together = settings_.goal ? begin / kTogether : 0;
+      const bool in_batches = settings_.goal || begin >= kMany;
+      const std::size_t together = in_batches ? begin / kTogether : 0;
       end = std::min(candidates.size(), begin + std::max<std::size_t>(1, together));
       const auto some = std::span(candidates).subspan(begin, end - begin);
       std::ranges::sort(some, earlier, &Candidate::reference);
@@ -166,6 +169,7 @@ class Pruned {
 
  private:
   static constexpr std::size_t kTogether = 4;
+  static constexpr std::size_t kMany = 1024;
 
   template <typename Bound>
   std::vector<Candidate> listed(Bound bound, Failures& failures) {

@@ -15,9 +15,6 @@ from fastplan.bundle.bundle import (
 from fastplan.bundle.format import BundleError
 from fastplan.bundle.starting import Start, start
 
-# The names of earlier versions.
-BadBundle, Loaded, NotTrusted = BundleError, LoadedCode, UntrustedCode
-
 __all__ = [
     "Bundle",
     "BundleError",

@@ -112,7 +112,7 @@ class Bundle:
         """Copies the plans into a plan cache.
 
         Args:
-            cache: A PlanCache, or a value for a planner's `cache` argument.
+            cache: A Cache, or a value for a planner's `cache` argument.
 
         Returns:
             The number of plans.
@@ -122,7 +122,7 @@ class Bundle:
             StoreError: The cache failed.
             ValueError: There is no cache.
         """
-        plans = open_cache(cache, capacity_tolerance=0.01, timeout=60.0)
+        plans = open_cache(cache, timeout=60.0)
         if plans is None:
             raise ValueError("no cache is configured")
         found = self.plans()
@@ -222,14 +222,6 @@ class Bundle:
                 for part in header.kernels
             },
         )
-
-    def fill(self, cache: Any) -> int:
-        """Calls `copy_to_cache`; the name of earlier versions."""
-        return self.copy_to_cache(cache)
-
-    def damage(self) -> list[str]:
-        """Calls `find_damage`; the name of earlier versions."""
-        return self.find_damage()
 
     def _is_readable(self, part: PlanPart) -> bool:
         try:

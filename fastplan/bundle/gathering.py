@@ -20,7 +20,7 @@ from fastplan.bundle.format import (
 )
 from fastplan.cache.entry import BadEntry, decode
 from fastplan.cache.inventory import entries_with_prefix
-from fastplan.cache.plan_cache import PlanCache
+from fastplan.cache.plan_cache import Cache
 from fastplan.cache.stores import MemoryStore, Store, Stored, open_store
 from fastplan.model.plan import Plan
 from fastplan.plans.foreign import read_any
@@ -88,12 +88,12 @@ def _from_file(path: str) -> Iterator[tuple[PlanId, Blob]]:
             yield (stored.part.key, stored.part.name), Blob.of(stored.data)
         return
     store = MemoryStore()
-    _add_plan(read_any(path), path, PlanCache(store))
+    _add_plan(read_any(path), path, Cache(store))
     for plan, data in stored_plans(store).items():
         yield plan, Blob.of(data)
 
 
-def _add_plan(plan: Plan, path: str, cache: PlanCache) -> None:
+def _add_plan(plan: Plan, path: str, cache: Cache) -> None:
     basis = plan.basis
     if basis is None or plan.fingerprint is None:
         raise NoPlansFound(

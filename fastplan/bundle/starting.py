@@ -19,7 +19,7 @@ from fastplan.bundle.bundle import Bundle, BundleMismatch, open_bundle
 from fastplan.bundle.compiled import environment_facts
 from fastplan.bundle.format import BundleError, Content, PlanId, write_content
 from fastplan.bundle.gathering import merge, stored_plans
-from fastplan.cache.plan_cache import PlanCache, StoreError
+from fastplan.cache.plan_cache import Cache, StoreError
 from fastplan.cache.stores import MemoryStore
 from fastplan.cache.why_miss import explain_miss
 from fastplan.report.terminal import escape_name
@@ -64,7 +64,7 @@ class Start:
         self, path: str | os.PathLike[str], *, trust: bool = False, model: str | None = None
     ) -> None:
         self.path = Path(path)
-        self.cache = PlanCache(MemoryStore())
+        self.cache = Cache(MemoryStore())
         self.plans = 0
         self.artifacts = 0
         self.kernels = 0

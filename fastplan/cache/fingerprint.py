@@ -12,10 +12,13 @@ import json
 import math
 from collections.abc import Iterable
 from dataclasses import fields, replace
+from functools import cache
+from operator import attrgetter, itemgetter
 from typing import Any, NoReturn, get_args, get_type_hints
 
 from fastplan.cache.id_curves import curves_json, parse_curves
-from fastplan.files.storage import canonical_json as canonical_json
+from fastplan.engine import _native
+from fastplan.files import storage
 from fastplan.model.hardware_costs import CONSTANTS
 from fastplan.model.request import (
     Coefficients,
@@ -33,7 +36,8 @@ from fastplan.model.vocabulary import FIELD_CHOICES, KERNELS, SHARDING_TYPES, SI
 # Increase this when the same request may lead to a different plan.
 PLAN_VERSION = 1
 _DIGEST_BYTES = 20
-_TABLE_TYPES = get_type_hints(Table)
+_types_of = cache(get_type_hints)
+_TABLE_TYPES = _types_of(Table)
 _FLOATS = frozenset(name for name, kind in _TABLE_TYPES.items() if kind is float)
 
 _LARGEST = (1 << 63) - 1
@@ -51,7 +55,7 @@ _PARTS = (
     "tables",
 )
 _OPTIONAL_PARTS = ("hardware",)
-_FINITE = json.JSONEncoder(allow_nan=False)
+_OPTION = itemgetter(0, 1)
 
 
 def canonical_request(
@@ -67,10 +71,9 @@ def canonical_request(
             result, fingerprints of custom parts. Values must be JSON.
     """
     numbers, menus = _canonical_menus(request)
-    document = {
+    others = {
         "plan_version": PLAN_VERSION,
         "ranks": ranks,
-        "context": context,
         "cost": _fields(request.cost),
         "menus": menus,
         "search": {
@@ -82,13 +85,30 @@ def canonical_request(
         "table_count": len(request.tables),
     }
     if request.hardware is not None:
-        document["hardware"] = _hardware_fields(request.hardware)
-    return canonical_json(document)
+        others["hardware"] = _hardware_fields(request.hardware)
+    # The first key of all. Its numbers must be finite: the context is JSON as it is.
+    return b'{"context":' + _encoded(context, spell=False) + b"," + _encoded(others)[1:]
+
+
+def _encoded(document: object, *, spell: bool = True) -> bytes:
+    """Returns canonical JSON; `spell` writes numbers that JSON lacks as text."""
+    if (encoded := _native.canonical_json(document, spell=spell)) is not None:
+        return encoded
+    return storage.canonical_json(_plain(document) if spell else document)  # not all is plain
+
+
+def canonical_json(document: object) -> bytes:
+    """Returns the only valid encoding of a document, as `storage.canonical_json` does, but sooner.
+
+    Raises:
+        ValueError: A number is not finite.
+    """
+    return _encoded(document, spell=False)
 
 
 def _hardware_fields(costs: HardwareCosts) -> dict[str, Any]:
     """Returns the hardware costs as JSON; `ids` only if a table has statistics."""
-    found = {name: _plain(getattr(costs, name)) for name in costs.__slots__ if name != "ids"}
+    found = {name: getattr(costs, name) for name in costs.__slots__ if name != "ids"}
     return {**found, "ids": curves_json(costs.ids)} if costs.ids else found
 
 
@@ -107,7 +127,20 @@ def parse_canonical(canonical: bytes) -> tuple[Request, dict[str, Any]]:
     Raises:
         ValueError: The bytes are not a canonical request. The message names the field.
     """
-    document = _document(canonical)
+
+    def not_json(text: str) -> NoReturn:
+        raise ValueError(f"{text} is not JSON")
+
+    try:
+        document = json.loads(canonical, parse_constant=not_json)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"a canonical request must be JSON: {str(error)[:80]}") from None
+    return parse_document(_object(document, "the request"))
+
+
+def parse_document(document: dict[str, Any]) -> tuple[Request, dict[str, Any]]:
+    """Reads the parsed JSON of a canonical request. Returns and raises like `parse_canonical`."""
+    _check_fields(document, _PARTS, "", _OPTIONAL_PARTS)
     version = document["plan_version"]
     if type(version) is not int or version != PLAN_VERSION:
         _fail("plan_version", f"{PLAN_VERSION}, the only one that can be read", version)
@@ -116,12 +149,11 @@ def parse_canonical(canonical: bytes) -> tuple[Request, dict[str, Any]]:
     parse_search(document)
     menus, coefficients = _parse_menus(document["menus"])
     tables = _parse_tables(document["tables"], document["table_count"], len(menus))
-    cost = _parse_record(CostModel, document["cost"], "cost")
     request = Request(
         tables=tables,
         menus=menus,
         coefficients=coefficients,
-        cost=cost,
+        cost=_parse_record(CostModel, document["cost"], "cost"),
         hardware=_parse_hardware(document.get("hardware"), len(tables)),
     )
     return request, document
@@ -163,36 +195,22 @@ def parse_search(document: dict[str, Any]) -> Search:
 
 def _canonical_menus(request: Request) -> tuple[list[int], list[Any]]:
     """Returns the canonical number of every menu, and the menus in canonical order."""
-    texts = []
-    for menu in request.menus:
-        items = [
-            [
-                item.sharding_type,
-                item.kernel,
-                item.bandwidth,
-                *request.coefficients[item.coefficients],
-            ]
-            for item in menu
-        ]
-        texts.append(_menu_text(sorted(items, key=lambda item: item[:2])))
-    used = {texts[table.menu] for table in request.tables}
-    number = {text: i for i, text in enumerate(sorted(used))}
-    return [number.get(text, -1) for text in texts], [json.loads(text) for text in sorted(used)]
-
-
-def _menu_text(items: list[list[Any]]) -> str:
-    """Returns a menu as JSON. Nearly all numbers are finite, and then nothing is replaced."""
-    try:
-        return _FINITE.encode(items)
-    except ValueError:
-        return json.dumps(_plain(items))
+    rows = request.coefficients
+    menus = [
+        sorted(([*item[:3], *rows[item.coefficients]] for item in menu), key=_OPTION)
+        for menu in request.menus
+    ]
+    texts = [*map(_encoded, menus)]
+    by_text = dict(zip(texts, menus, strict=True))
+    used = sorted({texts[table.menu] for table in request.tables})
+    number = {text: i for i, text in enumerate(used)}
+    return [number.get(text, -1) for text in texts], [by_text[text] for text in used]
 
 
 def _columns(tables: tuple[Table, ...], menu_numbers: list[int]) -> dict[str, Any]:
     """Returns fields as columns; a value that all tables share is written once."""
     columns: dict[str, Any] = {}
-    for name, values in zip(Table._fields, zip(*tables, strict=True), strict=True):
-        column: list[Any] = list(values)
+    for name, column in zip(Table._fields, _native.columns_of(tables), strict=True):
         if name == "menu":
             column = [menu_numbers[menu] for menu in column]
         elif name in _FLOATS:
@@ -200,13 +218,14 @@ def _columns(tables: tuple[Table, ...], menu_numbers: list[int]) -> dict[str, An
             column = list(map(float, column))
             if not all(map(math.isfinite, column)):
                 column = [_plain(value) for value in column]
-        columns[name] = {"all": column[0]} if column.count(column[0]) == len(column) else column
+        shared = column.count(column[0]) == len(column)
+        columns[name] = {"all": column[0]} if shared else column
     return columns
 
 
 def _fields(record: Any) -> dict[str, Any]:
-    """Returns a flat dataclass as JSON; asdict() would copy everything twice."""
-    return {name: _plain(getattr(record, name)) for name in record.__slots__}
+    """Returns a flat dataclass as a dict; asdict() would copy everything twice."""
+    return {name: getattr(record, name) for name in record.__slots__}
 
 
 def _plain(value: Any) -> Any:
@@ -218,19 +237,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return value
-
-
-def _document(canonical: bytes) -> dict[str, Any]:
-    def not_json(text: str) -> NoReturn:
-        raise ValueError(f"{text} is not JSON")
-
-    try:
-        document = json.loads(canonical, parse_constant=not_json)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"a canonical request must be JSON: {str(error)[:80]}") from None
-    found = _object(document, "the request")
-    _check_fields(found, _PARTS, "", _OPTIONAL_PARTS)
-    return found
 
 
 def _parse_menus(
@@ -283,10 +289,10 @@ def _parse_tables(value: Any, count: Any, menus: int) -> tuple[Table, ...]:
             ),
         )
     )
-    for i, table in enumerate(tables):
-        if not 0 <= table.menu < menus:
-            _fail(f"tables.menu[{i}]", f"the number of one of {menus} menus", table.menu)
-    if len({(table.path, table.name) for table in tables}) != count:
+    for i, menu in enumerate(map(attrgetter("menu"), tables)):
+        if not 0 <= menu < menus:
+            _fail(f"tables.menu[{i}]", f"the number of one of {menus} menus", menu)
+    if len({*map(attrgetter("path", "name"), tables)}) != count:
         raise ValueError("tables.name: duplicate table in one module")
     return tables
 
@@ -317,7 +323,7 @@ def _is_valid(values: list[Any], kind: Any, name: str) -> bool:
 def _parse_record(owner: Any, value: Any, place: str, without: str = "") -> Any:
     """Returns a flat dataclass from its fields, but for one that has a default."""
     found = _object(value, place)
-    types = get_type_hints(owner)
+    types = _types_of(owner)
     names = [field.name for field in fields(owner) if field.name != without]
     _check_fields(found, names, place)
     return owner(
@@ -389,7 +395,7 @@ def _check_fields(
     for name in names:
         if name not in found:
             raise ValueError(f"{prefix}{name}: is missing")
-    for name in found:
+    for name in sorted(found):
         if name not in names and name not in optional:
             raise ValueError(f"{place or 'the request'}: has an unknown field {name[:60]!r}")
 

@@ -22,7 +22,7 @@ from fastplan.cache.entry import (
     table_names,
 )
 from fastplan.cache.fingerprint import fingerprint, parse_canonical
-from fastplan.cache.plan_cache import PlanCache
+from fastplan.cache.plan_cache import Cache
 from fastplan.cache.stores.base import Deadline, Stored, StoreError
 from fastplan.engine.layout import layout_of
 from fastplan.model.plan import Basis, Plan, PlanRecord
@@ -50,7 +50,7 @@ class NearEntry(NamedTuple):
 
 
 def near_entries(
-    plans: PlanCache, canonical: bytes, *, deadline: Deadline, most: int = _MOST_READ
+    plans: Cache, canonical: bytes, *, deadline: Deadline, most: int = _MOST_READ
 ) -> Iterator[NearEntry]:
     """Yields entries of other requests: most tables in common first, then the last used.
 
@@ -101,7 +101,7 @@ def _read(entry: Entry, stored: Stored, limit: int) -> NearEntry:
     return NearEntry(entry, canonical, document, table_names(document))
 
 
-def nearest_plan(plans: PlanCache, canonical: bytes, deadline: Deadline) -> Plan | None:
+def nearest_plan(plans: Cache, canonical: bytes, deadline: Deadline) -> Plan | None:
     """Returns the plan that shares most tables with a request.
 
     Among equal plans, one for the same number of ranks comes first, then the newest; among those

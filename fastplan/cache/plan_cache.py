@@ -67,7 +67,7 @@ class Candidate:
     trusted: bool = False  # signed with the cache's key, or no other user can write there
 
 
-class PlanCache:
+class Cache:
     """A plan cache. Several planners can share it.
 
     Args:
@@ -196,18 +196,20 @@ class PlanCache:
         self.store.write(key, _name(capacities, request), encode(entry))
 
     def _check_capacities(self, solved: Capacities, present: Capacities) -> None:
+        if solved == present:
+            return
         if sum(run[0] for run in solved) != sum(run[0] for run in present):
             raise BadEntry("it was solved for a different number of ranks")
         for rank, (then, now) in enumerate(zip(_by_rank(solved), _by_rank(present), strict=True)):
             for tier, before, after in zip(("hbm", "ddr", "ssd"), then, now, strict=True):
                 if abs(after - before) > self.capacity_tolerance * max(abs(before), abs(after)):
-                    own, others = _told_apart(after, before)
+                    own, others = _distinct_sizes(after, before)
                     raise BadEntry(
                         f"rank {rank} has {own} of {tier.upper()}, but it was solved for {others}"
                     )
 
 
-def _told_apart(one: int, two: int) -> tuple[str, str]:
+def _distinct_sizes(one: int, two: int) -> tuple[str, str]:
     """Formats two sizes, in bytes if they would look the same."""
     texts = format_size(one), format_size(two)
     # `1 GiB` is exactly that, `1.0 GiB` is not.
@@ -259,24 +261,20 @@ def _check_settings(capacity_tolerance: float, timeout: float) -> None:
         raise ValueError(f"`timeout` must be positive, not {timeout}")
 
 
-def open_cache(
-    where: Any, *, capacity_tolerance: float = 0.01, timeout: float = 5.0
-) -> PlanCache | None:
+def open_cache(where: Any, *, timeout: float = 5.0) -> Cache | None:
     """The cache that a planner's `cache` argument means; None for no cache.
 
-    FASTPLAN_CACHE_KEY is the key that entries are signed with; a PlanCache has its own.
+    FASTPLAN_CACHE_KEY is the key that entries are signed with; a Cache has its own.
 
     Args:
-        where: A PlanCache or anything that it opens. True is the platform's cache directory, None
+        where: A Cache or anything that it opens. True is the platform's cache directory, None
             is the environment's FASTPLAN_CACHE, False is no cache.
-        capacity_tolerance: See PlanCache.
-        timeout: See PlanCache.
+        timeout: See Cache.
 
     Returns:
         The cache, or None for no cache.
     """
-    _check_settings(capacity_tolerance, timeout)
-    if isinstance(where, PlanCache):
+    if isinstance(where, Cache):
         return where
     if where is None:
         where = os.environ.get("FASTPLAN_CACHE") or False
@@ -285,9 +283,7 @@ def open_cache(
     if where is True:
         where = default_directory()
     key = os.environ.get(_KEY_VARIABLE) or None
-    return PlanCache(where, capacity_tolerance=capacity_tolerance, timeout=timeout, key=key)
+    return Cache(where, timeout=timeout, key=key)
 
 
-Cache = PlanCache  # as users call it: cache=Cache("plans", timeout=2)
-
-__all__ = ["Cache", "CacheReport", "Candidate", "PlanCache", "StoreError", "open_cache", "smaller"]
+__all__ = ["Cache", "CacheReport", "Candidate", "StoreError", "open_cache", "smaller"]

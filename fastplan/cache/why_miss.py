@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from fastplan.cache.entry import BadEntry, request_bytes, table_names
 from fastplan.cache.fingerprint import fingerprint
-from fastplan.cache.plan_cache import CacheReport, PlanCache, open_cache
+from fastplan.cache.plan_cache import Cache, CacheReport, open_cache
 from fastplan.cache.stores.base import Deadline
 from fastplan.model.request import Table
 from fastplan.model.units import format_size
@@ -64,7 +64,7 @@ def explain_miss(request: str | bytes | CacheReport, cache: Any) -> MissExplanat
 
     Args:
         request: `planner.last_run.cache`, its `request`, or the key of an entry in the cache.
-        cache: A PlanCache, or a value for a planner's `cache` argument.
+        cache: A Cache, or a value for a planner's `cache` argument.
 
     Raises:
         StoreError: The store failed.
@@ -72,7 +72,7 @@ def explain_miss(request: str | bytes | CacheReport, cache: Any) -> MissExplanat
     """
     from fastplan.cache.nearest import near_entries  # loads the engine
 
-    plans = open_cache(cache, capacity_tolerance=0.01, timeout=30.0)
+    plans = open_cache(cache, timeout=30.0)
     if plans is None:
         raise ValueError("no cache is configured")
     deadline = Deadline(plans.timeout)
@@ -110,7 +110,7 @@ def format_differences(old: bytes, new: bytes, most: int = 3) -> str:
 
 
 def _read_request(
-    request: str | bytes | CacheReport, plans: PlanCache, deadline: Deadline
+    request: str | bytes | CacheReport, plans: Cache, deadline: Deadline
 ) -> tuple[str, bytes]:
     """Returns the key and the canonical request."""
     if isinstance(request, CacheReport):
@@ -134,7 +134,7 @@ def _read_request(
     raise ValueError(f"no entry has the key {request}; pass the request itself")
 
 
-def _same_key(plans: PlanCache, key: str, deadline: Deadline) -> list[str]:
+def _same_key(plans: Cache, key: str, deadline: Deadline) -> list[str]:
     reasons = []
     for name, data in plans.store.read(key, deadline):
         try:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fastplan.checkpoint.contents import inspect
-    from fastplan.checkpoint.convert import convert
+    from fastplan.checkpoint.converting import convert
     from fastplan.checkpoint.errors import CheckpointError
     from fastplan.checkpoint.loading import Loaded, load
     from fastplan.checkpoint.saving import save
@@ -23,7 +23,7 @@ __all__ = ["CheckpointError", "Loaded", "convert", "inspect", "load", "save"]
 _MODULES = {
     "CheckpointError": "errors",
     "Loaded": "loading",
-    "convert": "convert",
+    "convert": "converting",
     "inspect": "contents",
     "load": "loading",
     "save": "saving",

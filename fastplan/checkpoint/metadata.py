@@ -109,8 +109,15 @@ class _Reader(pickle._Unpickler):
     """An unpickler whose classes are made for it, so that a pickle can change nothing else.
 
     It is the one in Python: the one in C makes an array for the largest number of an object, which
-    a few bytes can make as large as all memory.
+    a few bytes can make as large as all memory. A `bytearray` is as large as its length says before
+    it is read; metadata has none.
     """
+
+    dispatch = {  # noqa: RUF012
+        code: load
+        for code, load in pickle._Unpickler.dispatch.items()
+        if code != pickle.BYTEARRAY8[0]
+    }
 
     def __init__(self, data: bytes) -> None:
         super().__init__(io.BytesIO(data))

@@ -90,6 +90,7 @@ class Checkpoint:
         try:
             if not self._fs.exists(path):
                 return None
+            self._check_regular(name, path)
             with self._fs.create_stream(path, "rb") as stream:
                 data: bytes = stream.read(most + 1)
         except OSError as error:
@@ -97,6 +98,11 @@ class Checkpoint:
         if len(data) > most:
             raise CheckpointError(f"{self.name}: {name} has more than {most:,} bytes")
         return data
+
+    def _check_regular(self, name: str, path: Any) -> None:
+        """Raises CheckpointError for a pipe, which a reader would wait for, or a device."""
+        if not is_url(self.name) and os.path.exists(path) and not os.path.isfile(path):
+            raise CheckpointError(f"{self.name}: {name} is not a regular file")
 
     def check_files(self, entries: list[Entry]) -> None:
         """Checks that files exist and are long enough for the chunks of entries."""
@@ -130,7 +136,9 @@ class Checkpoint:
         try:
             if self._stream is None or self._stream[0] != file:
                 self.close()
-                opened = self._fs.create_stream(self._fs.concat_path(self._path, file), "rb")
+                path = self._fs.concat_path(self._path, file)
+                self._check_regular(f"file {file}", path)
+                opened = self._fs.create_stream(path, "rb")
                 self._stream = (file, opened, opened.__enter__())
             yield self._stream[2]
         except OSError as error:
@@ -154,9 +162,7 @@ class Checkpoint:
             )
         place = self._place(entry, chunk)
         if place.start is None:  # such as a transposed dense weight
-            with self._open(chunk.file) as stream:
-                part = _Slice(stream, chunk.start, chunk.length)
-                yield begin, torch.load(part, map_location="cpu", weights_only=True)[begin:end]
+            yield begin, self._load(entry, chunk, "cpu")[begin:end]
             return
         width = math.prod(chunk.sizes[1:])
         row_bytes = max(1, width * place.dtype.itemsize)
@@ -195,17 +201,12 @@ class Checkpoint:
             )
         return found
 
-    def _read_place(self, entry: Entry, chunk: Chunk) -> _Place:
+    def _load(self, entry: Entry, chunk: Chunk, device: str) -> torch.Tensor:
+        """Returns what `torch.save` wrote as a chunk."""
         with self._open(chunk.file) as stream:
             try:
-                # Reads the header only: a tensor on `meta` has no numbers.
-                made = torch.load(
-                    _Slice(stream, chunk.start, chunk.length),
-                    map_location="meta",
-                    weights_only=True,
-                )
-                storage = made.untyped_storage()
-                offset = storage._checkpoint_offset + made.storage_offset() * made.element_size()
+                part = _Slice(stream, chunk.start, chunk.length)
+                made = torch.load(part, map_location=device, weights_only=True)
             except CheckpointError:
                 raise
             except Exception as error:  # damaged data can raise anything
@@ -213,6 +214,16 @@ class Checkpoint:
                     f"{self.name}: {entry.key} at {chunk.offsets} in file {chunk.file} can't be "
                     f"read: {error!r:.300}"
                 ) from error
+        if type(made) is not torch.Tensor:
+            raise CheckpointError(
+                f"{self.name}: {entry.key} at {chunk.offsets} in file {chunk.file} is no tensor"
+            )
+        return made
+
+    def _read_place(self, entry: Entry, chunk: Chunk) -> _Place:
+        made = self._load(entry, chunk, "meta")  # the header only: there are no numbers on `meta`
+        first = made.untyped_storage()._checkpoint_offset
+        offset = first + made.storage_offset() * made.element_size()
         if not made.is_contiguous():
             return _Place(None, made.dtype, tuple(made.shape))
         if not 0 <= offset <= chunk.length - made.nbytes:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fastplan.cli.errors import NO, OK, CommandError
 from fastplan.cli.options import json_option, usual_cache
-from fastplan.cli.output import check_outputs, print_json
+from fastplan.cli.output import check_outputs, print_json, report_written
 from fastplan.cli.parser import Args, Group, argument, option
 from fastplan.cli.values import cache_place, count
 
@@ -75,7 +75,7 @@ def _save(args: Args) -> int:
     if artifacts:
         size = format_bytes(sum(part.blob.size for part in artifacts))
         summary += f", {size} of compile artifacts"
-    print(f"written: {args.output}, {summary}, {format_bytes(os.path.getsize(args.output))}")
+    report_written(args.output, f", {summary}, {format_bytes(os.path.getsize(args.output))}")
     return OK
 
 

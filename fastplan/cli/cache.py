@@ -159,7 +159,7 @@ def _verify(args: Args) -> int:
 )
 @option("--max-age AGE", "entries unused for this long, such as 30d")
 @option("--max-size SIZE", "total size to keep, such as 1GiB")
-@option("--max-entries N", "that stay", read=count)
+@option("--max-entries N", "number of entries to keep", read=count)
 @option("--all", "delete everything")
 @option("--dry-run", "only list what would be deleted")
 @_cache_option
@@ -194,7 +194,7 @@ def _prune(args: Args) -> int:
 @json_option("differences as JSON")
 @_cache_option
 def _why_miss(args: Args) -> int:
-    from fastplan.cache.plan_cache import PlanCache
+    from fastplan.cache.plan_cache import Cache
     from fastplan.cache.why_miss import explain_miss
     from fastplan.report.field_words import field_words
     from fastplan.report.terminal import escape_name
@@ -203,7 +203,7 @@ def _why_miss(args: Args) -> int:
     store = _store(args)
     request = _request(args.request, store)
     try:
-        found = explain_miss(request, PlanCache(store, timeout=600.0))
+        found = explain_miss(request, Cache(store, timeout=600.0))
     except ValueError as error:
         raise CommandError(str(error)) from error
     if args.json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastplan.cli.errors import OK
 from fastplan.cli.options import json_option
-from fastplan.cli.output import Progress, print_json, table
+from fastplan.cli.output import Progress, print_json, report_written, table
 from fastplan.cli.parser import Args, Group, argument, option
 from fastplan.cli.values import count
 
@@ -73,7 +73,7 @@ def _inspect(args: Args) -> int:
 @option("--step N", "the step, where the checkpoint has none", read=count)
 @option("--under NAME", "the part of the checkpoint with the weights, if it has several")
 def _convert(args: Args) -> int:
-    from fastplan.checkpoint.convert import convert
+    from fastplan.checkpoint.converting import convert
     from fastplan.report.units import format_bytes
 
     shown: list[Progress] = []
@@ -96,5 +96,5 @@ def _convert(args: Args) -> int:
     finally:
         for each in shown:
             each.__exit__()
-    print(f"written: {args.output} ({format_bytes(written)})")
+    report_written(args.output, f" ({format_bytes(written)})")
     return OK

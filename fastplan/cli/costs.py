@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fastplan.measure.record_estimates import RecordEstimate
 
 HELP = """
-Compares estimates of single lookups and collectives with times that someone has measured: by
+Compares estimates of single lookups and collectives with measured times: by
 TorchRec's constants, by a SKU's datasheet, and by the SKU's hardware costs.
 """
 EXAMPLES = """

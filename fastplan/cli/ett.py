@@ -86,7 +86,7 @@ _WRITERS = {"html": _write_html, "trace": _write_trace, "tensorboard": _write_sc
 
 @ett.action("diff", "show what changed from one job to another", "fastplan ett diff before/ after/")
 @argument("DIR", "a recorded job", name="before")
-@argument("DIR", "another", name="after")
+@argument("DIR", "another recorded job", name="after")
 @option("--html FILE", "write a page to look at in a browser")
 @json_option()
 def _diff(args: Args) -> int:
@@ -114,11 +114,11 @@ def _diff(args: Args) -> int:
     "fastplan ett interval --from runs/\n"
     "fastplan ett interval --save 60s --between-failures 8h --recover 10m --now 2h",
 )
-@option("--from DIR", "take them from a recorded job", name="runs")
-@option("--save TIME", "C: training is blocked per checkpoint")
+@option("--from DIR", "take these values from a recorded job", name="runs")
+@option("--save TIME", "C: how long a checkpoint blocks training")
 @option("--between-failures TIME", "M: mean time between failures")
-@option("--recover TIME", "R: from a failure to training")
-@option("--upload TIME", "U: until an asynchronous save can be restored")
+@option("--recover TIME", "R: time from a failure to training")
+@option("--upload TIME", "U: time until an asynchronous save can be restored")
 @option("--now TIME", "the present interval, to compare with")
 @option("--html FILE", "write a page with the curve")
 @json_option()
@@ -168,17 +168,17 @@ def _recorded_failures(runs: str | None) -> dict[str, float]:
     f"{EXAMPLES.strip().splitlines()[-1]}\n"
     "fastplan ett project --from runs/ --loader 21s --fastplan 400ms --cached 10ms",
 )
-@option("--from DIR", "take them from a recorded job", name="runs")
+@option("--from DIR", "take these values from a recorded job", name="runs")
 @option("--work TIME", "W: total training time")
-@option("--failures N", "F", read=number)
-@option("--start TIME", "B: a start without its planning")
+@option("--failures N", "F: number of failures", read=number)
+@option("--start TIME", "B: time of a start without its planning")
 @option("--lost TIME", "L: work that a failure loses")
-@option("--save TIME", "C: training is blocked per checkpoint")
-@option("--interval TIME", "T: training between checkpoints; L is T / 2 by default")
-@option("--plan TIME", "P: TorchRec's planning")
-@option("--loader TIME", "P with a PlanLoader hit")
-@option("--fastplan TIME", "P of fastplan, no cache")
-@option("--cached TIME", "P of fastplan's cache hit")
+@option("--save TIME", "C: how long a checkpoint blocks training")
+@option("--interval TIME", "T: training time between checkpoints; L is T / 2 by default")
+@option("--plan TIME", "P: time of TorchRec's planning")
+@option("--loader TIME", "P if TorchRec's PlanLoader has the plan")
+@option("--fastplan TIME", "P of fastplan without a cache")
+@option("--cached TIME", "P of fastplan if its cache has the plan")
 @json_option()
 def _project(args: Args) -> int:
     from fastplan.ett.projection import Costs, Plans, project_json, project_text

@@ -42,7 +42,7 @@ GROUPS = {
         "measure": "run plans on this machine's devices and time their steps",
         "calibrate": "measure the constants that estimates should use",
         "profile": "show what the ids of a model look like, for costs and caches",
-        "costs": "compare estimates with times that someone has measured",
+        "costs": "compare estimates with measured times",
         "ett": "show where a job's time went, and what faster planning would gain",
     },
     "Cache": {

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from fastplan.measure.calibrate import Calibrated, CalibratedSku
     from fastplan.measure.failures import Failure
     from fastplan.measure.prepare import Subject
-    from fastplan.measure.scaling import Room
-    from fastplan.measure.settings import Group, Settings
+    from fastplan.measure.scaling import MemoryLimit
+    from fastplan.measure.settings import LaunchSettings, Settings
 
 MEASURE_EXAMPLES = """
 fastplan measure model.yaml plan_a.json plan_b.json --nproc 8 -o runs/
@@ -127,7 +127,7 @@ def measure(args: Args) -> int:
 
 
 def _measure(
-    args: Args, folder: Path, subject: Subject, group: Group, settings: Settings
+    args: Args, folder: Path, subject: Subject, group: LaunchSettings, settings: Settings
 ) -> list[Failure]:
     from fastplan.measure.run import measure
 
@@ -143,7 +143,7 @@ def _measure(
         )
 
 
-def _subject(args: Args, group: Group) -> Subject:
+def _subject(args: Args, group: LaunchSettings) -> Subject:
     from dataclasses import replace
 
     from fastplan.measure.prepare import Subject
@@ -253,7 +253,7 @@ def _print_sku(args: Args, sku: CalibratedSku) -> None:
         print(calibration_text(sku, style()), end="")
 
 
-def _calibrate(args: Args, group: Group) -> Calibrated | None:
+def _calibrate(args: Args, group: LaunchSettings) -> Calibrated | None:
     from fastplan.measure.calibrate import calibrate
     from fastplan.measure.cases import DEFAULT_SIZES, cases, sizes_of
     from fastplan.spec.read import read_spec
@@ -266,7 +266,7 @@ def _calibrate(args: Args, group: Group) -> Calibrated | None:
         return calibrate(group, sizes, repetitions=args.repetitions, progress=bar.reach)
 
 
-def _device_memory(group: Group) -> int | None:
+def _device_memory(group: LaunchSettings) -> int | None:
     """Returns the memory of the smallest GPU; None on CPUs."""
     from fastplan.measure.probe import gpus
 
@@ -301,10 +301,10 @@ def _is_installed(module: str) -> bool:
         return False
 
 
-def _group(args: Args) -> Group:
+def _group(args: Args) -> LaunchSettings:
     """Returns the process group of the arguments."""
     from fastplan.measure.probe import gpus
-    from fastplan.measure.settings import Group
+    from fastplan.measure.settings import LaunchSettings
 
     _check_group(args)
     device = "cpu" if args.hosts else args.device
@@ -320,7 +320,7 @@ def _group(args: Args) -> Group:
             )
     given = [(name, getattr(args, name.replace("-", "_"))) for name in _TORCHRUN]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return Group(
+    return LaunchSettings(
         device=device,
         ranks_per_host=args.nproc,
         hosts=args.hosts or args.nnodes,
@@ -364,11 +364,11 @@ def _check_emulated(args: Args) -> None:
         raise CommandError(f"--hosts {args.hosts}: {reason}")
 
 
-def _room(group: Group) -> Room:
+def _room(group: LaunchSettings) -> MemoryLimit:
     """Returns the memory limit for plans on this host."""
     from fastplan.measure.probe import gpus
-    from fastplan.measure.scaling import Room, free_host_memory
+    from fastplan.measure.scaling import MemoryLimit, free_host_memory
 
     devices = gpus() if group.device == "cuda" else []
     smallest = min((gpu.free for gpu in devices[: group.ranks_per_host]), default=None)
-    return Room(free_host_memory(), smallest)
+    return MemoryLimit(free_host_memory(), smallest)

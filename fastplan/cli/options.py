@@ -97,8 +97,8 @@ def read_plan(path: str, args: Args) -> Plan:
 
 cluster_options = options(
     option("--sku NAME", "hardware: a name of `fastplan skus`, or a file", complete=sku_names),
-    option("--world-size N", "ranks"),
-    option("--local-world-size N", "ranks of one host"),
+    option("--world-size N", "number of ranks"),
+    option("--local-world-size N", "number of ranks of one host"),
     option("--batch-size N", "batch of one rank"),
     option(
         "--precision {fp32,fp16,bf16}",
@@ -245,8 +245,8 @@ optimize_options = options(
         f"time limit in seconds; default: {SECONDS:g}, or no limit with --move-budget",
     ),
     option("--move-budget N", "limit of search moves; gives the same plan on every run"),
-    option("--seed N", "of the search; default: 0"),
-    option("--threads N", "of the search; default: 1"),
+    option("--seed N", "random seed of the search; default: 0"),
+    option("--threads N", "threads of the search; default: 1"),
     option(
         "--minimize WHAT",
         "rating, step, memory, shards, critical_path, or link_bytes with --offload",

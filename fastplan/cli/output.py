@@ -39,8 +39,13 @@ def print_json(value: Any, *, allow_nan: bool = True) -> None:
 
 def print_written(*paths: str | None) -> None:
     """Prints the names of written files, if any, below a report."""
-    if written := [path for path in paths if path]:
+    if written := [escape_name(path) for path in paths if path]:
         print(f"\nwritten: {', '.join(written)}")
+
+
+def report_written(path: str, content: str) -> None:
+    """Prints the name of a written file and what is in it."""
+    print(f"written: {escape_name(path)}{content}")
 
 
 def warn(text: str) -> None:

@@ -32,6 +32,7 @@ from fastplan.cli.output import (
     print_json,
     print_written,
     report_interrupt,
+    report_written,
     style,
     warn,
     write_page,
@@ -40,7 +41,7 @@ from fastplan.cli.parser import Args, argument, command, option, options
 from fastplan.report.terminal import escape_name
 
 if TYPE_CHECKING:
-    from fastplan.cache.plan_cache import PlanCache
+    from fastplan.cache.plan_cache import Cache
     from fastplan.engine.optimize import Optimize
     from fastplan.model.plan import Plan
     from fastplan.planning.policy import Replan
@@ -154,12 +155,12 @@ def _replication_facts(result: Result) -> dict[str, Any]:
     return {"replication": replication_json(result.replication)}
 
 
-def _open_cache(args: Args) -> PlanCache | None:
+def _open_cache(args: Args) -> Cache | None:
     if args.no_cache:
         return None
     from fastplan.cache.plan_cache import open_cache
 
-    return open_cache(args.cache, capacity_tolerance=0.01, timeout=30.0)
+    return open_cache(args.cache, timeout=30.0)
 
 
 def _policy(args: Args) -> Replan | None:
@@ -181,7 +182,7 @@ def _policy(args: Args) -> Replan | None:
 def _plan(
     args: Args,
     spec: ModelSpec,
-    cache: PlanCache | None,
+    cache: Cache | None,
     settings: Optimize | None,
     policy: Replan | None,
     replicas: Replicas | None,
@@ -301,5 +302,5 @@ def export(args: Args) -> int:
         print(spec_text(spec), end="")
     else:
         write_spec(spec, args.output)
-        print(f"written: {args.output} ({format_count(len(spec.tables), 'table')})")
+        report_written(args.output, f" ({format_count(len(spec.tables), 'table')})")
     return OK

@@ -13,7 +13,14 @@ from fastplan.cli.options import (
     sku_names,
     trust_option,
 )
-from fastplan.cli.output import check_outputs, print_json, print_written, style, write_page
+from fastplan.cli.output import (
+    check_outputs,
+    print_json,
+    print_written,
+    report_written,
+    style,
+    write_page,
+)
 from fastplan.cli.parser import Args, argument, command, option
 
 if TYPE_CHECKING:
@@ -56,9 +63,9 @@ FORMATS = ("fastplan", "torcheasyrec", "pickle")
 @reading_options
 def inspect(args: Args) -> int:
     """Shows a plan on a page: its rating and worst rank, memory headroom, the load of the busiest
-    ranks, and the tables that pin the worst one. Costs are estimates, unless marked as measured.
-    --replica-groups also checks that DMPCollection can use the plan. A plan of `fastplan plan
-    --replica-groups` is always checked.
+    ranks, and the tables that make the worst one slow. Costs are estimates, unless marked as
+    measured. --replica-groups also checks that DMPCollection can use the plan. A plan of `fastplan
+    plan --replica-groups` is always checked.
     """
     check_outputs(args.html, inputs=[args.plan])
     plan = read_plan(args.plan, args)
@@ -251,5 +258,5 @@ def convert(args: Args) -> int:
     check_outputs(args.output, inputs=[args.plan])
     plan = read_plan(args.plan, args)
     write_any(plan, args.output, args.to)
-    print(f"written: {args.output} ({format_count(len(plan.layout.tables), 'table')})")
+    report_written(args.output, f" ({format_count(len(plan.layout.tables), 'table')})")
     return OK

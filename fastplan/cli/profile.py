@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 
 from fastplan.cli.errors import INTERRUPTED, OK, CommandError, UsageError
 from fastplan.cli.options import html_option, json_option, load_numpy
-from fastplan.cli.output import Progress, check_outputs, print_json, report_interrupt, table
+from fastplan.cli.output import (
+    Progress,
+    check_outputs,
+    print_json,
+    print_written,
+    report_interrupt,
+    table,
+)
 from fastplan.cli.parser import Args, argument, command, option, options
 from fastplan.cli.values import positive
 
@@ -68,7 +75,10 @@ def profile(args: Args) -> int:
         return INTERRUPTED
     if not found:
         raise CommandError("the data have no ids")
-    statistics = statistics_by_table(found)
+    try:
+        statistics = statistics_by_table(found)
+    except ProfileError as error:
+        raise CommandError(str(error)) from error
     write_statistics(statistics, args.output)
     if state is not None and args.state is None:
         remove_states(state)
@@ -147,5 +157,4 @@ def _show(args: Args, spec: ModelSpec, statistics: dict[str, IdStatistics]) -> N
     rows = [text.table_cells(name, ids, batch) for name, ids in statistics.items()]
     print("\n".join(table(text.TITLES, rows, text.ALIGN)))
     print("\n".join(text.notes(statistics, batch)))
-    written = ", ".join(path for path in (args.output, args.html) if path is not None)
-    print(f"written: {written}")
+    print_written(args.output, args.html)

@@ -167,10 +167,10 @@ def check_cache(environment: Mapping[str, str]) -> Finding:
     try:
         where = environment.get("FASTPLAN_CACHE") or os.fspath(default_directory())
         kind = kind_of(where)
-        if kind == "url":
-            return _check_url(where)
         if kind == "memory":
             return Finding("cache", OK, "memory: of each process")
+        if kind != "directory":
+            return _check_url(where)
         path = Path(open_store(where).describe())
     except (StoreError, ValueError) as error:
         return Finding("cache", PROBLEM, str(error))

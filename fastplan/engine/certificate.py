@@ -164,7 +164,8 @@ class _OptionRows:
         runs = np.stack([space.run_hbm, space.run_ddr, space.run_ssd], axis=1)
         self.memory = np.add.reduceat(space.run_count[:, None] * runs, first).astype(np.float64)
         capacity = np.stack([cluster.rank_hbm, cluster.rank_ddr, cluster.rank_ssd], axis=1)
-        self.capacity = capacity.sum(axis=0).astype(np.float64)
+        # A rank with less than no memory takes no room from the others.
+        self.capacity = np.maximum(capacity, 0).sum(axis=0).astype(np.float64)
         fits = np.zeros(len(runs), bool)
         for own in np.unique(capacity, axis=0):
             fits |= (runs <= own).all(axis=1)

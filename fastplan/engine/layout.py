@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import groupby
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from fastplan.engine.cache_sizes import can_resize, resized
 from fastplan.engine.problem import Ints, SearchSpace
-from fastplan.engine.solve import estimate
+from fastplan.engine.solve import Options, estimate_columns, menu_columns, request_columns
 from fastplan.model.plan import (
     AS_REQUESTED,
     COLUMN,
@@ -29,7 +30,7 @@ from fastplan.model.plan import (
     Layout,
     PlanRecord,
     Shards,
-    TableLayout,
+    TableColumns,
 )
 from fastplan.model.request import Cluster, MenuItem, Request, Table
 from fastplan.model.vocabulary import (
@@ -138,7 +139,7 @@ def layout_of(
     *,
     device: str | None = None,
     most_shards: int | None = None,
-    chosen: tuple[Request, SearchSpace] | None = None,
+    chosen: ChosenSpace | None = None,
 ) -> Layout:
     """Returns the layout of a record's shards, with tables in the record's order.
 
@@ -154,28 +155,71 @@ def layout_of(
         BadRecord: the record does not belong to the request, or has too many shards.
         OutOfRange: exact arithmetic would need larger numbers than the core has.
     """
-    narrow, space = chosen or chosen_space(request, record, most_shards)
-    shards = _shards(narrow.tables, space, record, len(cluster.rank_hbm))
-    ends = np.cumsum(table_shards(space)).tolist()
+    tables, space = chosen or chosen_space(request, record, most_shards)
+    return _layout(request, cluster, record, tables, space, device)
+
+
+def layout_in(
+    request: Request, cluster: Cluster, record: PlanRecord, space: SearchSpace, options: Options
+) -> Layout:
+    """Returns the layout of a record from options that are estimated already.
+
+    `options` are those of the record, by their numbers in a search space of the request. Caches
+    must have the sizes of the request. Raises BadRecord like layout_of().
+    """
+    _check_columns(request)
+    begin, end = space.option_run_begin[options], space.option_run_begin[options + 1]
+    ends = np.cumsum(end - begin)
+    runs = np.arange(ends[-1]) + np.repeat(end - ends, end - begin)
+    split = Split(
+        space.option_type[options],
+        np.concatenate([[0], ends]),
+        space.run_count[runs],
+        space.run_rows[runs],
+        space.run_cols[runs],
+    )
+    _check_shards(split, MOST_SHARDS)
+    tables = tuple([request.tables[number] for number in record.table.tolist()])
+    return _layout(request, cluster, record, tables, split, None)
+
+
+class ChosenSpace(NamedTuple):
+    """The space of a record's options, and the tables in its order."""
+
+    tables: tuple[Table, ...]
+    space: SearchSpace
+
+
+class Split(NamedTuple):
+    """How options split their tables, one option per table: these columns of a search space."""
+
+    option_type: NDArray[np.uint8]
+    option_run_begin: Ints
+    run_count: Ints
+    run_rows: Ints
+    run_cols: Ints
+
+
+_key_of, _shape_of = attrgetter("path", "name"), attrgetter("rows", "dim")
+
+
+def _layout(
+    request: Request,
+    cluster: Cluster,
+    record: PlanRecord,
+    tables: tuple[Table, ...],
+    split: SearchSpace | Split,
+    device: str | None,
+) -> Layout:
+    per_table = table_shards(split)
     return Layout(
-        tables=tuple(
-            TableLayout(
-                table.path,
-                table.name,
-                SHARDING_TYPES[kind],
-                KERNELS[kernel],
-                (table.rows, table.dim),
-                shards[begin:end],
-                {},
-            )
-            for table, kind, kernel, begin, end in zip(
-                narrow.tables,
-                record.sharding_type.tolist(),
-                record.kernel.tolist(),
-                [0, *ends],
-                ends,
-                strict=False,
-            )
+        tables=TableColumns(
+            keys=[*map(_key_of, tables)],
+            sharding_types=[SHARDING_TYPES[kind] for kind in record.sharding_type.tolist()],
+            kernels=[KERNELS[kernel] for kernel in record.kernel.tolist()],
+            shapes=[*map(_shape_of, tables)],
+            begin=np.concatenate([[0], np.cumsum(per_table)]),
+            shards=_shards(tables, split, record, len(cluster.rank_hbm)),
         ),
         device=device or _DEVICES.get(request.cost.device_kind),
         ranks_per_host=cluster.local_world_size,
@@ -184,7 +228,7 @@ def layout_of(
 
 def chosen_space(
     request: Request, record: PlanRecord, most_shards: int | None = None
-) -> tuple[Request, SearchSpace]:
+) -> ChosenSpace:
     """Returns the space of a record's options, in its order. Shards don't depend on cache sizes.
 
     Raises:
@@ -192,43 +236,53 @@ def chosen_space(
             (MOST_SHARDS).
         OutOfRange: exact arithmetic would need larger numbers than the core has.
     """
-    for table in request.tables:
-        if table.dim > MOST_COLUMNS:
-            raise BadRecord(f"table {table.name} has {table.dim} columns, over {MOST_COLUMNS}")
+    _check_columns(request)
     # The scale-up proposer moves tables that outgrow their cache to the device.
     has_size = ~np.isnan(record.load_factor)
     promoted = has_size & (record.kernel == KERNEL_INDEX["fused"])
     if not has_sizes(request, record):
-        record = replace(
-            record,
-            kernel=np.where(promoted, KERNEL_INDEX["fused_uvm_caching"], record.kernel),
-            load_factor=np.full(len(record.table), AS_REQUESTED),
-        )
-    chosen = narrowed(request, record)
-    space = estimate(chosen)
-    limit = MOST_SHARDS if most_shards is None else most_shards
-    if (shards := int(space.run_count.sum())) > limit:
+        kernel = np.where(promoted, KERNEL_INDEX["fused_uvm_caching"], record.kernel)
+        factor = np.full(len(record.table), AS_REQUESTED)
+        record = replace(record, kernel=kernel, load_factor=factor)
+    ordered, items, numbers = _chosen(request, record)
+    columns = request_columns(ordered) | menu_columns(tuple((item,) for item in items))
+    columns["table_menu"] = np.array(numbers, np.int32)
+    space = estimate_columns(ordered, columns)
+    _check_shards(space, MOST_SHARDS if most_shards is None else most_shards)
+    return ChosenSpace(ordered.tables, space)
+
+
+def _check_columns(request: Request) -> None:
+    for table in request.tables:
+        if table.dim > MOST_COLUMNS:
+            raise BadRecord(f"table {table.name} has {table.dim} columns, over {MOST_COLUMNS}")
+
+
+def _check_shards(split: SearchSpace | Split, limit: int) -> None:
+    if (shards := int(split.run_count.sum())) > limit:
         raise BadRecord(f"it has {shards} shards, over {limit}")
-    return chosen, space
 
 
-def cuts_of(tables: tuple[Table, ...], space: SearchSpace) -> list[Cut | None]:
-    """Returns how each table of a chosen space is split; None for copies."""
+def cuts_of(
+    tables: tuple[Table, ...], space: SearchSpace, numbers: Iterable[int] | None = None
+) -> list[Cut | None]:
+    """Returns how tables of a chosen space are split, all or those given; None for copies."""
     begin = space.option_run_begin.tolist()
     counts, rows, cols = (
         column.tolist() for column in (space.run_count, space.run_rows, space.run_cols)
     )
+    kinds = space.option_type.tolist()
     cuts: list[Cut | None] = []
-    for i, (table, kind) in enumerate(zip(tables, space.option_type.tolist(), strict=True)):
+    for i in range(len(tables)) if numbers is None else numbers:
+        kind = kinds[i]
         runs = slice(begin[i], begin[i + 1])
         width = cols[begin[i]]
         columns = 1
         if kind in _BY_COLUMN:
             columns = counts[begin[i]]
         elif kind == _GRID:
-            columns = table.dim // width
-        heights = zip(counts[runs], rows[runs], strict=True)
-        by_column = _first(heights, sum(counts[runs]) // columns)
+            columns = tables[i].dim // width
+        by_column = _first(zip(counts[runs], rows[runs], strict=True), sum(counts[runs]) // columns)
         copies = SHARDING_TYPES[kind] == "data_parallel"
         cuts.append(None if copies else Cut(by_column, ((columns, width),)))
     return cuts
@@ -243,14 +297,14 @@ def _first(runs: Iterable[tuple[int, int]], blocks: int) -> Runs:
     return merged(taken)
 
 
-def table_shards(space: SearchSpace) -> NDArray[np.int64]:
+def table_shards(space: SearchSpace | Split) -> Ints:
     """Returns the number of shards of each table of a chosen space."""
-    found: NDArray[np.int64] = np.add.reduceat(space.run_count, space.option_run_begin[:-1])
+    found: Ints = np.add.reduceat(space.run_count, space.option_run_begin[:-1])
     return found
 
 
 def _shards(
-    tables: tuple[Table, ...], space: SearchSpace, record: PlanRecord, ranks: int
+    tables: tuple[Table, ...], space: SearchSpace | Split, record: PlanRecord, ranks: int
 ) -> Shards:
     """Returns the shards of all tables in one array with contiguous columns."""
     per_table = table_shards(space)
@@ -278,8 +332,7 @@ def _shards(
     first += np.repeat(begin, per_table)
     shards[:, ROW] = before
     shards[:, ROW] -= before[first]
-    for table in np.flatnonzero(np.isin(space.option_type, _WHOLE)).tolist():
-        shards[begin[table] : begin[table] + per_table[table], ROW : COLUMN + 1] = 0
+    shards[np.repeat(np.isin(space.option_type, _WHOLE), per_table), ROW] = 0
     return shards
 
 
@@ -292,37 +345,45 @@ def narrowed(request: Request, record: PlanRecord) -> Request:
     Raises:
         BadRecord: the record does not belong to the request.
     """
+    ordered, items, numbers = _chosen(request, record)
+    tables = tuple(map(Table.with_menu, ordered.tables, numbers))
+    return replace(ordered, tables=tables, menus=tuple((item,) for item in items))
+
+
+def _chosen(request: Request, record: PlanRecord) -> tuple[Request, list[MenuItem], list[int]]:
+    """Returns the request in the record's order, its options, and the number of each table's.
+
+    Raises:
+        BadRecord: the record does not belong to the request.
+    """
     if len(record.table) != len(request.tables):
         raise BadRecord(f"it has {len(record.table)} tables, the model {len(request.tables)}")
     if not has_sizes(request, record):
         # Their bandwidths and miss rates came from objects that a request does not contain.
         raise BadRecord("the search resized caches, and their costs are not part of the request")
+    order = record.table.tolist()
+    tables = [request.tables[number] for number in order]
+    if not np.isnan(record.load_factor).all():
+        for place, factor in enumerate(record.load_factor.tolist()):
+            if not math.isnan(factor):
+                tables[place] = resized(tables[place], factor)
     asked = [{(item.sharding_type, item.kernel): item for item in menu} for menu in request.menus]
-    menus: dict[MenuItem, int] = {}
-    tables = []
-    for number, kind, kernel, factor in zip(
-        record.table.tolist(),
-        record.sharding_type.tolist(),
-        record.kernel.tolist(),
-        record.load_factor.tolist(),
-        strict=True,
+    items: dict[MenuItem, int] = {}
+    known: dict[tuple[int, int, int], int] = {}  # by menu, sharding type and kernel
+    numbers = []
+    for table, kind, kernel in zip(
+        tables, record.sharding_type.tolist(), record.kernel.tolist(), strict=True
     ):
-        table = request.tables[number]
-        if not math.isnan(factor):
-            table = resized(table, factor)
-        choice = SHARDING_TYPES[kind], KERNELS[kernel]
-        item = asked[table.menu].get(choice)
-        if item is None:
-            raise BadRecord(f"table {table.name} does not allow ({choice[0]}, {choice[1]})")
-        tables.append(table.with_menu(menus.setdefault(item, len(menus))))
-    return Request(
-        tables=tuple(tables),
-        menus=tuple((item,) for item in menus),
-        coefficients=request.coefficients,
-        cost=request.cost,
-        pricing=request.pricing,
-        hardware=request.hardware and request.hardware.for_tables(record.table.tolist()),
-    )
+        option = table.menu, kind, kernel
+        if option not in known:
+            choice = SHARDING_TYPES[kind], KERNELS[kernel]
+            item = asked[table.menu].get(choice)
+            if item is None:
+                raise BadRecord(f"table {table.name} does not allow ({choice[0]}, {choice[1]})")
+            known[option] = items.setdefault(item, len(items))
+        numbers.append(known[option])
+    hardware = request.hardware and request.hardware.for_tables(order)
+    return replace(request, tables=tuple(tables), hardware=hardware), [*items], numbers
 
 
 def has_sizes(request: Request, record: PlanRecord) -> bool:

@@ -62,14 +62,26 @@ class UnsupportedObjective(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimize:
-    """Search limits. With only a move budget, the same settings give the same plan."""
+    """Search limits. With only a move budget, the same settings give the same plan.
 
-    time_budget: float | None = 1.0  # seconds in total
-    move_budget: int | None = None  # over all threads
+    Args:
+        time_budget: seconds in total; None for no limit.
+        move_budget: the number of moves that all threads together may try; None for no limit.
+        seed: the random seed of the search.
+        threads: the number of threads of the search.
+        objectives: what to minimise, and constraints on placement.
+        offload: also choose the sizes of caches. See docs/offload.md.
+
+    Raises:
+        TypeError, ValueError: a value is not allowed, or both budgets are None.
+    """
+
+    time_budget: float | None = 1.0
+    move_budget: int | None = None
     seed: int = 0
     threads: int = 1
     objectives: Objectives = NO_OBJECTIVES
-    offload: bool = False  # also choose cache sizes; see docs/offload.md
+    offload: bool = False
 
     def __post_init__(self) -> None:
         check_numbers(self, "time_budget")
@@ -366,6 +378,3 @@ def relative_gap(bound: float, rating: float) -> float:
     if rating <= bound:
         return 0.0
     return (rating - bound) / bound if bound > 0 else math.inf
-
-
-OptimizeSettings = Optimize  # its former name

@@ -105,9 +105,9 @@ def fewest_bytes(
 
     Raises OutOfRange like solve().
     """
-    asked = _asked(settings, reached)
-    asked |= {"lower_bytes": True, "target": rating, "budgets": [budget]}
-    return _replan(problem, held, asked)
+    core = _core_settings(settings, reached)
+    core |= {"lower_bytes": True, "target": rating, "budgets": [budget]}
+    return _replan(problem, held, core)
 
 
 def best_ratings(
@@ -125,7 +125,7 @@ def best_ratings(
 
     Raises OutOfRange like solve().
     """
-    return _replan(problem, held, _asked(settings, start) | {"budgets": budgets})
+    return _replan(problem, held, _core_settings(settings, start) | {"budgets": budgets})
 
 
 def moved_bytes(problem: Problem, held: Held, options: Options, ranks: Options) -> int:
@@ -133,7 +133,7 @@ def moved_bytes(problem: Problem, held: Held, options: Options, ranks: Options) 
     return _native.moved_bytes(problem.handle, held.columns(), {"options": options, "ranks": ranks})
 
 
-def _asked(
+def _core_settings(
     settings: ReplanSettings, start: tuple[Options, Options] | None
 ) -> _native.ReplanSettings:
     """Returns the arguments of the native core for the best ratings."""
@@ -150,8 +150,8 @@ def _asked(
     }
 
 
-def _replan(problem: Problem, held: Held, asked: _native.ReplanSettings) -> ReplanResult:
-    result = _native.replan(problem.handle, held.columns(), asked)
+def _replan(problem: Problem, held: Held, core: _native.ReplanSettings) -> ReplanResult:
+    result = _native.replan(problem.handle, held.columns(), core)
     return ReplanResult(
         points=tuple(Point(**point) for point in result["points"]),
         start=Point(**result["start"]),

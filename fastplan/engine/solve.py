@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
@@ -15,13 +16,13 @@ from fastplan.engine.hardware_columns import hardware_columns
 from fastplan.engine.problem import Problem, SearchSpace
 from fastplan.engine.step import step_model, step_settings
 from fastplan.model.request import (
-    CostModel,
     MenuItem,
     ObjectiveFunction,
     Partitioner,
     Proposer,
     Request,
     Search,
+    Table,
 )
 from fastplan.model.vocabulary import (
     DEVICE_KIND_INDEX,
@@ -77,8 +78,6 @@ class Solution:
 
 OutOfRange = _native.OutOfRange
 
-_FEW = 50  # values that numpy converts in no time
-
 _TABLE_DTYPES: dict[str, Any] = {
     "rows": np.int64,
     "dim": np.int64,
@@ -109,6 +108,11 @@ _TABLE_DTYPES: dict[str, Any] = {
 }
 
 
+_NUMBER_FIELDS = [*map(Table._fields.index, _TABLE_DTYPES)]
+_NUMBER_DTYPES = [*map(np.dtype, _TABLE_DTYPES.values())]
+_usage_of, _path_of, _tower_of = map(attrgetter, ("usage", "path", "tower"))
+
+
 def estimate(request: Request) -> SearchSpace:
     """Returns the request's search space, with the costs of all options.
 
@@ -121,7 +125,7 @@ def estimate(request: Request) -> SearchSpace:
 
 def request_columns(request: Request) -> dict[str, Any]:
     """Returns the named columns that the native core estimates from. Raises OutOfRange."""
-    columns = {f.name: getattr(request.cost, f.name) for f in fields(CostModel)}
+    columns = _fields(request.cost)
     columns["device_kind"] = DEVICE_KIND_INDEX[request.cost.device_kind]
     columns["pipeline"] = PIPELINE_INDEX[request.cost.pipeline]
     columns["layout_rank_memory"] = np.array(request.cost.layout_rank_memory, np.int64)
@@ -151,8 +155,8 @@ def estimate_columns(request: Request, columns: dict[str, Any]) -> SearchSpace:
         facts = failed.args[0]
         raise pricing.function.failure(facts, request.tables[facts["table"]].name) from None
     return SearchSpace(
-        table_module=_numbered([table.path for table in request.tables]),
-        table_group=_numbered([table.tower or None for table in request.tables]),
+        table_module=_numbered([*map(_path_of, request.tables)]),
+        table_group=_numbered([name or None for name in map(_tower_of, request.tables)]),
         step=None if request.hardware is None else step_model(request, columns),
         **space,
     )
@@ -193,30 +197,25 @@ def estimate_shards(request: Request, shards: GivenShards) -> _native.ShardColum
 
 
 def _table_columns(request: Request) -> dict[str, Any]:
-    if not request.tables:
+    tables = request.tables
+    if not tables:
         raise ValueError("`tables` must not be empty")
-    by_field = dict(zip(request.tables[0]._fields, zip(*request.tables, strict=True), strict=True))
     columns: dict[str, Any] = {}
-    for name, dtype in _TABLE_DTYPES.items():
+    found = _native.number_columns(tables, _NUMBER_FIELDS, _NUMBER_DTYPES)
+    for (name, dtype), column in zip(_TABLE_DTYPES.items(), found, strict=True):
         try:
-            columns[f"table_{name}"] = _column(by_field[name], dtype)
+            if column is None:
+                column = np.array([getattr(table, name) for table in tables], dtype)
         except OverflowError as error:
-            table = max(request.tables, key=lambda table: abs(getattr(table, name) or 0))
+            table = max(tables, key=lambda table: abs(getattr(table, name) or 0))
             raise OutOfRange(f"`{name}` of table {table.name!r} is beyond 64 bits") from error
-    usages = tuple(map(STORAGE_USAGE_INDEX.__getitem__, by_field["usage"]))
-    columns["table_usage"] = _column(usages, np.uint8)
+        columns[f"table_{name}"] = column
+    usages = [*map(_usage_of, tables)]
+    if usages.count(usages[0]) == len(usages):
+        columns["table_usage"] = np.full(len(usages), STORAGE_USAGE_INDEX[usages[0]], np.uint8)
+    else:
+        columns["table_usage"] = np.array([*map(STORAGE_USAGE_INDEX.__getitem__, usages)], np.uint8)
     return columns
-
-
-def _column(values: tuple[Any, ...], dtype: Any) -> NDArray[Any]:
-    """Returns the values as an array. Most settings are equal for all tables, and this check is
-    faster than numpy's conversion of many values. It excludes 0.0, which equals -0.0."""
-    first = values[0]
-    if len(values) < _FEW:
-        return np.array(values, dtype)
-    if (first or dtype is not np.float64) and values.count(first) == len(values):
-        return np.full(len(values), first, dtype)
-    return np.array(values, dtype)
 
 
 def menu_columns(menus: tuple[tuple[MenuItem, ...], ...]) -> dict[str, Any]:
@@ -235,6 +234,8 @@ def menu_columns(menus: tuple[tuple[MenuItem, ...], ...]) -> dict[str, Any]:
 
 def _numbered(names: list[str | None]) -> Any:
     """Numbers the names: equal names get equal numbers, None gets -1."""
+    if names.count(names[0]) == len(names):
+        return np.full(len(names), -1 if names[0] is None else 0, np.int32)
     numbers: dict[str | None, int] = {None: -1}
     return np.array([numbers.setdefault(name, len(numbers) - 1) for name in names], np.int32)
 

@@ -12,6 +12,7 @@ from fastplan.ett.events import Sums, merge_sums
 from fastplan.ett.journal import FORMAT, SUFFIX, Identity
 from fastplan.ett.labels import clean_labels
 from fastplan.ett.record import Phase, Record, Steps, join_steps
+from fastplan.files.document import open_regular
 
 _CHUNK = 1 << 20
 _SMALL = 1 << 14
@@ -106,13 +107,11 @@ def read(path: str | os.PathLike[str]) -> Record:
 
 
 def _first_bytes(path: str, most: int) -> bytes:
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with open_regular(path) as stream:
         # Most files are small, and a large buffer takes longer than to read them.
+        file = stream.fileno()
         data = os.read(file, _SMALL)
         return data + os.read(file, most - _SMALL) if len(data) == _SMALL else data
-    finally:
-        os.close(file)
 
 
 def _read_lines(path: str) -> Record:
@@ -151,7 +150,7 @@ class _Entries:
         self._incomplete = 0
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        with open(self._path, "rb") as file:
+        with open_regular(self._path) as file:
             while line := file.readline(_LONGEST_LINE):
                 if not line.endswith(b"\n"):
                     if len(line) < _LONGEST_LINE:

@@ -15,7 +15,7 @@ import re
 import stat
 from collections.abc import Callable, Iterator
 from functools import reduce
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 from fastplan.model import units
 from fastplan.model.units import Scalar, shown
@@ -111,14 +111,29 @@ def read_document(path: str | os.PathLike[str]) -> Document:
     """
     file = os.fspath(path)
     try:
-        with open(file, "rb", opener=_open_nonblocking) as stream:
-            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-                raise OSError(errno.EINVAL, "it is a pipe or a device")
+        with open_regular(file) as stream:
             data = stream.read(MOST_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a path that no file can have
         reason = getattr(error, "strerror", None) or error
         raise SpecError(file or "''", None, "", f"can't be read: {reason}") from error
     return parse_document(data, file)
+
+
+def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+    """Opens a regular file for reading. It never waits for the writer of a pipe.
+
+    Args:
+        path: The file. Links are followed.
+
+    Raises:
+        OSError: It can't be opened, or is a pipe or a device.
+        ValueError: No file can have this path.
+    """
+    stream = open(path, "rb", opener=_open_nonblocking)  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+        stream.close()
+        raise OSError(errno.EINVAL, "it is a pipe or a device", os.fspath(path))
+    return stream
 
 
 def parse_document(text: bytes, name: str, *, format: Format | None = None) -> Document:
@@ -163,7 +178,6 @@ def document_of(value: Any, name: str) -> Document:
 
 
 def _open_nonblocking(path: str, flags: int) -> int:
-    """Opens a file without blocking, in case it is a pipe without a writer."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 

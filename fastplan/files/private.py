@@ -40,9 +40,33 @@ def _check_private(place: Path, variable: str) -> None:
         raise DirectoryNotPrivate(f"{place} belongs to user {found.st_uid}: set {variable}")
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise DirectoryNotPrivate(f"others can write to {place}: `chmod 700` it, or set {variable}")
-    for above in place.resolve().parents:
-        mode = above.stat().st_mode
-        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+    # Whoever can write to a directory above could exchange this one after the check. A link on the
+    # way is in one directory and leads to another.
+    for above in dict.fromkeys((*place.absolute().parents, *place.resolve().parents)):
+        found = above.stat()
+        if found.st_uid not in (os.geteuid(), 0):
+            raise DirectoryNotPrivate(
+                f"{above}, above {place}, belongs to user {found.st_uid}: set {variable}"
+            )
+        if found.st_mode & stat.S_ISVTX:  # others can't exchange what is ours
+            continue
+        if found.st_mode & stat.S_IWOTH:
             raise DirectoryNotPrivate(
                 f"all users can write to {above}, above {place}: `chmod o-w` it"
             )
+        if found.st_mode & stat.S_IWGRP and not _is_own_group(found.st_gid):
+            raise DirectoryNotPrivate(
+                f"group {found.st_gid} can write to {above}, above {place}: `chmod g-w` it"
+            )
+
+
+def _is_own_group(number: int) -> bool:
+    """Returns whether a group is the one that many systems create for each user alone."""
+    import grp
+    import pwd
+
+    try:
+        user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(number)
+    except KeyError:
+        return False
+    return user.pw_gid == number and group.gr_name == user.pw_name and not group.gr_mem

@@ -23,7 +23,6 @@ from fastplan.measure.launch import run_group
 from fastplan.measure.settings import (
     LOGS,
     POINTS,
-    Group,
     LaunchSettings,
     MeasureError,
     WorkerConfig,
@@ -110,7 +109,7 @@ class CalibratedSku:
 
     name: str
     like: str  # a name or file of hardware
-    group: Group
+    group: LaunchSettings
     calibrated: Calibrated
     host_memory: int  # bytes
     device_memory: int | None  # None on CPUs

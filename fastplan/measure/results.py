@@ -2,17 +2,68 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
+import msgspec
 import numpy as np
+from msgspec import Meta, Struct
 
+from fastplan.files.document import open_regular
 from fastplan.measure.prepare import FORMAT, VERSION
 from fastplan.measure.settings import FAILURES, PARTS, ROUNDS, RUN, MeasureError
 from fastplan.measure.statistics import Floats, MedianSpread, drift
+from fastplan.model.limits import MOST_BATCH, MOST_NUMBER, MOST_RANKS, MOST_TEXT
+
+T = TypeVar("T")
+Text = Annotated[str, Meta(max_length=MOST_TEXT)]
+Seconds = Annotated[float, Meta(ge=0, le=MOST_NUMBER)]
+Bytes = Annotated[int, Meta(ge=0)]
+
+
+class _Entry(Struct, frozen=True, kw_only=True):
+    """A plan in run.json."""
+
+    label: Text
+    layout: Text
+    rating: Annotated[float, Meta(ge=0, le=MOST_NUMBER)] | None
+    memory: tuple[Bytes, ...] | None
+
+
+class _About(Struct, frozen=True, kw_only=True):
+    """What run.json must have."""
+
+    model: Text
+    device: Text
+    ranks: Annotated[int, Meta(ge=1, le=MOST_RANKS)]
+    batch_size: Annotated[int, Meta(ge=1, le=MOST_BATCH)]
+    scale_rows: Annotated[int, Meta(ge=1)]
+    plans: tuple[_Entry, ...]
+
+
+class _Rank(Struct, frozen=True, kw_only=True):
+    """What a rank measured in a round."""
+
+    device: Text
+    steps: Annotated[tuple[Seconds, ...], Meta(min_length=1)]
+    parts: dict[str, Annotated[tuple[Seconds, ...], Meta(min_length=1)]]
+    peak_memory: Bytes
+
+
+class _Round(Struct, frozen=True, kw_only=True):
+    """A line of rounds.jsonl."""
+
+    plan: int
+    round: int
+    ranks: Annotated[tuple[_Rank, ...], Meta(min_length=1)]
+
+
+class _Failure(Struct, frozen=True, kw_only=True):
+    """A line of failures.jsonl."""
+
+    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,9 +142,11 @@ def read_runs(folder: str | os.PathLike[str]) -> Runs:
     """
     where = Path(folder)
     try:
-        about = json.loads((where / RUN).read_text())
+        with open_regular(where / RUN) as stream:
+            data = stream.read()
+        about = msgspec.json.decode(data, type=dict[str, Any])
         kind = about["format"], about["version"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, RecursionError) as error:
         way_out = f"`fastplan measure -o {where}` creates one"
         if where.is_file():
             way_out = "pass the folder that `fastplan measure -o` wrote"
@@ -102,70 +155,74 @@ def read_runs(folder: str | os.PathLike[str]) -> Runs:
         raise MeasureError(
             f"{where}: {kind[0]} version {kind[1]} is not {FORMAT} version {VERSION}"
         )
-    lines: dict[int, list[Any]] = {}
-    for content in _lines(where / ROUNDS):
-        lines.setdefault(content["plan"], []).append(content)
+    entries = _decoded(data, _About, where / RUN).plans
+    lines: dict[int, list[_Round]] = {}
+    for content in _lines(where / ROUNDS, _Round):
+        lines.setdefault(content.plan, []).append(content)
     try:
         plans = tuple(
-            _plan(entry, lines[number])
-            for number, entry in enumerate(about["plans"])
-            if number in lines
+            _plan(entry, lines[number]) for number, entry in enumerate(entries) if number in lines
         )
-        devices = {rank["device"] for own in lines.values() for rank in own[0]["ranks"]}
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+        devices = {rank.device for own in lines.values() for rank in own[0].ranks}
+    except (KeyError, ValueError, IndexError) as error:
         raise MeasureError(f"{where / ROUNDS} is damaged: {error!r}") from error
-    failures = tuple(str(content["text"]) for content in _lines(where / FAILURES))
+    failures = tuple(content.text for content in _lines(where / FAILURES, _Failure))
     return Runs(about=about, plans=plans, failures=failures, devices=tuple(sorted(devices)))
 
 
-def _lines(file: Path) -> list[dict[str, Any]]:
+def _lines(file: Path, kind: type[T]) -> list[T]:
     """Returns the objects of a file; skips incomplete lines."""
-    found = []
-    for line in file.read_text().splitlines() if file.exists() else ():
-        try:
-            content = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(content, dict):
-            found.append(content)
-    return found
+    try:
+        with open_regular(file) as stream:
+            lines = stream.read().splitlines()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise MeasureError(f"{file} can't be read: {error.strerror}") from error
+    return [_decoded(line, kind, file) for line in lines if _is_complete(line)]
 
 
-def _plan(entry: dict[str, Any], rounds: list[Any]) -> PlanRuns:
-    rounds = sorted(rounds, key=lambda content: content["round"])
-    ranks = len(rounds[0]["ranks"])
-    timed = [content for content in rounds if content["ranks"][0]["parts"]]
-    memory = entry["memory"]
+def _is_complete(line: bytes) -> bool:
+    try:
+        msgspec.json.decode(line, type=msgspec.Raw)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _decoded(data: bytes, kind: type[T], file: Path) -> T:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (ValueError, RecursionError) as error:
+        raise MeasureError(f"{file} is damaged: {error}") from error
+
+
+def _plan(entry: _Entry, rounds: list[_Round]) -> PlanRuns:
+    rounds = sorted(rounds, key=lambda content: content.round)
+    ranks = len(rounds[0].ranks)
+    timed = [content for content in rounds if content.ranks[0].parts]
     return PlanRuns(
-        label=entry["label"],
-        layout=entry["layout"],
-        rating=entry["rating"],
-        estimated_memory=None if memory is None else tuple(map(int, memory)),
-        steps=tuple(_slowest([rank["steps"] for rank in content["ranks"]]) for content in rounds),
+        label=entry.label,
+        layout=entry.layout,
+        rating=entry.rating,
+        estimated_memory=entry.memory,
+        steps=tuple(_slowest([rank.steps for rank in content.ranks]) for content in rounds),
         rank_parts={
             part: tuple(
-                float(
-                    np.median(
-                        np.concatenate([content["ranks"][i]["parts"][part] for content in timed])
-                    )
-                )
+                float(np.median(np.concatenate([own.ranks[i].parts[part] for own in timed])))
                 for i in range(ranks)
             )
             for part in PARTS
         },
         part_rounds={
-            part: tuple(
-                _slowest([rank["parts"][part] for rank in content["ranks"]]) for content in timed
-            )
+            part: tuple(_slowest([rank.parts[part] for rank in own.ranks]) for own in timed)
             for part in PARTS
         },
-        peak_memory=tuple(
-            max(int(content["ranks"][i]["peak_memory"]) for content in rounds) for i in range(ranks)
-        ),
+        peak_memory=tuple(max(own.ranks[i].peak_memory for own in rounds) for i in range(ranks)),
     )
 
 
-def _slowest(ranks: list[list[float]]) -> Floats:
+def _slowest(ranks: list[tuple[float, ...]]) -> Floats:
     """Returns the time of each repetition on the slowest rank."""
     found: Floats = np.array(ranks, np.float64).max(axis=0)
     return found

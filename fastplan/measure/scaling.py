@@ -161,6 +161,3 @@ def host_memory() -> int:
     import psutil
 
     return int(psutil.virtual_memory().total)
-
-
-Room = MemoryLimit  # the name of earlier versions

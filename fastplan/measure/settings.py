@@ -217,6 +217,3 @@ def append_line(file: Path, line: str) -> None:
         os.fsync(target)
     finally:
         os.close(target)
-
-
-Group = LaunchSettings  # the name of earlier versions

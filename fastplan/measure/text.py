@@ -38,7 +38,7 @@ def agreement_text(found: Agreement, runs: Runs, style: Style | None = None) -> 
 def about(runs: Runs) -> str:
     """Returns where and what was measured, such as `4 cpu ranks (Xeon), batch 512`."""
     devices = ", ".join(map(escape_name, runs.devices))
-    ranks = f"{runs.about['ranks']} {runs.about['device']} ranks ({devices})"
+    ranks = f"{runs.about['ranks']} {escape_name(runs.about['device'])} ranks ({devices})"
     return f"{ranks}, batch {runs.about['batch_size']}"
 
 

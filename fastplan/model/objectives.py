@@ -123,6 +123,3 @@ NO_OBJECTIVES = Objectives()
 
 class ConstraintError(ValueError):
     """`pins` or `together` can't be satisfied, or no such plan was found within the budget."""
-
-
-RulesBroken = ConstraintError  # its former name

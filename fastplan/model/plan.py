@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import struct
 import zlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,17 +85,13 @@ class PlanRecord:
         if tables > _MOST_TABLES or shards > _MOST_SHARDS:
             raise BadRecord(f"{tables} tables and {shards} shards are too many")
         body = _inflate(data[_HEAD.size :], tables * _ROW_BYTES + shards * 4)
-        columns = []
-        for dtype, count in (("<i4", tables), ("u1", tables), ("u1", tables), ("<f8", tables)):
-            size = np.dtype(dtype).itemsize * count
-            columns.append(np.frombuffer(body[:size], dtype))
-            body = body[size:]
+        kernels, factors, ranks = 5 * tables, 6 * tables, _ROW_BYTES * tables
         record = PlanRecord(
-            table=columns[0].astype(np.int32),
-            sharding_type=columns[1].astype(np.uint8),
-            kernel=columns[2].astype(np.uint8),
-            load_factor=columns[3].astype(np.float64),
-            ranks=np.frombuffer(body, "<i4").astype(np.int32),
+            table=np.frombuffer(body[: 4 * tables], "<i4").astype(np.int32),
+            sharding_type=np.frombuffer(body[4 * tables : kernels], "u1").astype(np.uint8),
+            kernel=np.frombuffer(body[kernels:factors], "u1").astype(np.uint8),
+            load_factor=np.frombuffer(body[factors:ranks], "<f8").astype(np.float64),
+            ranks=np.frombuffer(body[ranks:], "<i4").astype(np.int32),
             rating=rating,
         )
         record._check()
@@ -102,16 +99,18 @@ class PlanRecord:
 
     def _check(self) -> None:
         count = len(self.table)
-        if not count or not np.array_equal(np.sort(self.table), np.arange(count)):
+        if not count or (np.sort(self.table) != np.arange(count)).any():
             raise BadRecord("a plan must have every table once")
-        if (self.sharding_type >= len(SHARDING_TYPES)).any() or (self.kernel >= len(KERNELS)).any():
+        if self.sharding_type.max() >= len(SHARDING_TYPES) or self.kernel.max() >= len(KERNELS):
             raise BadRecord("a sharding type or kernel is unknown")
-        if (self.ranks < 0).any():
+        if self.ranks.min(initial=0) < 0:
             raise BadRecord("a rank is negative")
         factor = self.load_factor
+        as_requested = np.isnan(factor)
         if not (
-            np.isnan(factor) | (factor == NO_LOAD_FACTOR) | ((factor > 0) & (factor <= 1))
-        ).all():
+            as_requested.all()
+            or (as_requested | (factor == NO_LOAD_FACTOR) | ((factor > 0) & (factor <= 1))).all()
+        ):
             raise BadRecord("a cache load factor is not above 0 and at most 1")
         if not math.isfinite(self.rating) or self.rating < 0:
             raise BadRecord(f"the rating {self.rating} is not a cost")
@@ -146,11 +145,66 @@ class TableLayout(NamedTuple):
     settings: dict[str, Any]  # other settings in the plan file, as JSON
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TableColumns(Sequence[TableLayout]):
+    """The tables of a layout as columns, for plans that are followed but seldom shown.
+
+    Each access makes a new TableLayout, which takes longer than to follow its table.
+    """
+
+    keys: list[tuple[str, str]]  # module path and name
+    sharding_types: list[str]
+    kernels: list[str]
+    shapes: list[tuple[int, int] | None]
+    begin: NDArray[np.int64]  # first shard of each table, and the number of all
+    shards: Shards
+    settings: list[dict[str, Any]] | None = None  # None: no table has any
+
+    @classmethod
+    def of(cls, tables: Sequence[TableLayout]) -> TableColumns:
+        """Returns any tables as columns."""
+        if isinstance(tables, TableColumns):
+            return tables
+        shards = [table.shards for table in tables]
+        return cls(
+            keys=[(table.path, table.name) for table in tables],
+            sharding_types=[table.sharding_type for table in tables],
+            kernels=[table.kernel for table in tables],
+            shapes=[table.shape for table in tables],
+            begin=np.cumsum([0, *map(len, shards)], dtype=np.int64),
+            shards=np.concatenate([np.empty((0, 5), np.int64), *shards]),
+            settings=[table.settings for table in tables],
+        )
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @overload
+    def __getitem__(self, at: int) -> TableLayout: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[TableLayout, ...]: ...
+    def __getitem__(self, at: int | slice) -> TableLayout | tuple[TableLayout, ...]:
+        if isinstance(at, slice):
+            return tuple(self[i] for i in range(len(self))[at])
+        at = range(len(self))[at]
+        return TableLayout(
+            *self.keys[at],
+            self.sharding_types[at],
+            self.kernels[at],
+            self.shapes[at],
+            self.shards[self.begin[at] : self.begin[at + 1]],
+            {} if self.settings is None else self.settings[at],
+        )
+
+    def __iter__(self) -> Iterator[TableLayout]:
+        return map(self.__getitem__, range(len(self)))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """The layouts of all tables, in the plan's order."""
 
-    tables: tuple[TableLayout, ...]
+    tables: Sequence[TableLayout]
     device: str | None = None  # kind of device, such as cuda
     ranks_per_host: int | None = None
 
@@ -181,10 +235,7 @@ class Plan:
         """The number of ranks; without a basis, one more than the largest rank in use."""
         if self.basis is not None:
             return len(self.basis.cluster.rank_hbm)
-        used = [
-            int(table.shards[:, RANK].max()) for table in self.layout.tables if len(table.shards)
-        ]
-        return max(used, default=-1) + 1
+        return int(TableColumns.of(self.layout.tables).shards[:, RANK].max(initial=-1)) + 1
 
     @property
     def lower_bound(self) -> float | None:

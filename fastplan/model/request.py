@@ -45,7 +45,7 @@ class Table(NamedTuple):
 
     def with_menu(self, menu: int) -> Table:
         """Returns the table with another menu, in a third of the time of `_replace`."""
-        return Table._make((*self[:_MENU], menu, *self[_MENU + 1 :]))
+        return tuple.__new__(Table, (*self[:_MENU], menu, *self[_MENU + 1 :]))
 
 
 _MENU = Table._fields.index("menu")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
-from fastplan.cache.plan_cache import CacheReport, Candidate, PlanCache, StoreError, smaller
+from fastplan.cache.plan_cache import Cache, CacheReport, Candidate, StoreError, smaller
 from fastplan.cache.stores.base import Deadline
 from fastplan.engine.optimize import Optimize
 from fastplan.engine.packed_certificate import proven_bound
@@ -36,15 +37,17 @@ class CacheSession:
         optimize: the settings of the optimizer; None for TorchRec's plan.
         policy: the re-planning policy; None for a plan from scratch.
         deadline: the deadline of an enclosing lookup.
+        previous: computes the digest of the previous plan that the user gives, if any.
     """
 
     def __init__(
         self,
         backend: SearchBackend,
-        cache: PlanCache | None,
+        cache: Cache | None,
         optimize: Optimize | None,
         policy: Replan | None = None,
         deadline: Deadline | None = None,
+        previous: Callable[[], str] | None = None,
     ) -> None:
         self.job: Job = backend.job
         self.cache = cache
@@ -52,13 +55,15 @@ class CacheSession:
         self._backend = backend
         self._optimize = optimize
         self._policy = policy
+        self._previous = previous
         self.deadline = deadline
         if deadline is None and cache is not None:
             self.deadline = Deadline(cache.timeout)
 
     @cached_property
     def key(self) -> Key:
-        return key_of(self.job, self._optimize, self._policy)
+        previous = None if self._previous is None else self._previous()
+        return key_of(self.job, self._optimize, self._policy, previous)
 
     def expect(self) -> bool:
         """Returns whether a plan can be stored: it needs a cache and a usable key."""
@@ -92,9 +97,11 @@ class CacheSession:
         except StoreError as problem:
             self._failed(problem)
             return None
-        status = "hit" if found is not None else "miss"
-        self.report = replace(self.report, status=status, reason=reason or None)
-        return None if found is None else replace(found, cache=self.report)
+        if found is None:
+            self.report = replace(self.report, status="miss", reason=reason)
+        else:
+            self.report = found.cache
+        return found
 
     def keep(self, result: Result) -> None:
         """Stores a plan that was found after a cache miss."""
@@ -150,7 +157,7 @@ class CacheSession:
         return Result(
             job=self.job,
             make_key=lambda: self.key,
-            cache=self.report,
+            cache=replace(self.report, status="hit", reason=None),
             placement=placement,
             bound=self._bound(candidate),
             proof=partial(bytes, candidate.certificate),

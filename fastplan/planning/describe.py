@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fastplan import __version__
-from fastplan.engine.layout import chosen_space, layout_of
+from fastplan.engine.layout import chosen_space, layout_in, layout_of
 from fastplan.engine.solve import OutOfRange
 from fastplan.model.job import CannotPlan, Job, SpecJob
 from fastplan.model.plan import BadRecord, Basis, Layout, Plan, PlanRecord
@@ -69,21 +69,29 @@ def basis_of(result: Result) -> Basis | str:
     return _basis(result, record)
 
 
-def plan_to_follow(result: Result) -> Plan | str:
+def plan_to_follow(result: Result, *, estimated: bool = False) -> Plan | str:
     """Returns a plan for a job that follows it, or the reason why there is none.
 
     It has no canonical request and no certificate, which take longer than to follow it.
+
+    Args:
+        result: the result with the plan.
+        estimated: whether the core has estimated the plan's space from the job's request.
     """
     job, record = result.job, result.record
     if job.request is None or record is None:
         return result.reason or job.uncacheable or "the plan can't be written as a record"
     if unusable := why_no_key(job):
         return unusable
+    placement = result.placement
     try:
-        chosen = chosen_space(job.request, record)
+        if estimated and placement is not None and placement.stored is None:
+            columns, options = placement.space.columns, placement.options
+            layout = layout_in(job.request, job.cluster, record, columns, options)
+        else:
+            layout = layout_of(job.request, job.cluster, record)
     except (OutOfRange, BadRecord) as why:
         return str(why)
-    layout = layout_of(job.request, job.cluster, record, chosen=chosen)
     basis = Basis(canonical=b"", request=job.request, cluster=job.cluster, record=record)
     return Plan(name="previous plan", layout=layout, basis=basis)
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastplan.model.plan import Plan, TableLayout
+from fastplan.model.plan import Plan, TableColumns
 from fastplan.model.request import Cluster, Request, Table
 from fastplan.model.units import format_count
 from fastplan.planning.held import LOST, Key, RankMap, key_of
@@ -114,10 +114,14 @@ def difference(previous: Plan, request: Request, cluster: Cluster, ranks: RankMa
     """
     new = dict(zip(map(key_of, request.tables), range(len(request.tables)), strict=True))
     basis = previous.basis
-    tables: tuple[Any, ...] = previous.layout.tables if basis is None else basis.request.tables
-    old = dict(zip(map(key_of, tables), tables, strict=True))
-    matched = [*map(old.get, new)]
-    added = [key for key, was in zip(new, matched, strict=True) if was is None]
+    old: dict[Key, Any]
+    if basis is None:
+        columns = TableColumns.of(previous.layout.tables)
+        old = dict(zip(columns.keys, columns.shapes, strict=True))
+    else:
+        tables = basis.request.tables
+        old = dict(zip(map(key_of, tables), tables, strict=True))
+    added = [key for key in new if key not in old]
     removed = [] if len(old) == len(new) - len(added) else [key for key in old if key not in new]
     if len(removed) == len(old):
         raise PlanModelMismatch(
@@ -127,7 +131,7 @@ def difference(previous: Plan, request: Request, cluster: Cluster, ranks: RankMa
     if basis is None:
         changes = _shape_changes(old, request, new)
     else:
-        changes = _changes(matched, basis.request, request)
+        changes = _changes([*map(old.get, new)], basis.request, request)
     moved_to = {after for after in ranks if after != LOST}
     return Difference(
         added=_names(added),
@@ -224,19 +228,20 @@ def _field_changes(
 
 
 def _shape_changes(
-    old: Mapping[Key, TableLayout], request: Request, new: Mapping[Key, int]
+    old: Mapping[Key, tuple[int, int] | None], request: Request, new: Mapping[Key, int]
 ) -> _Changes:
     """Returns the changes of a table's shape, which the layout alone has."""
     found = _Changes()
     numbers = []
-    for key, layout in old.items():
+    for key, shape in old.items():
         number = new.get(key)
-        if number is None or layout.shape is None:
+        if number is None or shape is None:
             continue
         now = request.tables[number].rows, request.tables[number].dim
-        if layout.shape != now:
-            numbers.append(number)
-        for field, was, size in zip(("rows", "dim"), layout.shape, now, strict=True):
+        if shape == now:
+            continue
+        numbers.append(number)
+        for field, was, size in zip(("rows", "dim"), shape, now, strict=True):
             if was != size:
                 found.resized.append(FieldChange(table_name(*key), field, was, size))
     found.tables = frozenset(numbers)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import repeat
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastplan.engine.layout import chosen_space, copy_shards
+from fastplan.engine.layout import chosen_space
 from fastplan.engine.problem import Floats, Problem, SearchSpace
 from fastplan.engine.replan import NOT_HELD, Held
 from fastplan.engine.solve import estimate_columns, menu_columns
@@ -21,21 +22,16 @@ from fastplan.model.plan import (
     ROW,
     ROWS,
     Basis,
-    Layout,
     Plan,
-    Shards,
+    TableColumns,
     TableLayout,
 )
 from fastplan.model.request import Request, Table
 from fastplan.model.vocabulary import KERNEL_INDEX, KERNELS, SHARDING_TYPE_INDEX, SHARDING_TYPES
 
-_NOTHING = np.empty((0, 5), np.int64)
-
 Key = tuple[str, str]  # module path and name of a table
 
 key_of = attrgetter("path", "name")
-_kind_of = attrgetter("sharding_type", "kernel")
-_NO_KIND = ("", "")
 
 
 def by_key(plan: Plan) -> dict[Key, TableLayout]:
@@ -44,32 +40,40 @@ def by_key(plan: Plan) -> dict[Key, TableLayout]:
 
 
 def held_columns(
-    tables: tuple[Table, ...], columns: Mapping[str, Any], before: Mapping[Key, TableLayout]
+    tables: tuple[Table, ...], columns: Mapping[str, Any], before: Sequence[TableLayout]
 ) -> Held:
     """Returns the shards of a request's tables that ranks hold, as columns.
 
     Args:
         tables: the request's tables.
         columns: their columns.
-        before: the previous plan, with the new numbers of its ranks.
+        before: the tables of the previous plan, with the new numbers of its ranks.
     """
-    old = [*map(before.get, map(key_of, tables))]
-    shards = [
-        _NOTHING if each is None else each.shards if each.shape else _copies(table, each)
-        for table, each in zip(tables, old, strict=True)
-    ]
-    every = np.concatenate([_NOTHING, *shards]).T.copy()
-    kinds = [_NO_KIND if each is None else _kind_of(each) for each in old]
-    types, kernels = zip(*kinds, strict=True)
+    old = TableColumns.of(before)
+    # A table that is not in the plan has number -1: the last entry of each column below.
+    number = dict(zip(old.keys, range(len(old)), strict=True))
+    at = np.array([*map(number.get, map(key_of, tables), repeat(-1))], np.int64)
+    count = np.append(np.diff(old.begin), 0)[at]
+    begin = np.concatenate([[0], np.cumsum(count)])
+    held = np.repeat(np.append(old.begin[:-1], 0)[at] - begin[:-1], count) + np.arange(begin[-1])
+    shards = old.shards[held].T.copy()
+    # Copies get the shape of the request's table, because a plan has no shape for them.
+    if not all(old.shapes):
+        has_shape = np.array([shape is not None for shape in old.shapes] + [True])[at]
+        copies = np.flatnonzero(np.repeat(~has_shape, count))
+        owner = np.repeat(np.arange(len(tables)), count)[copies]
+        shards[ROW, copies] = shards[COLUMN, copies] = 0
+        shards[ROWS, copies] = columns["table_rows"][owner]
+        shards[COLUMNS, copies] = columns["table_dim"][owner]
     return Held(
-        table_held_begin=np.cumsum([0, *map(len, shards)], dtype=np.int64),
-        table_held_type=_table_indices(SHARDING_TYPE_INDEX, types),
-        table_held_kernel=_table_indices(KERNEL_INDEX, kernels),
-        held_row=every[ROW],
-        held_column=every[COLUMN],
-        held_rows=every[ROWS],
-        held_columns=every[COLUMNS],
-        held_rank=every[RANK],
+        table_held_begin=begin,
+        table_held_type=_indices(SHARDING_TYPE_INDEX, old.sharding_types)[at],
+        table_held_kernel=_indices(KERNEL_INDEX, old.kernels)[at],
+        held_row=shards[ROW],
+        held_column=shards[COLUMN],
+        held_rows=shards[ROWS],
+        held_columns=shards[COLUMNS],
+        held_rank=shards[RANK],
         table_rows=columns["table_rows"],
         table_dim=columns["table_dim"],
         table_element_size=columns["table_element_size"],
@@ -77,13 +81,9 @@ def held_columns(
     )
 
 
-def _table_indices(index: Mapping[str, int], names: tuple[str, ...]) -> NDArray[np.uint8]:
-    return np.frombuffer(bytes([index.get(name, NOT_HELD) for name in names]), np.uint8)
-
-
-def _copies(table: Table, old: TableLayout) -> Shards:
-    """Gives copies the shape of the request's table, because a plan has no shape for them."""
-    return copy_shards((table.rows, table.dim), old.shards[:, RANK])
+def _indices(index: Mapping[str, int], names: list[str]) -> NDArray[np.uint8]:
+    """Returns the numbers of names, and NOT_HELD as the last one."""
+    return np.frombuffer(bytes([*map(index.get, names, repeat(NOT_HELD)), NOT_HELD]), np.uint8)
 
 
 _PARTS = ("fwd_compute", "bwd_compute", "fwd_comms", "bwd_comms", "prefetch_compute")
@@ -183,14 +183,10 @@ def renumbered(plan: Plan, ranks: RankMap, new: int) -> Plan:
     numbers[lost] = new + np.arange(len(lost))
     if np.array_equal(numbers, np.arange(len(numbers))):
         return plan
-    tables = []
-    for table in plan.layout.tables:
-        shards = table.shards.copy()
-        shards[:, RANK] = numbers[shards[:, RANK]]
-        tables.append(table._replace(shards=shards))
-    layout = Layout(
-        tables=tuple(tables), device=plan.layout.device, ranks_per_host=plan.layout.ranks_per_host
-    )
+    tables = TableColumns.of(plan.layout.tables)
+    shards = tables.shards.copy()
+    shards[:, RANK] = numbers[shards[:, RANK]]
+    layout = replace(plan.layout, tables=replace(tables, shards=shards))
     return replace(plan, layout=layout, basis=None)
 
 

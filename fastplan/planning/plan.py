@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from fastplan.cache.plan_cache import CacheReport, PlanCache
+from fastplan.cache.plan_cache import Cache, CacheReport
 from fastplan.engine.optimize import Optimize, OptimizeResult, no_plan
 from fastplan.engine.optimize import optimize as improve
 from fastplan.engine.packed_certificate import pack_certificate
@@ -30,7 +30,7 @@ NO_CACHE = CacheReport(status="off", reason="no cache is configured")
 def plan(
     job: Job,
     *,
-    cache: PlanCache | None = None,
+    cache: Cache | None = None,
     optimize: Optimize | None = None,
     previous: Plan | None = None,
     replan: Replan | None = None,

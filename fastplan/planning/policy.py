@@ -85,9 +85,6 @@ class Replan:
         return parts
 
 
-ReplanPolicy = Replan  # its former name
-
-
 @dataclass(frozen=True, slots=True)
 class Key:
     """A cache key: the canonical request and its fingerprint."""
@@ -97,13 +94,19 @@ class Key:
     unusable: str | None = None  # why the request does not determine the plan
 
 
-def key_of(job: Job, optimize: Optimize | None = None, policy: Replan | None = None) -> Key:
+def key_of(
+    job: Job,
+    optimize: Optimize | None = None,
+    policy: Replan | None = None,
+    previous: str | None = None,
+) -> Key:
     """Returns the key of a job's plan: TorchRec's, optimized, or following a previous plan.
 
     Args:
         job: a job with a request.
         optimize: the settings of the optimizer; None for TorchRec's plan.
         policy: the re-planning policy; None for a plan from scratch.
+        previous: the digest of the previous plan, if the user gives one.
 
     Returns:
         The key; it is `unusable` if a part of the job has no fingerprint.
@@ -115,6 +118,8 @@ def key_of(job: Job, optimize: Optimize | None = None, policy: Replan | None = N
         context["optimize"] = optimize.describe()
     if policy is not None:
         context["replan"] = policy.describe()
+    if previous is not None:
+        context["previous"] = previous
     ranks = len(job.cluster.rank_hbm)
     canonical = canonical_request(job.request, job.search, ranks=ranks, context=context)
     return Key(canonical, fingerprint(canonical), unusable)

@@ -27,7 +27,6 @@ from fastplan.model.units import format_size
 from fastplan.planning.difference import Difference, difference, table_name
 from fastplan.planning.held import (
     balanced_rank_cost,
-    by_key,
     held_columns,
     kept_space,
     mean_rank_cost,
@@ -136,7 +135,7 @@ class ReplanAttempt:
     @cached_property
     def held(self) -> Held:
         """The shards that ranks hold of the request's tables."""
-        return held_columns(self.request.tables, self._columns, by_key(self.before))
+        return held_columns(self.request.tables, self._columns, self.before.layout.tables)
 
     def quick_plan(self) -> tuple[Problem, Point, ReplanReport] | None:
         """Returns a plan that needs no comparison with one from scratch, and its problem.

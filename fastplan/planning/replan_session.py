@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
+from functools import partial
 
 from fastplan.cache.nearest import nearest_plan
 from fastplan.cache.plan_cache import StoreError
 from fastplan.engine.optimize import Optimize
 from fastplan.engine.reachable import FOLLOWING_SLACK, reachable
-from fastplan.model.plan import Plan
+from fastplan.model.job import Job
+from fastplan.model.plan import Plan, TableColumns
 from fastplan.planning.caching import CacheSession
-from fastplan.planning.policy import Replan
+from fastplan.planning.held import balanced_rank_cost
+from fastplan.planning.policy import Key, Replan, key_of
 from fastplan.planning.replan import ReplanAttempt, Scratch
 from fastplan.planning.run import Run
 from fastplan.planning.search import Placement, Result, SearchBackend, Searched
+
+# Sums in another order differ by far less.
+_ROUNDING = 1e-9
 
 
 class ReplanSession:
@@ -44,7 +51,8 @@ class ReplanSession:
         self._optimize = optimize
         self._run = run
         self._scratch_use = use
-        self._use = CacheSession(backend, use.cache, optimize, self._policy, use.deadline)
+        digest = None if previous is None else partial(_digest, previous, self._policy, self._job)
+        self._use = CacheSession(backend, use.cache, optimize, self._policy, use.deadline, digest)
         self._attempt: ReplanAttempt | None = None
         self._not_followed: str | None = None
 
@@ -92,6 +100,12 @@ class ReplanSession:
         if use.report.status == "off":
             use.expect()
         return use
+
+    def _request_key(self) -> Key:
+        """Returns the key without the previous plan, which plan files have of the request."""
+        if self._given is None:
+            return self._use.key
+        return key_of(self._job, self._optimize, self._policy)
 
     def _nearest(self) -> Plan | None:
         use = self._scratch_use
@@ -143,7 +157,7 @@ class ReplanSession:
             job=self._job,
             engine=self._run.engine,
             reason=self._run.reason,
-            make_key=lambda: self._use.key,
+            make_key=self._request_key,
             cache=self._use.report,
             placement=Placement(space, point.options, point.ranks, point.rating),
             replan=report,
@@ -162,8 +176,12 @@ class ReplanSession:
         search = self._backend.comparable
         if search is None:
             return False
-        reached = reachable(self._backend.problem, search)
-        return rating <= reached * (1 + FOLLOWING_SLACK)
+        problem = self._backend.problem
+        problem.handle  # noqa: B018  raises OutOfRange, as a search would
+        # No proposal is rated below perfect balance, and to place some of them takes a while.
+        if rating * (1 + _ROUNDING) <= balanced_rank_cost(problem) * (1 + FOLLOWING_SLACK):
+            return True
+        return rating <= reachable(problem, search) * (1 + FOLLOWING_SLACK)
 
     def _why_unsupported(self, result: Result, searched: Searched) -> str:
         """Why this search can't follow a previous plan; empty if it can."""
@@ -178,3 +196,23 @@ class ReplanSession:
         if self._optimize is not None and self._optimize.offload:
             return "`offload` is set"
         return ""
+
+
+def _digest(previous: Plan, policy: Replan, job: Job) -> str:
+    """Returns the digest of all that decides a plan after `previous`, besides the request.
+
+    The order in which options are listed is part of it. A request's key leaves it out, but the
+    search after a previous plan may end at another plan.
+    """
+    assert job.request is not None
+    tables, basis = TableColumns.of(previous.layout.tables), previous.basis
+    digest = hashlib.blake2b(digest_size=20)
+    for part in (
+        *(tables.keys, tables.sharding_types, tables.kernels, tables.shapes),
+        *(tables.begin.tolist(), tables.shards.tolist()),
+        *((basis.request, basis.cluster, basis.record.rating) if basis else ()),
+        *(policy.rank_map, job.request.menus, [table.menu for table in job.request.tables]),
+    ):
+        digest.update(repr(part).encode(errors="surrogatepass"))
+        digest.update(b"\n")
+    return digest.hexdigest()

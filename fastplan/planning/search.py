@@ -233,7 +233,7 @@ class Result:
         """The cache key of the plan, for a job with a request."""
         return self.make_key()
 
-    @property
+    @cached_property
     def record(self) -> PlanRecord | None:
         """The plan as plain data; None without a plan, or if a record can't represent it."""
         return None if self.placement is None else self.placement.record

@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from fastplan.cache.plan_cache import PlanCache, open_cache
+from fastplan.cache.plan_cache import Cache, open_cache
 from fastplan.engine.optimize import Optimize
 from fastplan.engine.solve import OutOfRange
 from fastplan.model.job import CannotPlan, SpecJob
@@ -27,7 +27,7 @@ def plan_spec(
     world_size: int | None = None,
     batch_size: int | None = None,
     precision: str | None = None,
-    cache: str | os.PathLike[str] | PlanCache | bool | None = None,
+    cache: str | os.PathLike[str] | Cache | bool | None = None,
     mode: Literal["parity", "optimize"] = "parity",
     optimize: Optimize | None = None,
     previous: str | os.PathLike[str] | Plan | None = None,

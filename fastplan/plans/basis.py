@@ -9,18 +9,28 @@ from __future__ import annotations
 import json
 import math
 from contextlib import suppress
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastplan.cache.entry import MAX_CERTIFICATE, certificate_bytes, certificate_text
-from fastplan.cache.fingerprint import canonical_json, fingerprint, parse_canonical
+from fastplan.cache.fingerprint import canonical_json, fingerprint, parse_document
 from fastplan.cache.plan_cache import capacities_of
-from fastplan.engine.layout import Cut, chosen_space, cut_of, cuts_of, merged, table_shards
-from fastplan.engine.problem import SearchSpace
+from fastplan.engine.layout import (
+    ChosenSpace,
+    Cut,
+    chosen_space,
+    cut_of,
+    cuts_of,
+    merged,
+    table_shards,
+)
+from fastplan.engine.problem import Ints, SearchSpace
 from fastplan.engine.solve import OutOfRange
 from fastplan.model.plan import AS_REQUESTED, NO_LOAD_FACTOR, BadRecord, Basis, PlanRecord
-from fastplan.model.request import Cluster, Request
+from fastplan.model.request import Cluster, Request, Table
 from fastplan.model.vocabulary import (
     KERNEL_INDEX,
     KERNELS,
@@ -38,11 +48,14 @@ from fastplan.plans.checks import (
     check_fields,
     refuse,
 )
-from fastplan.plans.document import Document, Ranks, check_ranks
+from fastplan.plans.document import Document, Ranks, check_known_ranks, check_ranks
 from fastplan.plans.entries import MOST_RANKS, TableEntry, listed_shards
 
 _REQUIRED = ("capacities", "rating", "request")
 _FIELDS = ("capacities", "rating", "order", "load_factors", "certificate", "request")
+_FIELD_NAMES = {"kernel": "compute_kernel"}
+_UNIFORM = [SHARDING_TYPE_INDEX[name] for name in UNIFORM_TYPES]
+_key_of = attrgetter("path", "name")
 _NO_FACTOR = "none"  # the table's cache has no load factor, though the request has
 
 
@@ -73,11 +86,15 @@ class ReadBasis(NamedTuple):
 
     basis: Basis
     entries: list[TableEntry]
-    chosen: tuple[Request, SearchSpace]
+    chosen: ChosenSpace
 
 
-def read_basis(document: Document) -> ReadBasis | None:
+def read_basis(document: Document, *, checked: bool = False) -> ReadBasis | None:
     """Returns the basis of a file's plan; None without a basis.
+
+    Args:
+        document: The content of the file.
+        checked: Whether its tables have passed `check_ranks` without a cluster.
 
     Raises:
         BadValue: The basis is malformed, or does not describe the file's tables.
@@ -92,17 +109,8 @@ def read_basis(document: Document) -> ReadBasis | None:
     entries = [document.entries[i] for i in order]
     record = PlanRecord(
         table=np.array(_tables(request, entries), np.int32),
-        sharding_type=np.array(
-            [
-                _index(SHARDING_TYPE_INDEX, each.sharding_type, each, "sharding_type")
-                for each in entries
-            ],
-            np.uint8,
-        ),
-        kernel=np.array(
-            [_index(KERNEL_INDEX, each.kernel, each, "compute_kernel") for each in entries],
-            np.uint8,
-        ),
+        sharding_type=_indices(SHARDING_TYPE_INDEX, entries, "sharding_type"),
+        kernel=_indices(KERNEL_INDEX, entries, "kernel"),
         load_factor=np.array(_factors(fields.get("load_factors"), len(entries)), np.float64),
         ranks=_ranks(entries, len(cluster.rank_hbm)),
         rating=_rating(fields["rating"]),
@@ -115,11 +123,12 @@ def read_basis(document: Document) -> ReadBasis | None:
         certificate=_certificate(fields.get("certificate")),
     )
     chosen = check_agreement(basis, entries)
-    check_ranks(entries, Ranks(len(cluster.rank_hbm), cluster.group_size))
+    check = check_known_ranks if checked else check_ranks
+    check(entries, Ranks(len(cluster.rank_hbm), cluster.group_size))
     return ReadBasis(basis, entries, chosen)
 
 
-def check_agreement(basis: Basis, entries: list[TableEntry]) -> tuple[Request, SearchSpace]:
+def check_agreement(basis: Basis, entries: list[TableEntry]) -> ChosenSpace:
     """Checks that the entries are the plan of the basis, and returns the space of their options.
 
     Raises:
@@ -129,18 +138,18 @@ def check_agreement(basis: Basis, entries: list[TableEntry]) -> tuple[Request, S
     if len(entries) != len(record.table):
         raise BadValue("modules", f"must have the {len(record.table)} tables of `basis`")
     try:
-        chosen, space = chosen_space(basis.request, record)
+        tables, space = chosen_space(basis.request, record)
     except (BadRecord, OutOfRange, TypeError) as error:
         raise BadValue("basis.request", f"does not allow the plan: {error}") from error
-    cuts, counts = cuts_of(chosen.tables, space), table_shards(space).tolist()
-    kinds = zip(record.sharding_type.tolist(), record.kernel.tolist(), strict=True)
-    placed = 0
-    for entry, table, kind, cut, count in zip(
-        entries, chosen.tables, kinds, cuts, counts, strict=True
-    ):
+    counts = table_shards(space)
+    is_uniform = np.isin(record.sharding_type, _UNIFORM)
+    ends = np.cumsum(np.where(is_uniform, 0, counts))
+    numbers = _not_plain(entries, tables, space, record, ends)
+    for number, cut in zip(numbers, cuts_of(tables, space, numbers), strict=True):
+        entry, table, count = entries[number], tables[number], int(counts[number])
         if (entry.path, entry.name) != (table.path, table.name):
             raise BadValue(entry.place, f"is where `basis` has table {table.name}")
-        planned = SHARDING_TYPES[kind[0]], KERNELS[kind[1]]
+        planned = _kind(record, number)
         if (entry.sharding_type, entry.kernel) != planned:
             raise BadValue(entry.place, f"is ({', '.join(planned)}) by `basis`")
         _check_cut(entry, cut, (table.rows, table.dim))
@@ -148,13 +157,58 @@ def check_agreement(basis: Basis, entries: list[TableEntry]) -> tuple[Request, S
             if not _is_every_rank(entry, count):
                 refuse(below(entry.place, "ranks"), f"0-{count - 1}, as `basis` says", entry.ranks)
         else:
-            expected = record.ranks[placed : placed + count].tolist()
-            placed += count
+            expected = record.ranks[ends[number] - count : ends[number]].tolist()
             if entry.all_ranks() != expected:
                 refuse(below(entry.place, "ranks"), f"{expected}, as `basis` says", entry.ranks)
-    if placed != len(record.ranks):
-        raise BadValue("basis", f"has {len(record.ranks)} ranks for {placed} shards")
-    return chosen, space
+    if ends[-1] != len(record.ranks):
+        raise BadValue("basis", f"has {len(record.ranks)} ranks for {ends[-1]} shards")
+    return ChosenSpace(tables, space)
+
+
+def _not_plain(
+    entries: list[TableEntry],
+    tables: tuple[Table, ...],
+    space: SearchSpace,
+    record: PlanRecord,
+    ends: Ints,
+) -> list[int]:
+    """Returns the numbers of the entries that are not a whole table on the rank of the record.
+
+    Most tables of a large plan are not split, and are compared as columns. `ends` counts the ranks
+    of the record up to the end of each table.
+    """
+    first = space.option_run_begin[:-1]
+    single = (table_shards(space) == 1) & (ends <= len(record.ranks)) & (ends > 0)
+    rank = record.ranks[np.where(single, ends - 1, 0)] if len(record.ranks) else ends
+    expected = zip(
+        single.tolist(),
+        record.sharding_type.tolist(),
+        record.kernel.tolist(),
+        space.run_rows[first].tolist(),
+        space.run_cols[first].tolist(),
+        rank.tolist(),
+        strict=True,
+    )
+    return [
+        number
+        for number, (entry, table, (is_single, kind, kernel, rows, columns, at)) in enumerate(
+            zip(entries, tables, expected, strict=True)
+        )
+        if not (
+            is_single
+            and kind not in _UNIFORM
+            and entry.cut == (((1, rows),), ((1, columns),))
+            and entry.ranks == ((at, at),)
+            and entry.sharding_type == SHARDING_TYPES[kind]
+            and entry.kernel == KERNELS[kernel]
+            and entry.name == table.name
+            and entry.path == table.path
+        )
+    ]
+
+
+def _kind(record: PlanRecord, number: int) -> tuple[str, str]:
+    return SHARDING_TYPES[record.sharding_type[number]], KERNELS[record.kernel[number]]
 
 
 def _check_cut(entry: TableEntry, cut: Cut | None, shape: tuple[int, int]) -> None:
@@ -190,7 +244,7 @@ def _request(value: Any, key: str | None) -> tuple[Request, bytes, dict[str, Any
     if found != key:
         refuse("fingerprint", f"that of `basis.request`, {found}", key)
     try:
-        request, facts = parse_canonical(canonical)
+        request, facts = parse_document(value)
     except ValueError as error:
         raise BadValue("basis.request", str(error)) from error
     return request, canonical, facts
@@ -228,7 +282,10 @@ def _order(value: Any, count: int) -> list[int]:
 
 def _tables(request: Request, entries: list[TableEntry]) -> list[int]:
     """Returns the index of each table in the request."""
-    numbers = {(table.path, table.name): i for i, table in enumerate(request.tables)}
+    numbers = dict(zip(map(_key_of, request.tables), range(len(request.tables)), strict=True))
+    found: list[Any] = [*map(numbers.get, map(_key_of, entries))]
+    if len(found) == len(numbers) and {*found} == {*numbers.values()}:
+        return found
     found = []
     for entry in entries:
         number = numbers.pop((entry.path, entry.name), None)
@@ -240,22 +297,25 @@ def _tables(request: Request, entries: list[TableEntry]) -> list[int]:
     return found
 
 
-def _index(known: dict[str, int], name: str, entry: TableEntry, field: str) -> int:
-    if name not in known:
-        place = below(entry.place, field)
-        refuse(place, f"one of {', '.join(known)}, because the file has a `basis`", name)
-    return known[name]
+def _indices(known: dict[str, int], entries: list[TableEntry], field: str) -> NDArray[np.uint8]:
+    names = [*map(attrgetter(field), entries)]
+    for entry, name in zip(entries, names, strict=True) if {*names} - known.keys() else ():
+        if name not in known:
+            place = below(entry.place, _FIELD_NAMES.get(field, field))
+            refuse(place, f"one of {', '.join(known)}, because the file has a `basis`", name)
+    return np.array([*map(known.__getitem__, names)], np.uint8)
 
 
 def _ranks(entries: list[TableEntry], ranks: int) -> Any:
     """Returns the ranks of the shards that are not uniform."""
     found: list[int] = []
     for entry in entries:
-        for i, (_, last) in enumerate(entry.ranks or ()):
+        is_uniform = entry.sharding_type in UNIFORM_TYPES
+        for i, (first, last) in enumerate(entry.ranks or ()):
             if last >= ranks:
                 refuse(f"{below(entry.place, 'ranks')}[{i}]", f"below {ranks}, the ranks", last)
-        if entry.sharding_type not in UNIFORM_TYPES:
-            found += entry.all_ranks()
+            if not is_uniform:
+                found += range(first, last + 1)
     return np.array(found, np.int32)
 
 

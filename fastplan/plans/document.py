@@ -12,11 +12,13 @@ a basis, only two rules are checked: no rank has such a table twice, and a modul
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import groupby
+from operator import attrgetter
 from typing import Any, NamedTuple
 
-from msgspec import Struct
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
 
 from fastplan.engine.layout import blocks_in
 from fastplan.model.vocabulary import UNIFORM_TYPES
@@ -30,11 +32,12 @@ from fastplan.plans.checks import (
     read_rule,
     refuse,
 )
-from fastplan.plans.entries import EntryReader, RankRuns, TableEntry
+from fastplan.plans.entries import EntryReader, RankRuns, TableEntry, TableFields, decoded
 
 FORMAT = "fastplan sharding plan"
 VERSION = 1
 
+_EVERYWHERE = "row_wise"
 _BY_HOST = frozenset({"table_row_wise", "grid_shard"})
 _ON_DIFFERENT_RANKS = UNIFORM_TYPES | _BY_HOST
 
@@ -80,6 +83,11 @@ def read_document(content: Any, *, ranks: int | None = None) -> Document:
     if type(version) is not int or version != VERSION:
         refuse("version", f"{VERSION}, the only one that can be read", version)
     header = as_struct(fields, PlanFields)
+    return _document(header, decoded(header.modules) or {}, ranks)
+
+
+def _document(header: Any, known: dict[str, dict[str, TableFields]], ranks: int | None) -> Document:
+    """Returns the content with these fields; `known` has all tables if they are decoded."""
     rule = read_rule(header.device, header.ranks_per_host)
     reader = EntryReader(has_device=rule is not None, ranks=ranks)
     return Document(
@@ -88,12 +96,51 @@ def read_document(content: Any, *, ranks: int | None = None) -> Document:
         rule=rule,
         paths=tuple(header.modules),
         entries=tuple(
-            reader.read(path, name, table)
+            reader.read(path, name, table, known[path][name] if known else None)
             for path, tables in header.modules.items()
             for name, table in tables.items()
         ),
-        basis=header.basis,
+        basis=header.basis if header.basis is not UNSET else None,
     )
+
+
+class _TypedFields(PlanFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The JSON of a plan file with its tables."""
+
+    modules: dict[str, dict[str, TableFields]]
+    basis: dict[str, Any] | UnsetType = UNSET  # type: ignore[assignment]
+
+
+def parse_document(data: bytes, *, ranks: int | None = None) -> Document:
+    """Parses the text of a plan file: `read_document` of `parse_json`, in less time if it is valid.
+
+    Raises:
+        BadValue: It is not a valid plan file.
+        RecursionError: It is nested too deeply.
+    """
+    fields = _decoded(data)
+    if fields is None:
+        return read_document(parse_json(data), ranks=ranks)
+    return _document(fields, fields.modules, ranks)
+
+
+def _decoded(data: bytes) -> _TypedFields | None:
+    """Returns the fields of a valid file; None for one that may be invalid.
+
+    msgspec reads what json reads as the same values, or refuses it. Of duplicate names it keeps the
+    last one, so that the same content written again has fewer names. Without escapes, every colon
+    in a text is behind a name, or in a string that has it after reading, too.
+    """
+    if b"\\" in data:
+        return None
+    try:
+        fields = msgspec.json.decode(data, type=_TypedFields)
+        text = msgspec.json.encode(fields)
+    except (ValueError, OverflowError, RecursionError):  # what msgspec raises is a ValueError
+        return None
+    if fields.format != FORMAT or fields.version != VERSION:
+        return None
+    return fields if text.count(b":") == data.count(b":") else None
 
 
 def parse_json(data: bytes) -> Any:
@@ -216,21 +263,44 @@ def check_ranks(entries: Iterable[TableEntry], known: Ranks | None = None) -> No
     Raises:
         BadValue: TorchRec can't run a table. The message names it.
     """
-    for _, tables in groupby(entries, key=lambda entry: entry.path):
+    for tables in _by_module(entries):
         every: RankRuns | None = None  # of a row-wise table, so of the whole module
-        for entry in sorted(tables, key=lambda entry: entry.sharding_type != "row_wise"):
+        for entry in tables:
             if entry.ranks is None:
                 continue
             _check_own(entry, entry.ranks)
             if known is not None:
                 _check_known(entry, entry.ranks, known)
             if entry.cut is not None:
-                every = every or (_in_order(entry.ranks) if _is_everywhere(entry) else None)
-                _check_module(entry, entry.ranks, every)
+                if every is None and _is_everywhere(entry):
+                    every = _in_order(entry.ranks)
+                if every is not None:
+                    _check_module(entry, entry.ranks, every)
+
+
+def check_known_ranks(entries: Iterable[TableEntry], known: Ranks) -> None:
+    """Checks tables that have passed `check_ranks` without a cluster, now on a cluster.
+
+    Raises:
+        BadValue: TorchRec can't run a table. The message names it.
+    """
+    for tables in _by_module(entries):
+        for entry in tables:
+            if entry.ranks is not None:
+                _check_known(entry, entry.ranks, known)
+
+
+def _by_module(entries: Iterable[TableEntry]) -> Iterator[list[TableEntry]]:
+    """Yields the tables of each module, its row-wise ones first."""
+    for _, tables in groupby(entries, key=attrgetter("path")):
+        own = [*tables]
+        first = [entry for entry in own if entry.sharding_type == _EVERYWHERE]
+        others = [entry for entry in own if entry.sharding_type != _EVERYWHERE] if first else own
+        yield first + others
 
 
 def _is_everywhere(entry: TableEntry) -> bool:
-    return entry.sharding_type == "row_wise"
+    return entry.sharding_type == _EVERYWHERE
 
 
 def _ranks_place(entry: TableEntry) -> str:
@@ -277,10 +347,8 @@ def _check_known(entry: TableEntry, ranks: RankRuns, known: Ranks) -> None:
             refuse(_ranks_place(entry), one_host, _items(column))
 
 
-def _check_module(entry: TableEntry, ranks: RankRuns, every: RankRuns | None) -> None:
+def _check_module(entry: TableEntry, ranks: RankRuns, every: RankRuns) -> None:
     """Checks that a module's tables agree: its row-wise tables are on all of its ranks."""
-    if every is None:
-        return
     if _is_everywhere(entry) and _in_order(ranks) != every:
         others = f"{_items(every)}, as of the module's other row-wise tables"
         refuse(_ranks_place(entry), others, _items(ranks))

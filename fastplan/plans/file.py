@@ -30,6 +30,7 @@ from fastplan.model.plan import (
     Layout,
     Plan,
     Shards,
+    TableColumns,
     TableLayout,
 )
 from fastplan.plans.basis import ReadBasis, basis_json, check_agreement, read_basis
@@ -49,8 +50,7 @@ from fastplan.plans.document import (
     Ranks,
     check_ranks,
     document_text,
-    parse_json,
-    read_document,
+    parse_document,
 )
 from fastplan.plans.entries import (
     MOST_CELLS,
@@ -101,7 +101,7 @@ def parse_plan(data: bytes, name: str) -> Plan:
     Raises:
         PlanFileError: The content is malformed.
     """
-    return plan_of(parse_file(data, name), name)
+    return plan_of(parse_file(data, name), name, checked=True)
 
 
 def write_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
@@ -139,7 +139,7 @@ def parse_file(data: bytes, name: str, *, ranks: Ranks | None = None) -> Documen
         PlanFileError: The content is malformed, or TorchRec can't run a table.
     """
     try:
-        document = read_document(parse_json(data), ranks=None if ranks is None else ranks.world)
+        document = parse_document(data, ranks=None if ranks is None else ranks.world)
         check_ranks(document.entries, ranks)
         return document
     except BadValue as error:
@@ -148,18 +148,19 @@ def parse_file(data: bytes, name: str, *, ranks: Ranks | None = None) -> Documen
         raise PlanFileError(name, "", "is nested too deeply") from error
 
 
-def plan_of(document: Document, name: str) -> Plan:
+def plan_of(document: Document, name: str, *, checked: bool = False) -> Plan:
     """Returns the plan of a parsed file.
 
     Args:
         document: The content.
         name: The name of the file in errors.
+        checked: Whether `parse_file` has parsed and checked it.
 
     Raises:
         PlanFileError: The content contradicts itself.
     """
     try:
-        found = read_basis(document)
+        found = read_basis(document, checked=checked)
         layout = _layout(document) if found is None else _layout_by(document, found)
     except BadValue as error:
         raise PlanFileError(name, error.place, error.problem) from error
@@ -188,14 +189,15 @@ def _layout_by(document: Document, found: ReadBasis) -> Layout:
     layout = layout_of(
         basis.request, basis.cluster, basis.record, device=device, chosen=found.chosen
     )
-    tables = tuple(map(_with_settings, layout.tables, found.entries))
+    settings = [*map(_settings, found.entries)]
+    if not any(settings):
+        return layout
+    tables = replace(TableColumns.of(layout.tables), settings=settings)
     return replace(layout, tables=tables)
 
 
-def _with_settings(table: TableLayout, entry: TableEntry) -> TableLayout:
-    if entry.listed is not None:
-        return table._replace(settings=table_layout(entry).settings)
-    return table._replace(settings=entry.settings) if entry.settings else table
+def _settings(entry: TableEntry) -> dict[str, Any]:
+    return entry.settings if entry.listed is None else table_layout(entry).settings
 
 
 def _text(plan: Plan, name: str) -> str:

@@ -150,21 +150,6 @@ def check_replicas(layouts: Mapping[int, Layout], groups: ReplicaGroups) -> None
             _check_alike(*first, rank, own, groups)
 
 
-def remapped(layout: Layout, groups: ReplicaGroups, group: int) -> Layout:
-    """Returns the plan of one group with ranks of the job, as DMPCollection maps it.
-
-    Args:
-        layout: The plan that all groups share.
-        groups: The replica groups.
-        group: The number of the group.
-    """
-    ranks = np.array(groups.ranks_of(group), np.int64)
-    return replace(
-        layout,
-        tables=tuple(_on_ranks(table, ranks[table.shards[:, RANK]]) for table in layout.tables),
-    )
-
-
 def why_not_synced(sharding_type: str, kernel: str) -> str:
     """Returns why `sync()` leaves a table out; empty if it does not, or need not."""
     if sharding_type == "data_parallel" or kernel in SYNCED_KERNELS:

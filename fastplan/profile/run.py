@@ -15,6 +15,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from types import FrameType
 
+import numpy as np
+
 from fastplan.model.ids import IdStatistics
 from fastplan.model.units import shown
 from fastplan.profile.curves import statistics_of
@@ -151,7 +153,8 @@ def stored_summaries(files: Iterable[str]) -> Summaries:
 
 def summaries_of(profile: Profile) -> Summaries:
     """Returns the sums of each table that has ids."""
-    return {name: table.summary() for name, table in profile.tables.items() if table.ids}
+    with np.errstate(all="ignore"):  # a profile that somebody made up: see statistics_by_table()
+        return {name: table.summary() for name, table in profile.tables.items() if table.ids}
 
 
 def merge_summaries(parts: Iterable[Summaries]) -> Summaries:
@@ -164,8 +167,22 @@ def merge_summaries(parts: Iterable[Summaries]) -> Summaries:
 
 
 def statistics_by_table(summaries: Mapping[str, Summary]) -> dict[str, IdStatistics]:
-    """Returns the statistics of each table."""
-    return {name: statistics_of(summary) for name, summary in summaries.items()}
+    """Returns the statistics of each table.
+
+    Raises:
+        ProfileError: A stored profile has numbers that no data have.
+    """
+    found = {}
+    for name, summary in summaries.items():
+        try:
+            with np.errstate(all="ignore"):
+                found[name] = statistics_of(summary)
+        except (ValueError, OverflowError) as error:
+            raise ProfileError(
+                f"the profile of table {shown(name)} has numbers that no data have ({error}); "
+                "profile the data again"
+            ) from error
+    return found
 
 
 def _of_part(settings: Settings, number: int, count: int) -> Settings:

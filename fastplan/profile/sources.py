@@ -173,12 +173,10 @@ def _by_table(
 
 def _read_npz(file: str, features: Features) -> Iterator[Batch]:
     """Yields a batch per table, so that one table's column is in memory at a time."""
-    import zipfile
-
     try:
         archive = np.load(file, allow_pickle=False)
-    except zipfile.BadZipFile as error:
-        raise ValueError(str(error)) from error
+    except Exception as error:  # zipfile has others for damaged files than BadZipFile
+        raise ValueError(_line(error)) from error
     if not isinstance(archive, np.lib.npyio.NpzFile):
         raise ValueError("it has one array, not columns by name")
     with archive:
@@ -192,8 +190,8 @@ def _read_npz(file: str, features: Features) -> Iterator[Batch]:
                 raise ProfileError(f"{file}: {problem}; split the file")
             try:
                 found: NDArray[Any] = archive[name]
-            except zipfile.BadZipFile as error:
-                raise ValueError(str(error)) from error
+            except Exception as error:  # likewise, and numpy for any shape in the file
+                raise ValueError(_line(error)) from error
             return found
 
         def bags(name: str) -> Bags:

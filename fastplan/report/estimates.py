@@ -25,9 +25,6 @@ class EstimateUnavailable(Exception):
     """The plan's costs can't be estimated. The message says why."""
 
 
-NoEstimate = EstimateUnavailable  # the earlier name, for one more release
-
-
 class Estimates(NamedTuple):
     """Costs in milliseconds and memory in bytes, by rank and by table in the record's order."""
 

@@ -205,10 +205,10 @@ def reasons(why: TableWhy, outcome: Outcome) -> list[str]:
         found = (
             f"slower by {rise}: the {why.measure} would be {changed_text(why, value)}{where}{best}"
         )
-    return [found, *(_cut(why, outcome.cut, tied=status == "tie"))]
+    return [found, *(_cut(outcome.cut, tied=status == "tie"))]
 
 
-def _cut(why: TableWhy, cut: Cut | None, *, tied: bool) -> list[str]:
+def _cut(cut: Cut | None, *, tied: bool) -> list[str]:
     if cut is None:
         if tied:
             return []

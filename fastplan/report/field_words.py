@@ -65,6 +65,7 @@ _FIELDS: dict[str, tuple[str, _Format | None]] = {
     "context.group_size": ("ranks of a group of hosts", None),
     "context.torchrec": ("TorchRec", None),
     "context.replan": ("following a previous plan", None),
+    "context.previous": ("the plan before", None),
     "context.optimize": ("optimizing", None),
     "context.custom": ("custom parts", None),
     "context.reservation.percentage": ("reserved share of memory", format_percent),
@@ -94,6 +95,7 @@ _CAPACITY = re.compile(r"rank_(hbm|ddr|ssd)\[(\d+)\]")
 # Fields that follow from others: naming the cause is enough.
 _SIZES_OF_RANKS = re.compile(r"cost\.(perf|storage|layout)_(world|local_world|group)_size")
 _CAUSES_OF_SIZES = ("ranks", "context.local_world_size", "context.group_size")
+_PREVIOUS, _FOLLOWING = "context.previous", "context.replan"
 _FOLLOWS = {
     "bytes": ("rows", "dim", "element_size"),
     "output_element_size": ("element_size",),
@@ -134,6 +136,8 @@ def differences_in_words(changes: Sequence[Difference]) -> list[str]:
         found = _TABLE_FIELD.fullmatch(change.field)
         if found is None:
             if _SIZES_OF_RANKS.fullmatch(change.field) and fields.intersection(_CAUSES_OF_SIZES):
+                continue
+            if change.field == _PREVIOUS and _FOLLOWING in fields:
                 continue
             target = costs if change.field.startswith("cost.") else words
             target.append(field_words(change))

@@ -3,7 +3,6 @@
 Annotations are not strings here, because msgspec would have to evaluate those at every start.
 """
 
-import json
 from functools import cache
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -170,11 +169,6 @@ def schema() -> dict[str, Any]:
     }
     found: dict[str, Any] = _as_written(whole)
     return found
-
-
-def schema_text() -> str:
-    """Returns the content of `schema.json`."""
-    return json.dumps(schema(), indent=2) + "\n"
 
 
 def _as_written(part: Any) -> Any:

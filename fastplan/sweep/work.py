@@ -17,7 +17,7 @@ from fastplan.sweep.rows import Row, row_of
 from fastplan.sweep.sweep import Cell, in_precision, pinned, variant
 
 if TYPE_CHECKING:
-    from fastplan.cache.plan_cache import PlanCache
+    from fastplan.cache.plan_cache import Cache
     from fastplan.engine.optimize import Optimize
     from fastplan.planning.search import Result
 
@@ -81,16 +81,16 @@ def _model(packed: bytes, precision: str) -> ModelSpec:
     return in_precision(model, precision)
 
 
-def _open_cache(where: str | None) -> PlanCache | None:
+def _open_cache(where: str | None) -> Cache | None:
     """Opens the cache for each task, because a cache object does not retry a failed store."""
     if where is None:
         return None
-    from fastplan.cache.plan_cache import PlanCache
+    from fastplan.cache.plan_cache import Cache
 
-    return PlanCache(where, timeout=_STORE_TIMEOUT)
+    return Cache(where, timeout=_STORE_TIMEOUT)
 
 
-def _row(task: Task, cell: Cell, cache: PlanCache | None) -> Row:
+def _row(task: Task, cell: Cell, cache: Cache | None) -> Row:
     from fastplan.model.job import DoesNotFit
     from fastplan.planning.specs import plan_job
     from fastplan.spec.lower import lower

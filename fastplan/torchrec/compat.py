@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
+import torch
+from torchrec.distributed.planner.shard_estimators import EmbeddingOffloadStats
 from torchrec.distributed.types import CacheAlgorithm, CacheParams, KeyValueParams
 from torchrec.modules.embedding_configs import DataType
 
@@ -54,14 +56,40 @@ IMMUTABLE = frozenset({type(None), bool, int, float, str, CacheAlgorithm, DataTy
 
 def copy_params(params: Any) -> Any:
     """Returns a deep copy of cache or key-value parameters, in less time than copy.deepcopy()."""
-    is_flat = type(params) in (CacheParams, KeyValueParams) and all(
-        type(value) in IMMUTABLE for value in vars(params).values()
-    )
-    if not is_flat:
+    if type(params) not in (CacheParams, KeyValueParams):
         return copy.deepcopy(params)
-    copied = object.__new__(type(params))
-    vars(copied).update(vars(params))
+    return _flat_copy(params) or copy.deepcopy(params)
+
+
+def _flat_copy(source: Any) -> Any:
+    """Returns a deep copy of parameters or cache statistics; None if a value is unusual."""
+    copied = object.__new__(type(source))
+    tensors = set()
+    for name, value in vars(source).items():
+        if type(value) in IMMUTABLE:
+            twin = value
+        elif type(value) is EmbeddingOffloadStats:
+            twin = _flat_copy(value)
+            if twin is None:
+                return None
+        elif _is_plain_tensor(value) and value.data_ptr() not in tensors:
+            tensors.add(value.data_ptr())
+            twin = value.clone()
+        else:
+            return None
+        vars(copied)[name] = twin
     return copied
+
+
+def _is_plain_tensor(value: Any) -> bool:
+    """Whether a clone is a deep copy: nothing else is in the storage, and nothing hangs on it."""
+    return (
+        type(value) is torch.Tensor
+        and value.layout is torch.strided
+        and value.is_contiguous()
+        and not (value.requires_grad or value.is_complex() or vars(value))
+        and value.untyped_storage().nbytes() == value.nbytes
+    )
 
 
 # A collection of the older generations is delayed until it is due this many times over, so that a

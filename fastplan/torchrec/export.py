@@ -34,7 +34,7 @@ from fastplan.torchrec.export_tables import ExportError, module_specs, table_spe
 from fastplan.torchrec.planning import drafted
 from fastplan.torchrec.read.cluster import read_cluster, reserve
 from fastplan.torchrec.read.components import Parts, read_job
-from fastplan.torchrec.read.modules import CachedSharder
+from fastplan.torchrec.read.modules import cached_sharders
 from fastplan.torchrec.support import support
 
 _POLICIES = {
@@ -60,8 +60,7 @@ def export_spec(planner: Any, module: Any, sharders: list[Any], name: str = "mod
     """
     try:
         space = drafted(planner, module, sharders)
-        cached = [CachedSharder(sharder) for sharder in sharders]
-        cluster = read_cluster(reserve(planner, module, cached))
+        cluster = read_cluster(reserve(planner, module, sharders, cached_sharders(sharders)))
         parts = Parts.of(planner, len(cluster.rank_hbm))
         job = read_job(planner, space, cluster, parts)
         search = _search(parts, job, deterministic=planner._fastplan.deterministic)

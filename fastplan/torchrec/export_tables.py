@@ -179,6 +179,3 @@ def _features(origin: TableSource) -> tuple[str, ...]:
                     return tuple(config.feature_names)
     rule = origin.constraint
     return tuple(rule.feature_names or ()) if rule is not None else ()
-
-
-CannotExport = ExportError  # its former name

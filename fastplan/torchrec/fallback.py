@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 import os
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from types import ModuleType
@@ -48,7 +50,20 @@ def is_first_plan() -> bool:
     return not native.cache_info().currsize
 
 
-def internal_error(error: Exception) -> str | None:
+@contextmanager
+def errors_of_parts() -> Iterator[None]:
+    """Marks errors of parts that are called just as by TorchRec, as the caller's.
+
+    A second search would ask custom parts again, which may have changed.
+    """
+    try:
+        yield
+    except Exception as error:
+        vars(error)["is_of_a_part"] = True  # whatever `__setattr__` the error has
+        raise
+
+
+def internal_error(error: Exception, planner: Any) -> str | None:
     """Returns why TorchRec must plan after an error; None if the error is the caller's.
 
     An error is not the caller's if code of this package raises it by using TorchRec, or if TorchRec
@@ -56,6 +71,10 @@ def internal_error(error: Exception) -> str | None:
     """
     if not isinstance(error, _SYMPTOMS):
         return None
+    if getattr(error, "is_of_a_part", False):
+        return None
+    if isinstance(error, AttributeError) and error.obj is planner._storage_reservation:
+        return None  # TorchRec reads it for its message that nothing fits
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

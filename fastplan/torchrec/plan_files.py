@@ -84,8 +84,6 @@ def save_plan(
 ) -> None:
     """Writes a plan file atomically.
 
-
-
     Args:
         plan: the plan.
         path: the file.
@@ -239,7 +237,7 @@ def _in_order(basis: Basis, entries: list[TableEntry]) -> list[TableEntry]:
 
 def _plan_file(document: Document, topology: Any) -> PlanFile:
     check_rule(document.rule)
-    found = read_basis(document)
+    found = read_basis(document, checked=True)
     reader = TableReader(document.rule, topology)
     modules = {path: EmbeddingModuleShardingPlan() for path in document.paths}
     for entry in document.entries:

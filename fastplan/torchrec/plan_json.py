@@ -21,7 +21,7 @@ from torchrec.distributed.types import (
 )
 
 from fastplan.engine.layout import Cut, Runs, cut_of
-from fastplan.model.plan import Layout, TableLayout
+from fastplan.model.plan import Layout, TableColumns
 from fastplan.plans import checks
 from fastplan.plans.checks import (
     LARGEST,
@@ -275,40 +275,55 @@ def plan_layout(plan: ShardingPlan) -> Layout | None:
 
     None for a plan that is not as TorchRec makes them, which `describe_plan` reads or refuses.
     """
-    rows: list[int] = []
-    tables: list[tuple[str, str, ParameterSharding, int]] = []
+    keys: list[tuple[str, str]] = []
+    shardings: list[ParameterSharding] = []
     for path, module_plan in plan.plan.items():
         if not (isinstance(path, str) and isinstance(module_plan, dict)):
             return None
-        for name, sharding in module_plan.items():
-            if type(sharding) is not ParameterSharding or type(name) is not str:
-                return None
-            shards = _shard_numbers(sharding, rows)
-            if shards is None:
-                return None
-            tables.append((path, name, sharding, shards))
-    if {*map(type, rows)} - {int} or not 0 <= min(rows, default=0) <= max(rows, default=0) <= _FAR:
+        keys += [(path, name) for name in module_plan]
+        shardings += module_plan.values()
+    if {type(name) for _, name in keys} - {str} or {*map(type, shardings)} - {ParameterSharding}:
         return None
-    found = np.array(rows, np.int64).reshape(-1, 5)
-    end = np.cumsum([shards for *_, shards in tables], dtype=np.int64)
-    layouts = []
-    for (path, name, sharding, count), last in zip(tables, end.tolist(), strict=True):
-        kind, kernel = sharding.sharding_type, sharding.compute_kernel
-        own, shape = found[last - count : last], None
-        if sharding.sharding_spec is not None:
-            ends = own[:, :2] + own[:, 2:4]
-            shape = int(ends[:, 0].max()), int(ends[:, 1].max())
-        layouts.append(TableLayout(path, name, str(kind), str(kernel), shape, own, {}))
-    rule = infer_rule(plan)
+    rows: list[int] = []
+    placements: list[Any] = []
+    counts = []
+    for sharding in shardings:
+        count = _shard_numbers(sharding, rows, placements)
+        if count is None:
+            return None
+        counts.append(count)
+    if {*map(type, rows)} - {int}:
+        return None
+    if not 0 <= min(rows, default=0) <= max(rows, default=0) <= _FAR:
+        return None
+    shards = np.array(rows, np.int64).reshape(-1, 5)
+    begin = np.cumsum([0, *counts], dtype=np.int64)
+    ends = np.maximum.reduceat(shards[:, :2] + shards[:, 2:4], begin[:-1]) if keys else shards
+    rule = _rule_of(Counter(map(_key, placements)))
     return Layout(
-        tables=tuple(layouts),
+        tables=TableColumns(
+            keys=keys,
+            sharding_types=[str(sharding.sharding_type) for sharding in shardings],
+            kernels=[str(sharding.compute_kernel) for sharding in shardings],
+            shapes=[
+                None if sharding.sharding_spec is None else (height, width)
+                for sharding, (height, width) in zip(shardings, ends.tolist(), strict=True)
+            ],
+            begin=begin,
+            shards=shards,
+        ),
         device=rule and rule.device,
         ranks_per_host=rule and rule.ranks_per_host,
     )
 
 
-def _shard_numbers(sharding: ParameterSharding, rows: list[int]) -> int | None:
-    """Adds row, column, rows, columns and rank of each shard; returns their number, or None."""
+def _shard_numbers(
+    sharding: ParameterSharding, rows: list[int], placements: list[Any]
+) -> int | None:
+    """Adds row, column, rows, columns and rank of each shard, and its placement if it has one.
+
+    Returns the number of shards; None for a sharding that TorchRec does not make.
+    """
     ranks, spec = sharding.ranks, sharding.sharding_spec
     if type(ranks) is not list or not ranks:
         return None
@@ -326,6 +341,7 @@ def _shard_numbers(sharding: ParameterSharding, rows: list[int]) -> int | None:
         if len(offsets) != 2 or len(sizes) != 2:
             return None
         rows += (*offsets, *sizes, rank)
+        placements.append(place)
     return len(ranks)
 
 
@@ -337,6 +353,11 @@ def infer_rule(plan: ShardingPlan) -> PlacementRule | None:
             shards = getattr(getattr(sharding, "sharding_spec", None), "shards", ())
             own = [shard for shard in shards if type(shard.placement) is _remote_device]
             counts.update(placement_keys(own) or ())
+    return _rule_of(counts)
+
+
+def _rule_of(counts: Counter[Any]) -> PlacementRule | None:
+    """Returns the rule of placements, given by the number of each of their keys."""
     seen: Counter[Device] = Counter()
     for (_, rank, device), count in counts.items():
         if rank is not None:

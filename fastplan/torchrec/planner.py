@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,11 +13,10 @@ import torch.distributed as dist
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner as TorchRecPlanner
 from torchrec.distributed.types import ShardingPlan
 
-from fastplan.cache.plan_cache import PlanCache, open_cache
+from fastplan.cache.plan_cache import Cache, open_cache
 from fastplan.costs.functions import PlanObjective, ShardCost
 from fastplan.engine.optimize import Optimize
 from fastplan.engine.solve import OutOfRange
-from fastplan.model.objectives import NO_OBJECTIVES
 from fastplan.planning.run import Run
 from fastplan.torchrec.fallback import (
     Snapshot,
@@ -111,7 +108,7 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         plan_loader: PlanLoader | None = None,
         *,
         deterministic: bool = False,
-        cache: str | os.PathLike[str] | PlanCache | bool | None = None,
+        cache: str | os.PathLike[str] | Cache | bool | None = None,
         mode: Literal["parity", "optimize"] = "parity",
         optimize: Optimize | None = None,
         previous: Any = None,
@@ -123,23 +120,17 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         sku: str | Hardware | None = None,
         pipeline: str = "none",
         statistics: str | os.PathLike[str] | Mapping[str, IdStatistics] | None = None,
-        **older: Any,
     ) -> None:
-        settings = _optimize_settings(mode, optimize, older)
+        settings = _optimize_settings(mode, optimize)
         _check_single_objective(objective, performance_model, settings is not None)
         self._fastplan = State(
             deterministic=deterministic,
             optimize=settings,
             previous=Previous(previous, replan),
-            cache=open_cache(cache, **_taken(older, "cache_timeout", "capacity_tolerance")),
+            cache=open_cache(cache),
             shadow=_shadow_mode(shadow),
             hardware=_hardware(costs, sku, pipeline, statistics),
         )
-        if older:
-            raise TypeError(
-                f"{type(self).__name__}.__init__() got an unexpected keyword argument "
-                f"{next(iter(older))!r}"
-            )
         super().__init__(
             topology=topology,
             batch_size=batch_size,
@@ -186,6 +177,8 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickles the planner's results, without the functions that compute more."""
+        for stats in self._stats:
+            len(getattr(stats, "_stats_table", ()))  # writes a table, which may widen the next one
         return {**self.__dict__, "_fastplan": state_of(self).settled()}
 
     @logged
@@ -252,7 +245,7 @@ def _plan_or_fall_back(planner: Any, run: Run, module: Any, sharders: list[Any])
     except (found.NotNative, OutOfRange) as why:
         reason = str(why)
     except Exception as error:
-        if (why_not := internal_error(error)) is None:
+        if (why_not := internal_error(error, planner)) is None:
             raise
         reason = why_not
         before.restore()
@@ -287,46 +280,13 @@ def _hardware(costs: str, sku: str | Hardware | None, pipeline: str, statistics:
     return planner_hardware(costs, sku, pipeline, statistics)
 
 
-_OLDER = {
-    "cache_timeout": "Cache(..., timeout=...)",
-    "capacity_tolerance": "Cache(..., capacity_tolerance=...)",
-    "time_budget": "optimize=Optimize(time_budget=...)",
-    "move_budget": "optimize=Optimize(move_budget=...)",
-    "seed": "optimize=Optimize(seed=...)",
-    "threads": "optimize=Optimize(threads=...)",
-    "objectives": "optimize=Optimize(objectives=...)",
-}
-_DEFAULT = Optimize()
-
-
-def _taken(older: dict[str, Any], *names: str) -> dict[str, Any]:
-    """Removes the deprecated arguments that were given from `older` and returns them."""
-    found = {name: older.pop(name) for name in names if name in older}
-    for name in found:
-        warnings.warn(
-            f"`{name}` of the planner is deprecated: use {_OLDER[name]}",
-            DeprecationWarning,
-            stacklevel=4,
-        )
-    return {name.removeprefix("cache_"): value for name, value in found.items()}
-
-
-def _optimize_settings(
-    mode: str, optimize: Optimize | None, older: dict[str, Any]
-) -> Optimize | None:
+def _optimize_settings(mode: str, optimize: Optimize | None) -> Optimize | None:
     """Returns the settings of the optimizer; None for TorchRec's plans."""
     if mode not in ("parity", "optimize"):
         raise ValueError(f'`mode` must be "parity" or "optimize", not {mode!r}')
-    given = _taken(older, "time_budget", "move_budget", "seed", "threads", "objectives")
-    if given.get("objectives", ()) is None:
-        given["objectives"] = NO_OBJECTIVES
-    settings = replace(optimize or _DEFAULT, **given)
-    if mode == "optimize" or optimize is not None:
-        return settings
-    for name in given:
-        if getattr(settings, name) != getattr(_DEFAULT, name):
-            raise ValueError(f'`{name}` needs `mode="optimize"`')
-    return None
+    if mode == "optimize" and optimize is None:
+        return Optimize()
+    return optimize
 
 
 def _check_single_objective(objective: Any, performance_model: Any, improves: bool) -> None:

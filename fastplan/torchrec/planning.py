@@ -18,7 +18,7 @@ from fastplan.torchrec.differences.validators import validate
 from fastplan.torchrec.read.cluster import read_cluster, reserve
 from fastplan.torchrec.read.components import Parts, read_job
 from fastplan.torchrec.read.enumeration import Enumeration
-from fastplan.torchrec.read.modules import CachedSharder
+from fastplan.torchrec.read.modules import cached_sharders
 from fastplan.torchrec.read.space import ChosenOptions, EstimatedSpace, PythonSpace, Space
 from fastplan.torchrec.search.backend import PlannerBackend
 from fastplan.torchrec.state import state_of
@@ -64,9 +64,11 @@ class Planning:
         if reason := support.why_not_planner():
             raise NotNative(reason)
         planner, run, state = self._planner, self._run, self._state
-        cached = [CachedSharder(sharder) for sharder in self._sharders]
+        cached = cached_sharders(self._sharders)
         with run.phase("reserve"):
-            reserved = reserve(planner, self._module, cached)
+            reserved = reserve(planner, self._module, self._sharders, cached)
+        if [id(each.sharder) for each in cached] != [*map(id, self._sharders)]:
+            cached = cached_sharders(self._sharders)  # a custom reservation has changed them
         technique = hooks.before_enumeration(planner, reserved)
         enumeration = Enumeration(planner, run, self._module, self._sharders, cached)
         space = self._draft or enumeration.draft()
@@ -158,5 +160,4 @@ def drafted(planner: Any, module: Any, sharders: list[Any]) -> EstimatedSpace:
     support.look()
     if reason := support.why_not_planner():
         raise NotNative(reason)
-    cached = [CachedSharder(sharder) for sharder in sharders]
-    return Enumeration(planner, Run(), module, sharders, cached).described()
+    return Enumeration(planner, Run(), module, sharders, cached_sharders(sharders)).described()

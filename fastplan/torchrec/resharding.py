@@ -1,6 +1,6 @@
 """Moves of tables in a running job, from any plan to any other one: all tables or none.
 
-For each module with a changed table, the ranks build the sharded module of the new plan beside
+For each module with a changed table, the ranks build the sharded module of the new plan new_job
 the old one (`live/modules`), fill it with what they hold, exchange what they lack
 (`live/tensors`), agree that all have succeeded (`live/agreement`), and only then exchange the
 contents of the modules.
@@ -192,10 +192,10 @@ class _Move:
                 shardings = _shardings(self._after, path)
                 self._modules[path] = build_again(self._job, path, shardings)
                 apply_settings(path, self._modules[path], self._fused, self._dense_settings)
-            beside = _beside(self._after, self._modules)
-            self._make_states(read_tables(beside))
-            self._new = read_tables(beside, as_optimizer(self._states))
-            finish_writes(beside)
+            new_job = _as_job(self._after, self._modules)
+            self._make_states(read_tables(new_job))
+            self._new = read_tables(new_job, as_optimizer(self._states))
+            finish_writes(new_job)
             return None, describe(states_of(self._new))
 
         _, self._needed = self._ranks.attempt("build the modules of the new plan", work)
@@ -241,7 +241,7 @@ class _Move:
             if failures:
                 raise failures[0]
             transport.finish(merge)
-            finish_writes(_beside(self._after, self._modules))
+            finish_writes(_as_job(self._after, self._modules))
             return None, None
 
         self._ranks.attempt("copy its shards", finish)
@@ -295,10 +295,10 @@ def _shardings(plan: ShardingPlan, path: str) -> EmbeddingModuleShardingPlan:
 
 def _part_of(job: DistributedModelParallel, paths: Any) -> Any:
     """Returns the job with a part of its modules, as far as its tables are read."""
-    return _beside(job.plan, {path: job.module.get_submodule(path) for path in paths})
+    return _as_job(job.plan, {path: job.module.get_submodule(path) for path in paths})
 
 
-def _beside(plan: ShardingPlan, modules: Mapping[str, Any]) -> Any:
+def _as_job(plan: ShardingPlan, modules: Mapping[str, Any]) -> Any:
     """Returns modules that are not in a job in the form in which a job has them."""
     return SimpleNamespace(
         plan=ShardingPlan({path: plan.plan[path] for path in modules}),

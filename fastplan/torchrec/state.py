@@ -9,7 +9,7 @@ from typing import Any, Literal
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner as TorchRecPlanner
 from torchrec.distributed.types import ShardingPlan
 
-from fastplan.cache.plan_cache import PlanCache
+from fastplan.cache.plan_cache import Cache
 from fastplan.engine.optimize import Optimize
 from fastplan.model.plan import Basis, Plan
 from fastplan.planning.describe import basis_of, plan_to_follow
@@ -80,7 +80,7 @@ class State:
     deterministic: bool = False
     optimize: Optimize | None = None
     previous: Previous = field(default_factory=Previous)
-    cache: PlanCache | None = None
+    cache: Cache | None = None
     draft: Any = None
     result: Result | None = None
     best_plan: Any = None
@@ -133,9 +133,22 @@ def _plan_of(plan: ShardingPlan) -> Plan:
     return Plan(name="previous plan", layout=layout)
 
 
+def _plan_to_follow(result: Result) -> Plan | str:
+    from fastplan.torchrec.read.space import EstimatedSpace
+
+    request, space = result.job.request, result.placement and result.placement.space
+    estimated = (
+        isinstance(space, EstimatedSpace)
+        and request is not None
+        and request.pricing is None
+        and space.request is request
+    )
+    return plan_to_follow(result, estimated=estimated)
+
+
 def _last_plan(planner: Any) -> Plan:
     result = _last_result(planner)
-    plan = result if isinstance(result, str) else plan_to_follow(result)
+    plan = result if isinstance(result, str) else _plan_to_follow(result)
     if isinstance(plan, str):
         raise ValueError(f"`previous` has no plan to start from: {plan}")
     return plan

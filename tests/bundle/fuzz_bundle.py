@@ -35,7 +35,7 @@ def check(tried: bytes) -> None:
     for whole in (tried, sealed(tried), sealed(tried, _good()[2])):
         try:
             bundle = parse_bundle(whole)
-            bundle.damage()
+            bundle.find_damage()
             content_bytes(bundle.content())
             bundle.plans()
         except BundleError:

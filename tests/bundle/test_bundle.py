@@ -8,7 +8,7 @@ from fastplan.bundle import compiled
 from fastplan.bundle.bundle import BundleMismatch, UntrustedCode, open_bundle, parse_bundle
 from fastplan.bundle.format import Blob, BundleError
 from fastplan.bundle.gathering import stored_plans
-from fastplan.cache.plan_cache import PlanCache
+from fastplan.cache.plan_cache import Cache
 from fastplan.cache.stores import DirectoryStore, MemoryStore
 from tests.bundle.samples import FACTS, KERNEL, artifacts, bundle, content, data, plans
 from tests.cache.samples import data as entry_data
@@ -44,16 +44,16 @@ def test_plans_are_those_of_the_cache():
 
 
 def test_plans_fill_a_cache(tmp_path):
-    assert bundle().fill(tmp_path / "plans") == 2
+    assert bundle().copy_to_cache(tmp_path / "plans") == 2
     assert stored_plans(DirectoryStore(tmp_path / "plans")) == plans(10_000, 20_000)
     store = MemoryStore()
-    assert bundle().fill(PlanCache(store)) == 2
+    assert bundle().copy_to_cache(Cache(store)) == 2
     assert stored_plans(store) == plans(10_000, 20_000)
 
 
 def test_without_a_cache_there_is_nothing_to_fill():
     with pytest.raises(ValueError, match="no cache"):
-        bundle().fill(False)
+        bundle().copy_to_cache(False)
 
 
 @pytest.mark.parametrize(
@@ -68,8 +68,8 @@ def test_a_part_that_is_no_such_plan_is_bad(plan, stored, why):
     with pytest.raises(BundleError, match=why):
         made.plans()
     with pytest.raises(BundleError, match=why):
-        made.fill(PlanCache(MemoryStore()))
-    assert any(why in problem for problem in made.damage())
+        made.copy_to_cache(Cache(MemoryStore()))
+    assert any(why in problem for problem in made.find_damage())
 
 
 def test_a_damaged_plan_is_named():
@@ -79,7 +79,7 @@ def test_a_damaged_plan_is_named():
     with pytest.raises(BundleError, match=f"plan {part.key}: the checksum does not match"):
         damaged.plans()
     assert damaged.plan(damaged.header.plans[0])
-    assert len(damaged.damage()) == 1
+    assert len(damaged.find_damage()) == 1
 
 
 def test_damaged_code_leaves_plans_alone(torch):

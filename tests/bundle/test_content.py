@@ -11,7 +11,7 @@ from tests.bundle.samples import content
 
 def test_a_bundle_is_written(tmp_path):
     write_content(content(), tmp_path / "start.bundle")
-    assert open_bundle(tmp_path / "start.bundle").damage() == []
+    assert open_bundle(tmp_path / "start.bundle").find_damage() == []
     assert os.listdir(tmp_path) == ["start.bundle"]
 
 
@@ -35,7 +35,7 @@ def test_a_link_stays_a_link(tmp_path):
     (tmp_path / "start.bundle").symlink_to(tmp_path / "there" / "real")
     write_content(content(), tmp_path / "start.bundle")
     assert (tmp_path / "start.bundle").is_symlink()
-    assert open_bundle(tmp_path / "there" / "real").damage() == []
+    assert open_bundle(tmp_path / "there" / "real").find_damage() == []
 
 
 def test_a_folder_that_is_not_there_is_an_error(tmp_path):

@@ -89,7 +89,7 @@ def test_every_flipped_byte_behind_the_header_is_found_when_it_is_read():
     for at in range(begin, len(good)):
         bad = bytearray(good)
         bad[at] ^= 0xFF
-        assert len(parse_bundle(bytes(bad)).damage()) == 1
+        assert len(parse_bundle(bytes(bad)).find_damage()) == 1
 
 
 def test_every_truncation_is_found():
@@ -207,7 +207,7 @@ def test_what_later_versions_add_is_passed_over():
     later = {"kind": "graph", "size": 5, "checksum": checksum(b"graph"), "more": [1]}
     known = {**LIBRARY, "size": 3, "checksum": checksum(b"lib"), "more": None}
     made = sealed(header(later, known, more={}), b"graphlib")
-    assert parse_bundle(made).damage() == []
+    assert parse_bundle(made).find_damage() == []
     (kernel,) = parse_bundle(made).header.kernels
     assert made[kernel.span.at :] == b"lib"
 

@@ -54,7 +54,7 @@ def test_the_first_start_plans_and_compiles_and_leaves_a_bundle(runs):
     assert (first["cache"], first["hits"], first["misses"]) == ("miss", 0, 1)
     assert (first["saved"], first["notes"]) == (True, [])
     found = open_bundle(folder / "start.bundle")
-    assert found.damage() == []
+    assert found.find_damage() == []
     assert len(found.header.plans) == 1
     assert set(found.header.artifacts[0].names) == {"inductor", "aot_autograd"}
 

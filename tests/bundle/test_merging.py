@@ -110,7 +110,7 @@ def test_a_bundle_for_another_model_is_replaced():
     assert slots_of(found) == [(0,)]
 
 
-def test_a_model_that_is_not_told_is_the_one_there_is():
+def test_without_a_model_name_the_bundle_keeps_its_own():
     found = after(merge(bundle(), plans(30_000), None, 0, replace(MADE, model=None)))
     assert (found.header.model, len(found.header.plans)) == ("ranker", 3)
 

@@ -40,7 +40,7 @@ def test_the_restart_neither_searches_nor_compiles(folder):
     assert [start["taken"] for start in first] == RANKS * [[0, 0, 0]]
     assert all(plans == 1 and min(rest) > 0 for plans, *rest in (s["taken"] for s in second))
     assert [start["saved"] for start in second] == RANKS * [False]
-    assert open_bundle(folder / "kept" / "start.bundle").damage() == []
+    assert open_bundle(folder / "kept" / "start.bundle").find_damage() == []
 
 
 def test_steps_that_are_done_again_have_the_same_losses_to_the_bit(folder):

@@ -59,7 +59,7 @@ def test_a_first_start_has_nothing_and_leaves_all(path, torch, caplog):
     found = open_bundle(path)
     assert [part.key for part in found.header.plans] == [key]
     assert found.header.artifacts[0].names == NAMES
-    assert (found.header.model, found.damage()) == ("ranker", [])
+    assert (found.header.model, found.find_damage()) == ("ranker", [])
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
@@ -98,7 +98,7 @@ def test_a_damaged_bundle_costs_a_warning_and_is_replaced(there, torch, caplog, 
     assert "can't be used" in begun.notes[0]
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert begun.save()
-    assert open_bundle(there).damage() == []
+    assert open_bundle(there).find_damage() == []
 
 
 @pytest.mark.parametrize("which", ["plans", "artifacts", "kernels"])
@@ -114,7 +114,7 @@ def test_damage_behind_the_header_costs_just_that_part(there, torch, which):
     keep(begun.cache.store, rows=30_000)
     assert begun.save()
     found = open_bundle(there)
-    assert found.damage() == []
+    assert found.find_damage() == []
     assert len(found.header.plans) == begun.plans + 1
     assert found.header.artifacts[0].names == NAMES
 
@@ -273,7 +273,7 @@ def test_ranks_that_save_at_once_lose_nothing(path):
     found = open_bundle(path)
     assert sorted(part.slots for part in found.header.artifacts) == [(i,) for i in range(8)]
     assert sorted(part.path for part in found.header.kernels) == [f"k/{i}.so" for i in range(8)]
-    assert (len(found.header.plans), found.damage()) == (1, [])
+    assert (len(found.header.plans), found.find_damage()) == (1, [])
     assert sorted(os.listdir(path.parent)) == [f".{path.name}.lock", path.name]
 
 

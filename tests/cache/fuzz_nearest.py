@@ -13,7 +13,7 @@ from dataclasses import replace
 from fastplan.cache.entry import decode, encode, pack_request, request_bytes
 from fastplan.cache.fingerprint import fingerprint
 from fastplan.cache.nearest import nearest_plan
-from fastplan.cache.plan_cache import PlanCache
+from fastplan.cache.plan_cache import Cache
 from fastplan.cache.stores.base import Deadline, MemoryStore
 from fastplan.cache.why_miss import explain_miss
 from fastplan.model.plan import PlanRecord
@@ -40,7 +40,7 @@ def check(tried: bytes) -> None:
         capacities = ((int.from_bytes(payload[:3], "little") + 1, *_ENTRY.capacities[0][1:]),)
         entry = replace(entry, payload=payload, certificate=payload, capacities=capacities)
     store.write(entry.key, "f" * 20 + _NAME[20:], encode(entry))
-    plans = PlanCache(store, timeout=600.0)
+    plans = Cache(store, timeout=600.0)
     found = nearest_plan(plans, _CANONICAL, Deadline(600.0))
     assert found is not None
     assert found.fingerprint in (_HONEST, entry.key)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from fastplan.cache.fingerprint import canonical_request, fingerprint
-from fastplan.cache.plan_cache import PlanCache
+from fastplan.cache.plan_cache import Cache
 from fastplan.engine.optimize import Optimize, optimize
 from fastplan.engine.packed_certificate import pack_certificate
 from fastplan.engine.problem import Problem
@@ -36,7 +36,7 @@ def keep(store, names=("a", "b", "c"), *, rows=10_000, hbm=GIB, context=None, **
         asked, DEFAULT_SEARCH, ranks=8, context=CONTEXT if context is None else context
     )
     told = {"torchrec": "1.8.0", "engine": "native", "tables": len(names), "ranks": 8, **facts}
-    PlanCache(store).put(fingerprint(canonical), record, cluster, canonical, told)
+    Cache(store).put(fingerprint(canonical), record, cluster, canonical, told)
     return fingerprint(canonical)
 
 
@@ -53,5 +53,5 @@ def keep_better(store, *, objectives=None):
     canonical = canonical_request(asked, DEFAULT_SEARCH, ranks=8, context=context)
     key = fingerprint(canonical)
     packed = pack_certificate(found.certificate, problem, settings.objectives, names)
-    PlanCache(store).put(key, record, CLUSTER, canonical, {}, packed)
+    Cache(store).put(key, record, CLUSTER, canonical, {}, packed)
     return key

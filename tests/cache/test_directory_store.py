@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fastplan.cache.stores import DirectoryStore, StoreError
+from fastplan.cache.stores import DirectoryStore, GuardedStore, StoreError
 from fastplan.cache.stores import directory as directory_module
 from fastplan.cache.stores import folder as folder_module
 from tests.cache.samples import data, key
@@ -185,6 +185,18 @@ def test_old_temporary_files_are_removed_and_young_ones_stay(aged, tmp_path):
     assert aged.read(key(0)) == [("a", bytes(100))]
 
 
+def test_no_folder_is_listed_without_end(aged, tmp_path, monkeypatch):
+    monkeypatch.setattr(folder_module, "MOST_LISTED", 3)
+    for number in range(9):
+        path(tmp_path, 0, f"b{number}").write_bytes(b"x")
+        path(tmp_path, 0).with_name(f"{number}.txt").write_bytes(b"x")
+    assert len(aged.read(key(0))) <= 3
+    assert len(aged.use(key(0)).entries) <= 3
+    assert len([stored for stored in aged.entries() if stored.key == key(0)]) <= 3
+    files, _ = aged._survey()
+    assert len([file for file in files if file.key == key(0)]) <= 3
+
+
 def test_empty_folders_that_a_killed_process_left_are_removed(aged, tmp_path):
     path(tmp_path, 77).parent.mkdir(parents=True)
     aged.sweep()
@@ -213,6 +225,40 @@ def test_foreign_files_are_neither_read_nor_listed_nor_removed(aged, tmp_path):
     assert set(aged.keys()) == {key(number) for number in range(6)}
     assert all(file.exists() for file in foreign)
     assert held(tmp_path) == set(range(6))
+
+
+def test_using_a_key_reads_its_entries_and_marks_them_as_used(tmp_path):
+    store = DirectoryStore(tmp_path)
+    for name in ("a", "b"):
+        store.write(key(1), name, data(1))
+        age(tmp_path, 1, 1000, name)
+    assert store.use(key(1)).entries == store.read(key(1)) == [("a", data(1)), ("b", data(1))]
+    assert min(stored.used for stored in store.entries()) > time.time() - 500
+    assert store.use(key(2)) == ([], False)
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o775])
+@pytest.mark.parametrize("depth", range(4))
+def test_entries_are_private_if_no_other_user_can_write_on_the_way_to_them(tmp_path, depth, mode):
+    store = DirectoryStore(tmp_path)
+    store.write(key(1), "a", data(1))
+    way = [path(tmp_path, 1), *path(tmp_path, 1).parents][:4]
+    for place in way:
+        place.chmod(0o755)
+    way[depth].chmod(mode)
+    assert store.use(key(1)).is_private is store.is_private(key(1)) is (mode == 0o755)
+
+
+def test_using_a_key_opens_its_folder_once(tmp_path, monkeypatch):
+    store = DirectoryStore(tmp_path)
+    store.write(key(1), "a", data(1))
+    opened = []
+    enter = folder_module.Folder.enter
+    monkeypatch.setattr(
+        folder_module.Folder, "enter", lambda self, name: opened.append(name) or enter(self, name)
+    )
+    GuardedStore(store, timeout=60.0).use(key(1))
+    assert opened == [key(1)[:2], key(1)]
 
 
 def test_a_file_too_large_for_an_entry_is_foreign(tmp_path):

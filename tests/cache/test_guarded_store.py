@@ -8,7 +8,13 @@ import time
 
 import pytest
 
-from fastplan.cache.stores import GuardedStore, MemoryStore, StoreError, threads
+from fastplan.cache.stores import (
+    DirectoryStore,
+    GuardedStore,
+    MemoryStore,
+    StoreError,
+    threads,
+)
 from fastplan.cache.stores.base import MAX_READ
 from tests.cache.samples import key
 
@@ -118,6 +124,11 @@ def test_a_time_out_must_be_positive():
         GuardedStore(MemoryStore(), timeout=0)
 
 
+@pytest.mark.parametrize("timeout", [float("inf"), 1e300])
+def test_a_time_out_may_be_longer_than_any_wait(timeout):
+    assert GuardedStore(MemoryStore(), timeout).read(key(1)) == []
+
+
 def test_no_thread_is_left_when_calls_have_ended():
     store = GuardedStore(MemoryStore(), timeout=60.0)
     for _ in range(20):
@@ -175,6 +186,18 @@ def test_using_a_key_reads_its_entries_and_marks_each_even_where_marks_are_refus
     assert store.use(key(1)).entries == [("a", b"plan")]
     assert store.use(key(2)).entries == []
     assert inner.marks == [(key(1), "a")]
+
+
+class OwnRead(DirectoryStore):
+    """Changes one step of the store it is made from."""
+
+    def read(self, key):
+        return [("b", b"own")]
+
+
+def test_a_store_made_from_another_one_is_used_by_its_own_steps(tmp_path):
+    store = GuardedStore(OwnRead(tmp_path), timeout=60.0)
+    assert store.use(key(1)).entries == [("b", b"own")]
 
 
 def threads_of_calls():

@@ -16,7 +16,7 @@ from fastplan.cache.entry import (
     table_names,
 )
 from fastplan.cache.nearest import near_entries, nearest_plan
-from fastplan.cache.plan_cache import PlanCache
+from fastplan.cache.plan_cache import Cache
 from fastplan.cache.stores import MemoryStore, StoreError, base
 from fastplan.cache.stores.base import Deadline
 from fastplan.cache.why_miss import explain_miss
@@ -65,7 +65,7 @@ def test_most_tables_in_common_come_first():
     far = keep(store, names=("x", "y", "z"))
     near = keep(store, names=("a", "b", "c", "d"))
     wanted = canonical(store, keep(store, names=("a", "b", "c")))
-    found = near_entries(PlanCache(store), wanted, deadline=Deadline(60.0))
+    found = near_entries(Cache(store), wanted, deadline=Deadline(60.0))
     assert [each.entry.key for each in found] == [near, far]
 
 
@@ -73,9 +73,9 @@ def test_the_nearest_plan_shares_half_of_all_tables():
     store = MemoryStore()
     keep(store, names=("a", "x", "y", "z"))
     wanted = canonical(store, keep(store, names=("a", "b", "c")))
-    assert nearest_plan(PlanCache(store), wanted, Deadline(60.0)) is None
+    assert nearest_plan(Cache(store), wanted, Deadline(60.0)) is None
     near = keep(store, names=("b", "c", "d"))
-    plan = nearest_plan(PlanCache(store), wanted, Deadline(60.0))
+    plan = nearest_plan(Cache(store), wanted, Deadline(60.0))
     assert plan is not None
     assert plan.fingerprint == near
 
@@ -116,7 +116,7 @@ def slow(monkeypatch):
 def test_a_lookup_over_many_entries_ends_at_its_deadline(slow, lookup):
     wanted = canonical(slow, keep(slow, names=("a", "b", "c")))
     slow.reads = 0
-    plans = PlanCache(slow, timeout=5.0)
+    plans = Cache(slow, timeout=5.0)
     if lookup == "why":
         explain_miss(wanted, plans)
     else:
@@ -136,13 +136,13 @@ def test_all_candidates_of_a_key_share_one_deadline(slow):
         tried.append(candidate)
         raise ValueError("not this one")
 
-    _, reason = PlanCache(slow, timeout=5.0).find(key, CLUSTER, accept)
+    _, reason = Cache(slow, timeout=5.0).find(key, CLUSTER, accept)
     assert len(tried) <= 5
     assert "not read within 5 s" in reason
 
 
 def test_a_lookup_that_runs_out_of_time_does_not_condemn_the_store(slow):
-    plans = PlanCache(slow, timeout=5.0)
+    plans = Cache(slow, timeout=5.0)
     deadline = Deadline(5.0)
     slow.clock.now += 5.0
     with pytest.raises(StoreError, match="timed out"):
@@ -158,7 +158,7 @@ def test_an_entry_that_keeps_something_else_is_no_entry(text):
     ((name, _),) = store.read(good)
     bad = sample(1, request=zlib.compress(text) if text else b"")
     store.write(bad.key, name, encode(bad))
-    plan = nearest_plan(PlanCache(store), wanted, Deadline(60.0))
+    plan = nearest_plan(Cache(store), wanted, Deadline(60.0))
     assert plan is not None
     assert plan.fingerprint == good
-    assert explain_miss(wanted, PlanCache(store)).nearest == good
+    assert explain_miss(wanted, Cache(store)).nearest == good

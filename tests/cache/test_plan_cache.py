@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fastplan.cache.entry import FORMAT
-from fastplan.cache.plan_cache import PlanCache, capacities_of, smaller
+from fastplan.cache.plan_cache import Cache, capacities_of, smaller
 from fastplan.cache.stores import MemoryStore
 from fastplan.engine.solve import solve
 from fastplan.model.plan import PlanRecord
@@ -36,7 +36,7 @@ def record():
     ],
 )
 def test_memory_may_differ_by_the_tolerance_in_either_direction(tier, solved, present, serves):
-    cache = PlanCache(MemoryStore(), capacity_tolerance=0.01)
+    cache = Cache(MemoryStore(), capacity_tolerance=0.01)
     then, now = (
         replace(CLUSTER, **{tier: (*getattr(CLUSTER, tier)[:-1], size)})
         for size in (solved, present)
@@ -50,7 +50,7 @@ def test_memory_may_differ_by_the_tolerance_in_either_direction(tier, solved, pr
 
 
 def test_sizes_that_look_the_same_are_told_in_bytes():
-    cache = PlanCache(MemoryStore(), capacity_tolerance=0.0)
+    cache = Cache(MemoryStore(), capacity_tolerance=0.0)
     ranks = len(CLUSTER.rank_hbm)
     cache.put(KEY, record(), replace(CLUSTER, rank_hbm=(1 << 40,) * ranks), b"{}", {})
     now = replace(CLUSTER, rank_hbm=((1 << 40) + 4,) * ranks)
@@ -60,7 +60,7 @@ def test_sizes_that_look_the_same_are_told_in_bytes():
 
 def test_an_entry_of_an_older_version_is_a_miss_that_says_so():
     store = MemoryStore()
-    cache = PlanCache(store)
+    cache = Cache(store)
     cache.put(KEY, record(), CLUSTER, b"{}", {})
     ((name, data),) = store.read(KEY)
     at = len(FORMAT.magic)

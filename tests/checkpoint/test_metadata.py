@@ -1,5 +1,6 @@
 """The metadata of checkpoints is read as data, whatever it says."""
 
+import os
 import pickle
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
 
 from fastplan.checkpoint.errors import CheckpointError
 from fastplan.checkpoint.metadata import parse_metadata
+from fastplan.checkpoint.storage import METADATA, Checkpoint
 from tests.checkpoint.samples import KEY, ROWS, write
 from tests.torchrec.shardings import DIM
 
@@ -85,3 +87,52 @@ def test_chunks_must_cover_their_tensor(metadata):
 def test_other_data_is_refused(data):
     with pytest.raises(CheckpointError, match=r"^ckpt: "):
         parse_metadata(data, "ckpt")
+
+
+def test_a_few_bytes_do_not_ask_for_all_memory(monkeypatch):
+    made = []
+    monkeypatch.setattr(pickle, "bytearray", made.append, raising=False)
+    with pytest.raises(CheckpointError, match="the metadata can't be read"):
+        parse_metadata(b"\x80\x05\x96" + (1 << 40).to_bytes(8, "little") + b".", "ckpt")
+    assert not made
+
+
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path):
+    folder = write(tmp_path / "ck")
+    data = (folder / METADATA).read_bytes()
+    for file in [*folder.iterdir()]:
+        file.unlink()
+        os.mkfifo(file)
+    with pytest.raises(CheckpointError, match="metadata is not a regular file"):
+        Checkpoint(folder)
+    (folder / METADATA).unlink()
+    (folder / METADATA).write_bytes(data)
+    with (
+        Checkpoint(folder) as opened,
+        pytest.raises(CheckpointError, match="is not a regular file"),
+    ):
+        opened.check_files([*opened.entries.values()])
+
+
+def test_a_chunk_that_is_damaged_behind_its_header_is_told(tmp_path):
+    folder = write(tmp_path / "ck", {"weight": torch.arange(4000.0).view(40, 100).t()})
+    (file,) = folder.glob("*.distcp")
+    data = bytearray(file.read_bytes())
+    number = data.index(torch.tensor(3000.0).numpy().tobytes())
+    data[data.rindex(b"PK\x03\x04", 0, number)] ^= 1
+    file.write_bytes(data)
+    with Checkpoint(folder) as opened:
+        (entry,) = opened.entries.values()
+        with pytest.raises(CheckpointError, match=r"weight at .* can't be read"):
+            list(opened.rows(entry, entry.chunks[0], 0, 100))
+
+
+def test_a_chunk_that_is_no_tensor_is_told(tmp_path):
+    folder = write(tmp_path / "ck", {"weight": torch.ones(40, 100)})
+    (file,) = folder.glob("*.distcp")
+    torch.save({"weight": torch.ones(40, 100)}, file)
+    with Checkpoint(folder) as opened:
+        (entry,) = opened.entries.values()
+        chunk = entry.chunks[0]._replace(length=file.stat().st_size)
+        with pytest.raises(CheckpointError, match="is no tensor"):
+            list(opened.rows(entry, chunk, 0, 40))

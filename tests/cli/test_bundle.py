@@ -53,7 +53,7 @@ def test_save_takes_a_cache_and_artifacts(capsys, tmp_path, facts):
     assert (code, err) == (0, "")
     assert out.startswith(f"written: {target}, 1 plan, 42 B of compile artifacts, ")
     found = open_bundle(target)
-    assert (found.header.model, found.header.facts, found.damage()) == ("ranker", facts, [])
+    assert (found.header.model, found.header.facts, found.find_damage()) == ("ranker", facts, [])
     assert {(part.key, part.name) for part in found.header.plans} == set(plans())
     assert [part.slots for part in found.header.artifacts] == [(0,), (1,)]
     assert [part.blob.read() for part in found.content().artifacts] == code_of
@@ -303,7 +303,7 @@ import sys
 from fastplan.bundle import open_bundle
 from fastplan.cli.main import main
 
-assert open_bundle({str(path)!r}).fill({str(tmp_path / "a")!r}) == 2
+assert open_bundle({str(path)!r}).copy_to_cache({str(tmp_path / "a")!r}) == 2
 assert main(["bundle", "show", {str(path)!r}]) in (0, 2)
 assert main(["bundle", "load", {str(path)!r}, "--cache", {str(tmp_path / "b")!r}]) == 0
 assert main(["bundle", "save", "-o", {str(tmp_path / "c")!r}, "--plans", {str(path)!r}]) == 0

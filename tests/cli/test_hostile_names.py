@@ -11,7 +11,9 @@ import pytest
 from fastplan.cache.entry import decode, encode
 from fastplan.cache.stores import DirectoryStore
 from fastplan.cli.main import main
+from fastplan.plans.file import write_plan
 from tests.ett.runs import Rank
+from tests.measure import samples
 
 EVIL = "t\x1b]0;owned\x07\x1b[2J\x1b[8m\r\u202e\x9b1m"
 # What a terminal obeys, or what turns text around.
@@ -143,3 +145,23 @@ def test_a_record_of_a_job(say, tmp_path):
     say("ett", "report", str(tmp_path / "runs"))
     say("ett", "report", str(tmp_path / "runs"), "--json")
     say("ett", "diff", str(tmp_path / "runs"), str(tmp_path / "runs"))
+
+
+def test_files_that_are_written(spec, say, tmp_path):
+    plan = str(tmp_path / "plan.json")
+    say(*made(spec, "--world-size", "8", "-o", plan, "--quiet"), named=False)
+    out, _ = say("convert", plan, "-o", str(tmp_path / f"o {EVIL}"))
+    assert "written: " in out
+    say("bundle", "save", "-o", str(tmp_path / f"b {EVIL}"), "--plans", plan)
+    say("inspect", plan, "--html", str(tmp_path / f"h {EVIL}"))
+
+
+def test_measurements(say, tmp_path):
+    given = samples.spec()
+    plans = {kind: samples.planned(given, kind) for kind in ("table_wise", "row_wise")}
+    seconds = {"table_wise": 0.01, "row_wise": 0.02}
+    samples.write_runs(tmp_path / "runs", plans, seconds, model=EVIL, device=EVIL)
+    for kind, plan in plans.items():
+        write_plan(plan, tmp_path / f"{kind}.json")
+    files = [str(tmp_path / f"{kind}.json") for kind in plans]
+    say("compare", *files, "--measured", str(tmp_path / "runs"), code=2)

@@ -21,7 +21,7 @@ def plan(spec, *words):
     return main(("plan", spec, "--sku", "h100", *words))
 
 
-def told(capsys):
+def printed_error(capsys):
     return capsys.readouterr().err
 
 
@@ -51,7 +51,7 @@ def test_a_cache_is_filled_and_hit(spec, tmp_path, capsys):
 def test_a_broken_cache_costs_a_warning(spec, tmp_path, capsys):
     (tmp_path / "file").touch()
     assert plan(spec, "--world-size", "8", "--cache", str(tmp_path / "file"), "--quiet") == 0
-    assert "warning: the cache failed" in told(capsys)
+    assert "warning: the cache failed" in printed_error(capsys)
 
 
 def test_too_large_a_model(tmp_path, capsys):
@@ -84,7 +84,7 @@ def test_memory_beyond_what_can_be_added_up(tmp_path, capsys, memory, field):
     tables = [{"name": "t", "rows": 1000, "dim": 64}]
     file.write_text(json.dumps({"model": "m", "tables": tables, "topology": topology}))
     assert main(("plan", str(file))) == 1
-    error = told(capsys)
+    error = printed_error(capsys)
     assert f"`{field}`" in error and "less than 256 PiB" in error
     assert "Traceback" not in error
 
@@ -125,7 +125,7 @@ def test_a_batch_that_leaves_no_memory(spec, capsys):
 )
 def test_clusters_that_make_no_sense(spec, capsys, words, message):
     assert plan(spec, *words) == 1
-    assert message in told(capsys)
+    assert message in printed_error(capsys)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_clusters_that_make_no_sense(spec, capsys, words, message):
 @pytest.mark.needs("torchrec")
 def test_models_that_are_none(capsys, target, message):
     assert main(("plan", target, "--world-size", "8")) == 1
-    error = told(capsys)
+    error = printed_error(capsys)
     assert message in error
     assert "Traceback" not in error
 
@@ -220,7 +220,7 @@ def test_what_the_module_of_a_cost_prints_is_kept_out_too(noisy, spec, capsys):
 def test_an_export_is_a_spec_that_can_be_planned(tmp_path, capsys):
     target, file = "tests.cli.models:module", str(tmp_path / "model.yaml")
     assert main(("export", target, "--world-size", "12", "-o", file)) == 1
-    assert "12 ranks do not fill hosts of 8" in told(capsys)
+    assert "12 ranks do not fill hosts of 8" in printed_error(capsys)
     assert not (tmp_path / "model.yaml").exists()
     words = ("--world-size", "12", "--local-world-size", "4", "-o", file)
     assert main(("export", target, *words)) == 0
@@ -229,7 +229,7 @@ def test_an_export_is_a_spec_that_can_be_planned(tmp_path, capsys):
 
 def test_exports_are_of_functions(capsys):
     assert main(("export", "model.yaml")) == 1
-    assert "not package.module:function" in told(capsys)
+    assert "not package.module:function" in printed_error(capsys)
 
 
 @pytest.mark.needs("torchrec")
@@ -247,7 +247,7 @@ def test_comparing(spec, tmp_path, capsys):
     first, other_ranks, other_batch = files.values()
     assert main(("compare", first, first)) == 0
     assert main(("compare", first, other_ranks)) == 1
-    assert "different models or clusters" in told(capsys)
+    assert "different models or clusters" in printed_error(capsys)
     page = str(tmp_path / "page.html")
     assert main(("compare", first, other_ranks, "--force", "--html", page)) == 2
     out = capsys.readouterr().out
@@ -255,7 +255,7 @@ def test_comparing(spec, tmp_path, capsys):
     assert main(("compare", first, other_ranks, other_batch, "--force", "--json")) == 2
     assert json.loads(capsys.readouterr().out)
     assert main(("compare", first)) == 1
-    assert "two plans or more" in told(capsys)
+    assert "two plans or more" in printed_error(capsys)
 
 
 def test_inspecting_writes_a_page_and_prints_the_plan(spec, tmp_path, capsys):
@@ -280,7 +280,7 @@ def test_converting(spec, tmp_path, capsys):
         assert main(("inspect", back)) == 0
         assert main(("compare", back, other, *trust)) == 0
     assert main(("convert", str(tmp_path / "pickle"), "-o", back)) == 1
-    assert "--trust-pickle" in told(capsys)
+    assert "--trust-pickle" in printed_error(capsys)
 
 
 def test_the_formats_are_those_that_can_be_written():
@@ -294,9 +294,9 @@ def test_files_that_are_no_plans(tmp_path, capsys):
     file = tmp_path / "plan.json"
     file.write_text("{}")
     assert main(("inspect", str(file))) == 1
-    assert str(file) in told(capsys)
+    assert str(file) in printed_error(capsys)
     assert main(("inspect", str(tmp_path / "none.json"))) == 1
-    assert "No such file" in told(capsys)
+    assert "No such file" in printed_error(capsys)
 
 
 def test_skus(capsys, tmp_path):
@@ -376,15 +376,15 @@ def test_a_plan_that_follows_is_kept_in_the_cache(spec, tmp_path, capsys):
 def test_options_of_a_previous_plan_are_refused_without_one_before_anything_is_read(capsys):
     for option in ("--max-moved", "--slack"):
         assert plan("absent.yaml", option, "1%") == 1
-        assert f"{option} is for --previous FILE" in told(capsys)
+        assert f"{option} is for --previous FILE" in printed_error(capsys)
     assert plan("absent.yaml", "--previous", "absent.json", "--slack", "much") == 1
-    assert "--slack" in told(capsys)
+    assert "--slack" in printed_error(capsys)
 
 
 def test_a_cache_and_none_are_refused_together(capsys):
     for words in (("plan", "absent.yaml"), ("precompute", "absent.yaml")):
         assert main((*words, "--cache", "plans", "--no-cache")) == 1
-        assert "--no-cache: not allowed with argument --cache" in told(capsys)
+        assert "--no-cache: not allowed with argument --cache" in printed_error(capsys)
 
 
 @pytest.mark.parametrize(
@@ -401,7 +401,7 @@ def test_wrong_limits_of_a_previous_plan_are_refused(words, named, spec, tmp_pat
     file = str(tmp_path / "old.json")
     assert plan(spec, "--world-size", "8", "-o", file, "--quiet") == 0
     assert plan(spec, "--world-size", "8", *(word.format(file=file) for word in words)) != 0
-    assert named in told(capsys)
+    assert named in printed_error(capsys)
 
 
 def test_the_plan_of_another_model_is_refused_as_previous(spec, tmp_path, capsys):
@@ -409,7 +409,7 @@ def test_the_plan_of_another_model_is_refused_as_previous(spec, tmp_path, capsys
     assert plan(spec, "--world-size", "8", "-o", file, "--quiet") == 0
     other.write_text(SPEC.replace("t0", "x0").replace("t1", "x1"))
     assert plan(str(other), "--world-size", "8", "--previous", file) != 0
-    assert "x0" in told(capsys)
+    assert "x0" in printed_error(capsys)
 
 
 def test_statistics_are_added_to_the_spec(spec, tmp_path, capsys):
@@ -422,4 +422,4 @@ def test_statistics_are_added_to_the_spec(spec, tmp_path, capsys):
     file.write_text(json.dumps({**content, "tables": [{"name": "other", **ids}]}))
     capsys.readouterr()
     assert plan(spec, *words) == 1
-    assert f"{file}: no table of 'dlrm' has statistics; there are some of" in told(capsys)
+    assert f"{file}: no table of 'dlrm' has statistics; there are some of" in printed_error(capsys)

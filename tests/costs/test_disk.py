@@ -61,6 +61,38 @@ def test_only_the_user_can_write_where_code_is_loaded_from(tmp_path):
     assert compile_in_a_new_process(tmp_path) == "True"
 
 
+def test_a_directory_that_others_can_exchange_is_refused(tmp_path, monkeypatch):
+    from fastplan.costs import disk
+    from fastplan.files import private
+
+    above = tmp_path / "above"
+    above.mkdir()
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(above))
+    monkeypatch.setattr(private, "_is_own_group", lambda number: False)
+    above.chmod(0o775)
+    with pytest.raises(disk.DirectoryNotPrivate, match=r"can write to .*above.*chmod g-w"):
+        disk.private_directory()
+    monkeypatch.setattr(private, "_is_own_group", lambda number: True)
+    assert disk.private_directory() == above / "fastplan"
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    (tmp_path / "open" / "link").symlink_to(above)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "open" / "link"))
+    with pytest.raises(disk.DirectoryNotPrivate, match=r"all users can write to .*open"):
+        disk.private_directory()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+def test_a_directory_in_one_of_somebody_else_is_refused(tmp_path, monkeypatch):
+    from fastplan.costs import disk
+
+    (tmp_path / "theirs" / "mine").mkdir(parents=True)
+    os.chown(tmp_path / "theirs", 65534, -1)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "theirs" / "mine"))
+    with pytest.raises(disk.DirectoryNotPrivate, match=r"theirs, above .* belongs to user 65534"):
+        disk.private_directory()
+
+
 def test_a_directory_of_somebody_else_and_a_link_are_refused(tmp_path, monkeypatch):
     from fastplan.costs import disk
 

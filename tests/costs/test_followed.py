@@ -326,15 +326,15 @@ def test_what_an_overload_reads_is_read_when_a_plan_asks(call, monkeypatch):
     own = cost_of(CALLS.format(f"{call}()"), **{call: globals()[call]})
     shards, costs = np.zeros(1, _native.SHARD_DTYPE), np.zeros(1, _native.COST_DTYPE)
 
-    def asked() -> float:
+    def current_cost() -> float:
         call = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 4)(own.address())
         assert call(shards.ctypes.data, costs.ctypes.data, 1) == 1
         return float(costs["fwd_compute"][0])
 
-    assert asked() == 1.0
+    assert current_cost() == 1.0
     place, name = (NUMBERS_JITABLE, "value") if call == "jitable" else (NUMBERS, call)
     monkeypatch.setattr(place, name, 2.0)
-    assert asked() == 2.0
+    assert current_cost() == 2.0
 
 
 MODULE = """

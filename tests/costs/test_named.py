@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from fastplan import CostError
-from fastplan.cache.plan_cache import PlanCache
+from fastplan.cache.plan_cache import Cache
 from fastplan.cache.stores import MemoryStore
 from fastplan.cli.main import main
 from fastplan.costs.functions import find_cost, find_objective
@@ -68,7 +68,7 @@ def test_a_named_cost_beside_numbers_is_written_and_read_back(tmp_path):
 
 
 def test_plans_with_functions_are_cached_and_verified(tmp_path):
-    cache = PlanCache(MemoryStore())
+    cache = Cache(MemoryStore())
     file = written(tmp_path, cost=f"{HERE}:uvm_is_slower", objective=f"{HERE}:critical_path")
     runs = [planned(file, cache) for _ in range(2)]
     assert [run.cache.status for run in runs] == ["miss", "hit"]
@@ -78,7 +78,7 @@ def test_plans_with_functions_are_cached_and_verified(tmp_path):
 def test_what_has_no_fingerprint_is_not_cached(tmp_path, monkeypatch):
     monkeypatch.setattr(samples, "FACTOR", object())
     with pytest.raises(CostError, match="uvm_is_slower can't be compiled"):
-        planned(written(tmp_path, cost=f"{HERE}:uvm_is_slower"), PlanCache(MemoryStore()))
+        planned(written(tmp_path, cost=f"{HERE}:uvm_is_slower"), Cache(MemoryStore()))
     job = lower(read_spec(written(tmp_path, cost=f"{HERE}:uvm_is_slower")), trust=True)
     assert "can't be fingerprinted: `FACTOR` is a object" in key_of(job).unusable
 

@@ -15,7 +15,7 @@ from fastplan.torchrec.compat import NotNative
 from fastplan.torchrec.planning import drafted
 from fastplan.torchrec.read.cluster import read_cluster, reserve
 from fastplan.torchrec.read.components import Parts
-from fastplan.torchrec.read.modules import CachedSharder
+from fastplan.torchrec.read.modules import cached_sharders
 from tests.parity.compare import quiet
 from tests.parity.instances import make_instance
 from tests.parity.subject import FastPlanner
@@ -31,7 +31,7 @@ def request_of(seed: int) -> tuple[Any, Any, Any] | None:
     planner = FastPlanner(**built.planner_kwargs)
     try:
         space = drafted(planner, built.module, built.sharders)
-        reserved = reserve(planner, built.module, [CachedSharder(s) for s in built.sharders])
+        reserved = reserve(planner, built.module, built.sharders, cached_sharders(built.sharders))
         cluster = read_cluster(reserved)
         parts = Parts.of(planner, len(cluster.rank_hbm))
         estimate(space.request)

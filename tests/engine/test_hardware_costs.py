@@ -20,6 +20,7 @@ from tests.hardware import drawn_request, menu
 from tests.ids import curves_of, drawn_statistics
 from tests.problems import ALL_TYPES
 
+# The constants of lookups, in the order of hardware_costs.CONSTANTS.
 NAMES = (
     *("hbm_forward_latency", "hbm_forward", "hbm_backward_latency", "hbm_backward"),
     *("uvm_forward_latency", "uvm_unique", "uvm_repeat"),
@@ -41,7 +42,8 @@ class Formulas:
         self.request = request
         values = request.hardware.constants
         self.c = dict(zip(NAMES, values, strict=False))
-        blocks = [values[17 + 5 * i : 22 + 5 * i] for i in range(8)]
+        exchanges = values[len(NAMES) :]
+        blocks = [exchanges[5 * i : 5 * i + 5] for i in range(8)]
         self.links = dict(
             zip(itertools.product(("domain", "network"), COLLECTIVES), blocks, strict=True)
         )

@@ -15,6 +15,7 @@ from fastplan.engine.layout import (
     copy_shards,
     cut_of,
     cuts_of,
+    layout_in,
     layout_of,
     merged,
     narrowed,
@@ -74,10 +75,32 @@ def test_shards_cover_their_table_and_copies_are_whole(make):
 
 
 @pytest.mark.parametrize("make", PLANS, ids=range(len(PLANS)))
+def test_a_layout_of_options_in_their_space_is_the_one_of_their_estimates(make):
+    basis = make().basis
+    space = estimate(basis.request)
+    tables = np.repeat(np.arange(space.tables), np.diff(space.table_option_begin))
+    number = {
+        each: option
+        for option, each in enumerate(
+            zip(tables.tolist(), space.option_type, space.option_kernel, strict=True)
+        )
+    }
+    record = basis.record
+    kinds = zip(record.table.tolist(), record.sharding_type, record.kernel, strict=True)
+    options = np.array([number[each] for each in kinds], np.int32)
+    found = layout_in(basis.request, basis.cluster, record, space, options)
+    expected = layout_of(basis.request, basis.cluster, record)
+    assert (found.device, found.ranks_per_host) == (expected.device, expected.ranks_per_host)
+    for table, other in zip(found.tables, expected.tables, strict=True):
+        assert table._replace(shards=None) == other._replace(shards=None)
+        assert np.array_equal(table.shards, other.shards)
+
+
+@pytest.mark.parametrize("make", PLANS, ids=range(len(PLANS)))
 def test_cuts_give_the_same_shards(make):
     plan = make()
-    chosen, space = shards.chosen_space(plan.basis.request, plan.basis.record)
-    for table, cut in zip(plan.layout.tables, cuts_of(chosen.tables, space), strict=True):
+    tables, space = shards.chosen_space(plan.basis.request, plan.basis.record)
+    for table, cut in zip(plan.layout.tables, cuts_of(tables, space), strict=True):
         if table.sharding_type == "data_parallel":
             assert cut is None
             continue
@@ -136,12 +159,17 @@ def test_endless_shards_and_columns_are_refused(monkeypatch):
     monkeypatch.setattr(shards, "MOST_SHARDS", 10)
     with pytest.raises(BadRecord, match="shards, over 10"):
         layout_of(basis.request, basis.cluster, basis.record)
+    space, options = estimate(basis.request), np.arange(len(basis.record.table))
+    with pytest.raises(BadRecord, match="shards, over 10"):
+        layout_in(basis.request, basis.cluster, basis.record, space, options)
     wide = replace(
         basis.request,
         tables=tuple(table._replace(rows=1, dim=2**40 + 1) for table in basis.request.tables),
     )
     with pytest.raises(BadRecord, match="columns, over"):
         layout_of(wide, basis.cluster, basis.record)
+    with pytest.raises(BadRecord, match="columns, over"):
+        layout_in(wide, basis.cluster, basis.record, space, options)
 
 
 @pytest.mark.parametrize(

@@ -205,7 +205,7 @@ def test_uneven_ranks_towers_and_grids_have_bounds():
         assert check_bound(problem, found.certificate) == found.lower_bound, kind
 
 
-def dear_memory(seed):
+def scarce_memory(seed):
     """Tables of two options each, of which the slower one saves hardly any of the memory.
 
     So a byte is worth much: all memory together up to some thousand times the rating.
@@ -228,14 +228,14 @@ def dear_memory(seed):
     return Problem(space, cluster)
 
 
-def test_bounds_are_proven_in_full_where_memory_is_dear():
-    dear = 0
+def test_bounds_are_proven_in_full_where_memory_is_scarce():
+    scarce = 0
     for seed in range(40):
-        problem = dear_memory(seed)
+        problem = scarce_memory(seed)
         first = lower_bound(problem, upper=1_000.0, knapsacks=0)
         found = lower_bound(problem, upper=1.01 * first.value, knapsacks=0)
         for bound in (first, found):
             assert check_bound(problem, bound) == bound.value, seed
         memory = sum(problem.cluster.rank_hbm)
-        dear += max(slab.memory[0] for slab in found.slabs) * memory > 200 * found.value
-    assert dear >= 10
+        scarce += max(slab.memory[0] for slab in found.slabs) * memory > 200 * found.value
+    assert scarce >= 10

@@ -116,7 +116,7 @@ def test_an_entry_has_room_for_whatever_is_packed():
     assert MAX_CERTIFICATE == MAX_PACKED
 
 
-def test_a_bound_above_a_plan_is_not_told():
+def test_a_bound_above_a_plan_is_not_returned():
     assert proven(pack(PACKING), rating=PACKING.value * 0.999) is None
 
 
@@ -128,7 +128,7 @@ def test_what_claims_too_much_proves_less():
     assert proven(pack(nothing)) is None
 
 
-def test_a_bound_of_nothing_is_told_as_such():
+def test_a_bound_of_zero_is_proven():
     assert proven(pack(Certificate(value=0.0, threshold=0.0, slabs=()))) == 0.0
 
 

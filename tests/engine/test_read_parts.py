@@ -5,7 +5,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from fastplan.engine._native import number_columns
 from fastplan.engine.watch import read_parts
+
+DTYPES = [np.dtype(kind) for kind in (np.float64, np.int64, np.int32, np.uint8)]
 
 
 class Part:
@@ -79,3 +82,85 @@ class Int(int):
 )
 def test_what_is_no_plain_number_is_left_to_python(parts):
     assert read([part()], parts) is None
+
+
+def test_a_part_that_replaces_itself_is_read_to_its_end():
+    class Replacing:
+        def __init__(self, near):
+            self.storage, self.perf = Bytes(near, 2), Cost(0.5)
+
+        @property
+        def size(self):
+            owner.parts[:] = [Replacing(99) for _ in range(9)]
+            return [3, 4]
+
+    owner = SimpleNamespace(parts=[Replacing(1)])
+    _, counts, ints, _ = read_parts(
+        [owner],
+        list="parts",
+        type=Replacing,
+        sizes="size",
+        ints=("storage", Bytes, ("near", "far")),
+        floats=("perf", Cost, ("time",)),
+    )
+    assert counts.tolist() == [1, 8]
+    assert ints[2].tolist() == [1, 99]
+
+
+def test_an_interrupt_while_an_attribute_is_read_goes_on():
+    class Interrupted:
+        @property
+        def parts(self):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        read_parts(
+            [Interrupted()],
+            list="parts",
+            type=Part,
+            sizes="size",
+            ints=("storage", Bytes, ()),
+            floats=("perf", Cost, ()),
+        )
+
+
+def columns(*rows):
+    return number_columns(rows, [*range(len(DTYPES))], DTYPES)
+
+
+def test_fields_of_tuples_are_the_columns_that_numpy_makes():
+    rows = [(0.5, 2**62, -3, True), (-0.0, -(2**63), 2**31 - 1, 255), (2**60 + 1, 0, 0, False)]
+    for column, dtype, values in zip(columns(*rows), DTYPES, zip(*rows, strict=True), strict=True):
+        assert column.dtype == dtype
+        assert column.tobytes() == np.array(values, dtype).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *((0, value) for value in ("1", None, True, np.float64(1), 10**400)),
+        *((1, value) for value in (1.0, 2**63, None)),
+        *((2, value) for value in (2**31, 1.5, "1")),
+        *((3, value) for value in (256, -1, 0.0)),
+    ],
+)
+def test_a_field_with_anything_but_plain_numbers_in_range_is_no_column(field, value):
+    rows = [[0.5, 1, 1, 1], [0.5, 1, 1, 1]]
+    rows[1][field] = value
+    assert [column is None for column in columns(*map(tuple, rows))] == [
+        other == field for other in range(4)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "fields", "dtypes"),
+    [
+        (([1.0],), [0], DTYPES[:1]),
+        (((1.0,),), [1], DTYPES[:1]),
+        (((1.0,),), [0], []),
+        (((1.0,),), [0], [np.dtype(np.float32)]),
+    ],
+)
+def test_rows_and_fields_must_fit_together(rows, fields, dtypes):
+    with pytest.raises(TypeError):
+        number_columns(rows, fields, dtypes)

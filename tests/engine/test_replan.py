@@ -12,7 +12,7 @@ from fastplan.engine.problem import Problem, SearchSpace
 from fastplan.engine.replan import ReplanSettings, best_ratings, fewest_bytes, moved_bytes
 from fastplan.engine.solve import OutOfRange, estimate, request_columns, solve, verify_plan
 from fastplan.model.plan import PlanRecord
-from fastplan.planning.held import by_key, held_columns
+from fastplan.planning.held import held_columns
 from fastplan.planning.movement import movement
 from tests.plans.samples import SEEDS, cluster_of, plan_for, random_request, solved
 from tests.problems import (
@@ -28,7 +28,7 @@ SHORT = ReplanSettings(move_budget=6_000)
 
 
 def held_of(asked, before):
-    return held_columns(asked.tables, request_columns(asked), by_key(before))
+    return held_columns(asked.tables, request_columns(asked), before.layout.tables)
 
 
 def changed(seed):

@@ -248,3 +248,32 @@ def test_values_must_fit_the_objects():
         watch.assign([5], None, [])
     with pytest.raises(TypeError, match="nothing to assign"):
         ObjectWatch(things, WHOLE).assign(things, None, [])
+
+
+def test_a_list_that_grows_while_it_is_assigned_is_an_error():
+    things = []
+
+    class Part:
+        def __setattr__(self, name, value):
+            things.append(SimpleNamespace(parts=[SimpleNamespace()]))
+
+    things.append(SimpleNamespace(parts=[Part()]))
+    watch = ObjectWatch(things, ASSIGNABLE)
+    with pytest.raises(IndexError):
+        watch.assign(things, [*range(9)], [True])
+
+
+def test_what_was_remembered_ends_after_the_new_memory_is_complete():
+    seen = []
+
+    class Ending:
+        def __del__(self):
+            seen.append(watch.changed([0]))
+
+    thing = SimpleNamespace(settings=None, parts=[])
+    thing.parts += [SimpleNamespace(name=Ending(), n=n) for n in range(20)]
+    watch = ObjectWatch([thing], WHOLE)
+    watch.remember([0])
+    thing.parts[:] = [SimpleNamespace(name=n) for n in range(20)]
+    watch.remember([0])
+    assert seen == [[]] * 20

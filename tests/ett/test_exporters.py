@@ -5,6 +5,7 @@ import json
 import logging
 import shutil
 import socket
+import struct
 import subprocess
 import threading
 import urllib.parse
@@ -327,6 +328,44 @@ def test_a_client_that_says_nothing_does_not_block_the_next_one(rank, monkeypatc
                 assert answer.status == 200
     finally:
         endpoint.close()
+
+
+def test_a_client_that_sends_a_byte_now_and_then_does_not_hold_up_the_end(rank, monkeypatch):
+    from fastplan.ett.exporters import prometheus
+
+    monkeypatch.setattr(prometheus, "_PATIENCE", 0.2)
+    endpoint = Endpoint("127.0.0.1", 0, Source(str(rank.path)))
+    hung_up = threading.Event()
+    with socket.create_connection(("127.0.0.1", endpoint.port)) as client:
+
+        def drip():
+            try:
+                while not hung_up.wait(0.02):
+                    client.send(b"G")
+            except OSError:
+                hung_up.set()
+
+        dripping = threading.Thread(target=drip)
+        dripping.start()
+        try:
+            assert hung_up.wait(PATIENCE)
+        finally:
+            hung_up.set()
+            dripping.join()
+            endpoint.close()
+
+
+def test_a_client_that_leaves_prints_nothing(rank, capfd):
+    endpoint = Endpoint("127.0.0.1", 0, Source(str(rank.path)))
+    reset = struct.pack("ii", 1, 0)
+    for _ in range(20):
+        with socket.create_connection(("127.0.0.1", endpoint.port)) as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+            client.send(b"GET /metrics HTTP/1.0\r\n\r\n")
+    with urllib.request.urlopen(f"http://127.0.0.1:{endpoint.port}/metrics") as answer:
+        assert answer.status == 200
+    endpoint.close()
+    assert capfd.readouterr() == ("", "")
 
 
 def test_ranks_of_a_host_have_ports_of_their_own(monkeypatch):

@@ -233,7 +233,7 @@ def test_filling_a_cache_from_a_bundle_is_recorded(recorded, tmp_path):
     planner = fastplan.EmbeddingShardingPlanner(topology=topology(), cache=start.cache)
     planner.plan(model(), SHARDERS)
     start.save()
-    fastplan.bundle.open_bundle(start.path).fill(tmp_path / "plans")
+    fastplan.bundle.open_bundle(start.path).copy_to_cache(tmp_path / "plans")
     assert names(recorded()).count("bundle") == 2
 
 

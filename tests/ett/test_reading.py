@@ -1,6 +1,7 @@
 """Files are read in any state."""
 
 import json
+import os
 import random
 from functools import partialmethod
 
@@ -206,3 +207,11 @@ def test_random_damage_never_raises(tmp_path):
             assert report_text(report)
             assert html_report(job, report)
             json.dumps(chrome_trace(job))
+
+
+def test_a_pipe_among_the_files_is_not_waited_for(tmp_path):
+    Rank(tmp_path).steps(0, 5, 1.0).recorder.stop()
+    os.mkfifo(tmp_path / "b.ett.jsonl")
+    records, problems = read_job(tmp_path)
+    assert len(records) == 1
+    assert "it is a pipe or a device" in problems[0]

@@ -140,16 +140,18 @@ def test_the_agent_adopts_only_its_workers(server, tmp_path):
     script = tmp_path / "leave.py"
     script.write_text(
         "import os\n"
+        "os.read(0, 1)\n"
         "parent = os.getpid()\n"
         "if os.fork() == 0:\n"
         "    while os.getppid() == parent:\n"
         "        pass\n"
         "    os.write(1, str(os.getppid()).encode())\n"
     )
-    reader, writer = os.pipe()
+    (waiting, go), (reader, writer) = os.pipe(), os.pipe()
     words = [sys.executable, "-u", str(script)]
-    worker = ForkedProcess(server, words, os.environ, [0, writer, 2])
-    os.close(writer)
+    worker = ForkedProcess(server, words, os.environ, [waiting, writer, 2])
+    for end in (waiting, writer, go):  # the worker goes on now that it is adopted
+        os.close(end)
     assert worker.wait(60) == 0
     with os.fdopen(reader) as file:
         assert int(file.read()) != os.getpid()

@@ -105,10 +105,10 @@ def write_runs(
     """A folder as `measure` leaves it, with steps of so many seconds and some noise."""
     random = np.random.default_rng(seed)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "run.json").write_text(json.dumps({**_told(plans, ranks), **about}))
+    (folder / "run.json").write_text(json.dumps({**_header(plans, ranks), **about}))
 
     def drawn(base: float) -> list[float]:
-        return (base * (1 + noise * random.standard_normal(5))).tolist()
+        return (base * (1 + noise * random.standard_normal(5))).clip(0).tolist()
 
     with open(folder / "rounds.jsonl", "w") as stream:
         for number in range(rounds):
@@ -118,7 +118,7 @@ def write_runs(
                 stream.write(json.dumps(line) + "\n")
 
 
-def _told(plans: dict[str, Plan], ranks: int) -> dict[str, Any]:
+def _header(plans: dict[str, Plan], ranks: int) -> dict[str, Any]:
     return {
         "format": "fastplan measurement",
         "version": 1,

@@ -1,6 +1,7 @@
 """Folders of measurements, whole and damaged."""
 
 import json
+import os
 
 import pytest
 
@@ -88,4 +89,42 @@ def test_damaged_lines_name_the_file(tmp_path, plans, change):
     change(lines[0])
     (tmp_path / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     with pytest.raises(MeasureError, match=r"rounds.jsonl is damaged"):
+        read_runs(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "data"),
+    [
+        ("rounds.jsonl", b"\xff\xfe\n"),
+        ("rounds.jsonl", b'{"round": 0}\n'),
+        ("rounds.jsonl", b"[" * 5000),
+        ("rounds.jsonl", b"5\n"),
+        ("failures.jsonl", b"{}\n"),
+        ("failures.jsonl", b'{"text": 5}\n'),
+    ],
+)
+def test_lines_that_are_anything_else_are_skipped_or_damaged(tmp_path, plans, file, data):
+    write_runs(tmp_path, plans, {"table_wise": 0.01, "row_wise": 0.02})
+    (tmp_path / file).write_bytes(data)
+    try:
+        read_runs(tmp_path)
+    except MeasureError as error:
+        assert f"{file} is damaged" in str(error)
+
+
+@pytest.mark.parametrize(
+    "change", [{"batch_size": "\x1b[2J"}, {"ranks": -1}, {"model": None}, {"scale_rows": 1e400}]
+)
+def test_what_is_told_of_the_run_has_its_type(tmp_path, plans, change):
+    write_runs(tmp_path, plans, {"table_wise": 0.01, "row_wise": 0.02}, **change)
+    with pytest.raises(MeasureError, match=r"run\.json is damaged|has no measurement"):
+        read_runs(tmp_path)
+
+
+@pytest.mark.parametrize("file", ["run.json", "rounds.jsonl", "failures.jsonl"])
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path, plans, file):
+    write_runs(tmp_path, plans, {"table_wise": 0.01, "row_wise": 0.02})
+    (tmp_path / file).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / file)
+    with pytest.raises(MeasureError):
         read_runs(tmp_path)

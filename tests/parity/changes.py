@@ -41,13 +41,13 @@ class Side:
 
     @property
     def config(self) -> Any:
-        """The hardware configuration of the perf estimator."""
+        """The hardware configuration of the perf estimator; None for a custom one."""
         return config_of(self.planner)
 
 
 def config_of(planner: Any) -> Any:
-    perf = planner._enumerator._estimators[0]
-    return getattr(perf, "_estimator", perf)._config
+    perf = getattr(planner._enumerator, "_estimators", [None])[0]
+    return getattr(getattr(perf, "_estimator", perf), "_config", None)
 
 
 class OnDemand(Mapping):
@@ -182,6 +182,8 @@ def drop_rule(side: Side, draw: Draw) -> None:
 
 def replace_coefficients(side: Side, draw: Draw) -> None:
     config = side.config
+    if config is None:
+        return
     if hasattr(type(config), "answers"):
         type(config).answers = coefficient(draw)
         return
@@ -194,6 +196,8 @@ def replace_coefficients(side: Side, draw: Draw) -> None:
 def edit_coefficients(side: Side, draw: Draw) -> None:
     """Frozen dataclasses, changed all the same."""
     config = side.config
+    if config is None:
+        return
     if hasattr(type(config), "answers"):
         found = type(config).answers
     else:
@@ -205,6 +209,8 @@ def edit_coefficients(side: Side, draw: Draw) -> None:
 
 def change_config(side: Side, draw: Draw) -> None:
     config = side.config
+    if config is None:
+        return
     what = draw.pick(["kernel", "device", "backward", "transfer"])
     if what == "kernel":
         config.kernel_device_bandwidths["cuda", "fused"] = draw.magnitude(1e6, 1e9)

@@ -35,6 +35,7 @@ from torchrec.distributed.planner.types import (
 )
 
 from .compare import (
+    ADDRESS,
     options_record,
     plain,
     plan_record,
@@ -247,7 +248,7 @@ class RecordingStats(Stats):
         told["run_time"] = type(told["run_time"]).__name__
         told["sharding_plan"] = plan_record(told["sharding_plan"])
         told["best_plan"] = options_record(told["best_plan"])
-        told["topology"] = repr(told["topology"])
+        told["topology"] = ADDRESS.sub("address", repr(told["topology"]))
         enumerator = told["enumerator"]
         told["enumerator"] = type(enumerator).__name__
         told["search_space"] = options_record(enumerator.last_stored_search_space)

@@ -201,7 +201,7 @@ class Choosing(Proposer):
         self.kept.append(plan)
         self.edit(plan)
         self._left -= 1
-        self._chosen = self._choice() if self._left else None
+        self._chosen = self._choice() if self._left > 0 else None
 
     def edit(self, plan: list[ShardingOption]) -> None:
         """Changes nothing."""

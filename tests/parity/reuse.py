@@ -1,7 +1,8 @@
 """Planners that plan several times while everything around them changes.
 
 `python -m tests.parity.reuse --seeds 0-99` draws such sequences at scale, prints the first
-difference of each, and ends with how many plans were compared.
+difference of each, and ends with how many plans were compared. With `--mixed`, planners also have
+custom parts, are copied and pickled, and other code replaces functions of TorchRec.
 """
 
 import argparse
@@ -28,9 +29,10 @@ from torchrec.distributed.planner.stats import EmbeddingStats
 from . import components as parts
 from .changes import CHANGES, OnDemand, Side, config_of, estimator, make_config
 from .compare import first_difference, options_record, plain, quiet, run
-from .custom import TaggingEnumerator
+from .custom import RecordingStats, TaggingEnumerator
 from .draw import Draw
 from .instances import FAMILIES, Built, Instance
+from .mixture import MORE_CHANGES, put_parts, replaced_function
 from .subject import SELF_CHECK, TORCHREC_VERSION, FastPlanner, TorchRecPlanner
 
 # Proposers of large problems, and families whose plans take TorchRec seconds even when small.
@@ -43,6 +45,7 @@ class Sequence:
     """Several plans of two planners: a seed decides everything."""
 
     seed: int
+    is_mixed: bool = False
 
     @property
     def family(self) -> str:
@@ -50,7 +53,7 @@ class Sequence:
         return names[self.seed % len(names)]
 
     def __str__(self) -> str:
-        return f"{self.family}-{self.seed}"
+        return f"{self.family}-{self.seed}{'-mixed' if self.is_mixed else ''}"
 
     def draw(self, about: str) -> Draw:
         return Draw(f"fastplan reuse {self.seed} {about}")
@@ -83,13 +86,16 @@ class Sequence:
         for proposer in (proposer for planner in planners for proposer in planner._proposers):
             if type(proposer) is GridSearchProposer:
                 proposer._max_proposals = min(proposer._max_proposals, 40)
-        return Side(
+        side = Side(
             planners=planners,
             module=built.module,
             sharders=built.sharders,
             rebuild=lambda: self.build().module,
             constraints=constraints,
         )
+        if self.is_mixed:
+            put_parts(side, self.draw("custom parts"))
+        return side
 
     def difference(self, counts: Counter[str]) -> str | None:
         """The first difference, after which the two sides have parted for good."""
@@ -99,16 +105,19 @@ class Sequence:
 
     def _difference(self, theirs: Side, ours: Side, counts: Counter[str]) -> str | None:
         draw = self.draw("steps")
+        all_changes = [*CHANGES, *MORE_CHANGES] if self.is_mixed else CHANGES
         made: list[str] = []
         for step in range(draw.randint(2, 5)):
-            changes = [draw.pick(CHANGES) for _ in range(draw.randint(1, 3))] if step else []
+            changes = [draw.pick(all_changes) for _ in range(draw.randint(1, 3))] if step else []
             for i, change in enumerate(changes):
                 for side in (theirs, ours):
                     change(side, self.draw(f"{step} {i}"))
                 made.append(change.__name__)
-            made.append("plan")
             is_read = draw.chance(0.6)
-            expected, actual = planned(theirs, is_read), planned(ours, is_read)
+            replaces = self.draw(f"{step} function")
+            with replaced_function(replaces, 0.2 if self.is_mixed else 0.0) as function:
+                expected, actual = planned(theirs, is_read), planned(ours, is_read)
+            made.append(f"plan with another {function}" if function else "plan")
             counts["plans"] += 1
             counts["engine " + engine(ours.planner)] += 1
             if expected["error"]:
@@ -123,7 +132,7 @@ class Sequence:
 def stock_configurations_restored(sides: list[Side]) -> Iterator[None]:
     """TorchRec's own configurations are classes that all planners of a process share."""
     configs = [config_of(planner) for side in sides for planner in side.planners]
-    classes = {cls for config in configs for cls in type(config).__mro__[:-1]}
+    classes = {cls for config in configs if config for cls in type(config).__mro__[:-1]}
     kept = copy.deepcopy({cls: _data(cls) for cls in classes})
     try:
         yield
@@ -184,29 +193,35 @@ def engine(planner: Any) -> str:
 
 def left_behind(planner: Any) -> dict[str, Any]:
     tables = [stats for stats in planner._stats if type(stats) is EmbeddingStats]
+    told = [stats.told for stats in planner._stats if type(stats) is RecordingStats]
     return {
         "shown": options_record(getattr(planner, "_search_space", None)),
         "statistics": [[SECONDS.sub("", line) for line in s._stats_table] for s in tables],
         "width": [stats._width for stats in tables],
+        "told": {
+            f"stats {i}": {f"call {j}": c for j, c in enumerate(t)} for i, t in enumerate(told)
+        },
         "proposers": [proposer_state(proposer) for proposer in planner._proposers],
     }
 
 
 def proposer_state(proposer: Any) -> dict[str, Any]:
     """What a proposer takes along to the next plan."""
-    names = ("_best_perf_rating", "_num_inferior_perf", "_inited", "best_perf_rating")
+    names = ("_best_perf_rating", "_num_inferior_perf", "_inited", "best_perf_rating", "heard")
     return {name: plain(getattr(proposer, name)) for name in names if hasattr(proposer, name)}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", required=True, help="first and last, as 0-99")
-    first, last = map(int, parser.parse_args().seeds.split("-"))
+    parser.add_argument("--mixed", action="store_true", help="with custom parts of all kinds")
+    arguments = parser.parse_args()
+    first, last = map(int, arguments.seeds.split("-"))
     counts: Counter[str] = Counter()
     start = time.perf_counter()
     for seed in range(first, last + 1):
         with quiet():
-            difference = Sequence(seed).difference(counts)
+            difference = Sequence(seed, arguments.mixed).difference(counts)
         counts["sequences"] += 1
         if difference is not None:
             counts["differences"] += 1

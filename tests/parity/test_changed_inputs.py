@@ -41,7 +41,7 @@ from .reuse import left_behind
 from .small import MIB, assert_engine, small, small_constraints, small_model, small_topology
 from .subject import ESTIMATES_NATIVELY, SELF_CHECK, FastPlanner, TorchRecPlanner
 
-CHEAP, DEAR = PerfCoefficient(0.1, 0.1, 0.1, 0.0), PerfCoefficient(40.0, 40.0, 40.0, 0.001)
+CHEAP, EXPENSIVE = PerfCoefficient(0.1, 0.1, 0.1, 0.0), PerfCoefficient(40.0, 40.0, 40.0, 0.001)
 
 
 def make_config_class() -> type:
@@ -101,7 +101,7 @@ def replace_with_a_reused_id(config_class: type) -> None:
     coefficients = config_class.coefficients
     before = id(coefficients.table_wise)
     coefficients.table_wise = None
-    coefficients.table_wise = made_at({before}, lambda: EstimatorPerfCoefficients(fwd=DEAR))
+    coefficients.table_wise = made_at({before}, lambda: EstimatorPerfCoefficients(fwd=EXPENSIVE))
 
 
 def test_coefficients_replaced_by_others_at_the_same_address() -> None:
@@ -126,7 +126,7 @@ def test_a_coefficient_changed_inside() -> None:
 def test_coefficients_by_kernel_that_are_added() -> None:
     def change(config_class: type) -> None:
         pair = ("table_wise", "fused")
-        config_class.coefficients.by_kernel[pair] = EstimatorPerfCoefficients(fwd=DEAR)
+        config_class.coefficients.by_kernel[pair] = EstimatorPerfCoefficients(fwd=EXPENSIVE)
 
     assert_noticed(make_config_class, change)
 
@@ -148,7 +148,7 @@ def test_an_annotated_method_that_answers_otherwise() -> None:
         COEFFICIENTS[Annotated] = CHEAP
         return Annotated
 
-    assert_noticed(make, lambda config_class: COEFFICIENTS.update({config_class: DEAR}))
+    assert_noticed(make, lambda config_class: COEFFICIENTS.update({config_class: EXPENSIVE}))
 
 
 COEFFICIENTS: dict[type, PerfCoefficient] = {}

@@ -1,5 +1,7 @@
 """Custom planner parts run in Python and lead to TorchRec's result all the same."""
 
+import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -206,13 +208,48 @@ def test_stats_are_told_the_same(arguments: Callable) -> None:
     assert len(told[0]) == 1
 
 
-def test_default_stats_print_the_same_table_but_for_the_time() -> None:
+@pytest.mark.parametrize("enumerator", [EmbeddingEnumerator, DelegatingEnumerator])
+def test_default_stats_print_the_same_table_but_for_the_time(enumerator: type) -> None:
     tables = []
     for planner_class in (TorchRecPlanner, FastPlanner):
-        built = small(stats=EmbeddingStats())
+        built = with_enumerator(enumerator)
+        built.planner_kwargs["stats"] = EmbeddingStats()
         planner = planner_class(**built.planner_kwargs)
         run(planner, built.module, built.sharders)
         rows = planner._stats[0]._stats_table
         tables.append([row for row in rows if "ran for" not in row])
     assert tables[0] == tables[1]
     assert len(tables[0]) > 20
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda p: pickle.loads(pickle.dumps(p))])
+def test_a_copied_planner_has_statistics_as_wide_as_the_table_before(copied: Callable) -> None:
+    widths = []
+    for planner_class in (TorchRecPlanner, FastPlanner):
+        built = small(stats=EmbeddingStats())
+        planner = planner_class(**built.planner_kwargs)
+        planner.plan(built.module, built.sharders)
+        widths.append(copied(planner)._stats[0]._width)
+    assert widths[0] == widths[1]
+
+
+@pytest.mark.parametrize("storage", [EmbeddingStorageEstimator, PaddedStorageEstimator])
+def test_lists_of_options_are_those_of_the_constraints(storage: type) -> None:
+    """A proposer that edits an option edits the user's constraint."""
+
+    class Editing(UniformProposer):
+        def load(self, search_space: list[ShardingOption], enumerator: Any = None) -> None:
+            super().load(search_space, enumerator)
+            search_space[0].input_lengths[0] = 11.0
+
+    factors = []
+    for planner_class in (TorchRecPlanner, FastPlanner):
+        topology, rules = small_topology(), small_constraints()
+        estimators = [EmbeddingPerfEstimator(topology, rules), storage(topology, rules)]
+        enumerator = EmbeddingEnumerator(topology, 512, rules, estimators)
+        built = small(
+            topology=topology, constraints=rules, enumerator=enumerator, proposer=Editing()
+        )
+        planner_class(**built.planner_kwargs).plan(built.module, built.sharders)
+        factors.append([rule.pooling_factors for rule in rules.values()])
+    assert factors[0] == factors[1] == [[11.0], [7.0], [10.5], [14.0]]

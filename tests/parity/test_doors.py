@@ -17,7 +17,7 @@ from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner import ParameterConstraints, Topology
 from torchrec.distributed.planner.types import PlannerError
 
-from fastplan import EmbeddingShardingPlanner, Objectives, PlanCache, Replan
+from fastplan import Cache, EmbeddingShardingPlanner, Objectives, Replan
 from fastplan.cache.stores import MemoryStore
 from fastplan.engine.layout import layout_of
 from fastplan.engine.optimize import Optimize
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.skipif(SELF_CHECK, reason="TorchRec has one door")
 
 GIB = 1 << 30
 SHARDERS = [EmbeddingBagCollectionSharder()]
-MOVES = {"time_budget": None, "move_budget": 1_500}
+MOVES = Optimize(time_budget=None, move_budget=1_500)
 POLICIES = tuple(
     Replan(move_budget=2_000, **settings)
     for settings in (
@@ -135,7 +135,7 @@ def by_planner(model: Model, **arguments: Any) -> dict[str, Any]:
         found = False
     run = planner.last_run
     record = planner._fastplan.result.record if found else None
-    return told(record, run.cache, run.replan, run.lower_bound)
+    return compared_facts(record, run.cache, run.replan, run.lower_bound)
 
 
 def by_spec(model: Model, previous: Plan | None = None, **arguments: Any) -> dict[str, Any]:
@@ -143,20 +143,17 @@ def by_spec(model: Model, previous: Plan | None = None, **arguments: Any) -> dic
         spec = export_spec(model.planner(), model.module(), SHARDERS)
     job = lower(spec)
     cache = arguments.get("cache")
-    optimization = None
-    if arguments.get("mode") == "optimize":
-        objectives = arguments.get("objectives") or Objectives()
-        optimization = Optimize(**MOVES, objectives=objectives)
+    optimization = arguments.get("optimize")
     if previous is None:
         planned = plan(job, cache=cache, optimize=optimization)
     else:
         planned = plan(
             job, cache=cache, optimize=optimization, previous=previous, replan=arguments["replan"]
         )
-    return told(planned.record, planned.cache, planned.replan, planned.lower_bound)
+    return compared_facts(planned.record, planned.cache, planned.replan, planned.lower_bound)
 
 
-def told(record: Any, cache: Any, replan: Any, bound: float | None) -> dict[str, Any]:
+def compared_facts(record: Any, cache: Any, replan: Any, bound: float | None) -> dict[str, Any]:
     """What both doors must agree in."""
     facts: dict[str, Any] = {"status": cache.status, "key": cache.fingerprint, "bound": bound}
     if record is not None:
@@ -189,7 +186,7 @@ def previous_plan(model: Model) -> Plan | None:
 def both(model: Model, **arguments: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Both doors, each with an empty cache."""
     return tuple(
-        door(model, cache=PlanCache(MemoryStore()), **arguments) for door in (by_planner, by_spec)
+        door(model, cache=Cache(MemoryStore()), **arguments) for door in (by_planner, by_spec)
     )
 
 
@@ -199,7 +196,7 @@ def test_both_doors_find_one_plan(seed: int) -> None:
     model = draw_model(draw)
     one, other = both(model)
     assert one == other
-    shared = PlanCache(MemoryStore())
+    shared = Cache(MemoryStore())
     for door, status in ((by_spec, "miss"), (by_planner, "hit"), (by_spec, "hit")):
         found = door(model, cache=shared)
         assert found == {**one, "status": status if "rating" in one else "miss"}
@@ -209,10 +206,8 @@ def test_both_doors_find_one_plan(seed: int) -> None:
 def test_both_doors_improve_a_plan_alike(seed: int) -> None:
     draw = random.Random(f"optimize {seed}")
     model = draw_model(draw)
-    pins = Objectives(pins={"t0": 1, "t1": 0}) if seed % 2 else None
-    arguments = {"mode": "optimize", "objectives": pins, **MOVES}
-    one = by_planner(model, cache=PlanCache(MemoryStore()), **arguments)
-    other = by_spec(model, cache=PlanCache(MemoryStore()), **arguments)
+    pins = Objectives(pins={"t0": 1, "t1": 0}) if seed % 2 else Objectives()
+    one, other = both(model, optimize=replace(MOVES, objectives=pins))
     assert one == other
 
 

@@ -16,6 +16,7 @@ from torchrec.distributed.planner.shard_estimators import (
     EmbeddingPerfEstimator,
     EmbeddingStorageEstimator,
 )
+from torchrec.distributed.planner.storage_reservations import HeuristicalStorageReservation
 from torchrec.distributed.planner.types import CustomTopologyData, ParameterConstraints
 from torchrec.distributed.types import CacheParams
 from torchrec.modules.embedding_configs import EmbeddingBagConfig
@@ -295,6 +296,22 @@ def test_impossible_input_raises_torchrecs_error(name: str) -> None:
 def test_planner_recovers_after_an_error() -> None:
     def build() -> Built:
         return small(topology=small_topology(hbm=24 * MIB), count=5)
+
+    record, planner = assert_agree(build)
+    assert record["error"] is None
+    assert_engine(planner, "native")
+
+
+def test_ranks_with_less_memory_than_is_reserved_take_no_room_from_others() -> None:
+    """All ranks together have less than the tables need, and two of them have enough."""
+
+    def build() -> Built:
+        capacities = CustomTopologyData({"hbm_cap": [70 * MIB, 5 * MIB] * 2}, 4)
+        return small(
+            topology=small_topology(custom_topology_data=capacities),
+            constraints=small_constraints(sharding_types=["table_wise"], compute_kernels=["fused"]),
+            storage_reservation=HeuristicalStorageReservation(0.0, dense_tensor_estimate=40 * MIB),
+        )
 
     record, planner = assert_agree(build)
     assert record["error"] is None

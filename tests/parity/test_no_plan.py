@@ -6,9 +6,11 @@ import random
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.partitioners import GreedyPerfPartitioner, SortBy
+from torchrec.distributed.planner.perf_models import NoopPerfModel
 from torchrec.distributed.planner.storage_reservations import (
     FixedPercentageStorageReservation,
 )
@@ -16,6 +18,7 @@ from torchrec.distributed.planner.types import (
     Partitioner,
     PlannerError,
     PlannerErrorType,
+    Proposer,
     ShardingOption,
     Stats,
     Topology,
@@ -25,7 +28,7 @@ from torchrec.distributed.planner.utils import reset_shard_rank
 from fastplan.torchrec.write import replay
 
 from .compare import assert_same, outcome, run
-from .custom import CopyingProposer, ListeningProposer
+from .custom import CopyingProposer, LastRankReservation, ListeningProposer
 from .instances import Built
 from .models import Table, bag_collection
 from .small import (
@@ -273,3 +276,65 @@ def test_a_group_fails_on_the_devices_that_torchrec_has_filled(
     # TorchRec's methods were called for the last group only.
     assert found[1][3] == 1
     assert found[0][3] > 1
+
+
+def test_an_error_that_a_reservation_brings_about_ends_the_only_search() -> None:
+    """TorchRec 1.8's message reads `_percentage`, and proposers must not be asked again."""
+    told = []
+    for planner_class in (TorchRecPlanner, FastPlanner):
+        proposer = ListeningProposer()
+        arguments = {**cramped(), "storage_reservation": LastRankReservation()}
+        record, _ = outcome(planner_class, small(proposer=proposer, **arguments))
+        told.append((record["error"], proposer.heard))
+    assert told[0] == told[1]
+    assert told[0][1]
+
+
+class FewestShards(Proposer):
+    """Proposes the options of a single table, those with the fewest shards first."""
+
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+
+    def load(self, search_space: list[ShardingOption], enumerator: Any = None) -> None:
+        self._waiting = sorted(search_space, key=lambda option: option.num_shards)
+
+    def propose(self) -> list[ShardingOption] | None:
+        return self._waiting[:1] or None
+
+    def feedback(self, partitionable: bool, plan=None, perf_rating=None, storage_constraint=None):
+        self.heard.append(perf_rating)
+        self._waiting.pop(0)
+
+
+def test_an_error_of_a_perf_model_ends_the_only_search() -> None:
+    told = []
+    for planner_class in (TorchRecPlanner, FastPlanner):
+        proposer, model = FewestShards(), NoopPerfModel(small_topology(2))
+        types = ["table_wise", "column_wise"]
+        rules = small_constraints(1, sharding_types=types, min_partition=16)
+        built = small(count=1, proposer=proposer, performance_model=model, constraints=rules)
+        record, _ = outcome(planner_class, built)
+        told.append({"error": record["error"], "heard": proposer.heard})
+        assert record["error"]["class"] == "builtins.IndexError"
+    assert_same(*told)
+    assert told[0]["heard"]
+
+
+class Lengthening(ListeningProposer):
+    """Edits what it proposes so that TorchRec could not estimate it again."""
+
+    def feedback(self, partitionable: bool, plan: Any = None, *args: Any, **kwargs: Any) -> None:
+        super().feedback(partitionable, plan, *args, **kwargs)
+        for option in plan:
+            option.input_lengths = [*option.input_lengths, np.float64(1.0)]
+
+
+def test_options_that_were_edited_are_not_searched_again_for_the_message() -> None:
+    told = []
+    for planner_class in (TorchRecPlanner, FastPlanner):
+        proposer = Lengthening()
+        rules = small_constraints(batch_sizes=[8], num_poolings=[1.0])
+        record, _ = outcome(planner_class, small(proposer=proposer, constraints=rules, **cramped()))
+        told.append({"error": record["error"], "heard": proposer.heard})
+    assert_same(*told)

@@ -10,7 +10,10 @@ from .subject import SELF_CHECK
 SEQUENCES = [Sequence(seed) for seed in range(100)]
 
 
-@pytest.mark.parametrize("sequence", SEQUENCES, ids=str)
+MIXED = [Sequence(seed, is_mixed=True) for seed in range(60)]
+
+
+@pytest.mark.parametrize("sequence", [*SEQUENCES, *MIXED], ids=str)
 def test_every_plan_of_a_sequence_equals_torchrec(sequence: Sequence) -> None:
     assert sequence.difference(Counter()) is None
 

@@ -4,7 +4,7 @@ import pytest
 from torchrec.distributed.planner.types import PlannerError
 
 from fastplan import load_plan
-from fastplan.cache.plan_cache import PlanCache
+from fastplan.cache.plan_cache import Cache
 from fastplan.cache.stores import MemoryStore
 from fastplan.files.document import parse_document
 from fastplan.model.job import CannotPlan
@@ -43,7 +43,7 @@ def test_spec_and_module_give_one_plan_and_one_fingerprint(instance: Instance, t
     planned = plan(lower(read))
 
     built = instance.build()
-    planner = FastPlanner(**built.planner_kwargs, cache=PlanCache(MemoryStore()))
+    planner = FastPlanner(**built.planner_kwargs, cache=Cache(MemoryStore()))
     try:
         expected = planner.plan(built.module, built.sharders)
     except PlannerError:
@@ -71,7 +71,7 @@ def test_a_job_finds_the_plan_that_was_made_from_its_spec() -> None:
             spec = export_spec(FastPlanner(**built.planner_kwargs), built.module, built.sharders)
         except (ExportError, PlannerError):
             continue
-        cache = PlanCache(MemoryStore())
+        cache = Cache(MemoryStore())
         planned = plan(lower(spec), cache=cache)
         if planned.record is None or built.planner_kwargs.get("plan_loader"):
             continue

@@ -1,4 +1,4 @@
-"""What differs from an older plan is told by table and by rank."""
+"""What differs from an older plan is compared by table and by rank."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ def planned(tables=None, ranks=8):
     return solved(asked, cluster_of(ranks, 4), DEFAULT_SEARCH)
 
 
-def told(tables, *, ranks=8, given=None, previous=None, cluster=None, types=ALL_TYPES):
+def compared(tables, *, ranks=8, given=None, previous=None, cluster=None, types=ALL_TYPES):
     previous = previous or planned()
     numbers = rank_map(given, previous.ranks, ranks)
     asked = request(tables, ranks, 4, types)
@@ -28,14 +28,14 @@ def told(tables, *, ranks=8, given=None, previous=None, cluster=None, types=ALL_
 
 
 def test_nothing_differs_from_the_same_request():
-    found = told(tables_of(6))
+    found = compared(tables_of(6))
     assert str(found) == "nothing differs"
     assert found.same_ranks
     assert not found.changed
 
 
 def test_added_and_removed_tables_are_named():
-    found = told([*tables_of(6)[1:], table("new", 10, 64)])
+    found = compared([*tables_of(6)[1:], table("new", 10, 64)])
     assert (found.added, found.removed, found.kept) == (("sparse.new",), ("sparse.t0",), 5)
     assert str(found) == "1 table added (sparse.new); 1 table removed (sparse.t0)"
 
@@ -51,11 +51,11 @@ def test_added_and_removed_tables_are_named():
         ("constrained", {"min_partition": 32}),
     ],
 )
-def test_a_changed_field_is_told_with_both_values(group, change):
+def test_a_changed_field_is_named_with_both_values(group, change):
     tables = tables_of(6)
     (name, value), old = next(iter(change.items())), tables[2]
     tables[2] = old._replace(**change)
-    found = told(tables)
+    found = compared(tables)
     (only,) = getattr(found, group)
     assert only[:2] == ("sparse.t2", name)
     assert only.new == value
@@ -63,13 +63,13 @@ def test_a_changed_field_is_told_with_both_values(group, change):
 
 
 def test_other_options_are_other_constraints():
-    found = told(tables_of(6), types=("table_wise",))
+    found = compared(tables_of(6), types=("table_wise",))
     assert len(found.constrained) == 6
     assert found.constrained[0].field == "options"
 
 
 @pytest.mark.parametrize("what", ["a constant", "a bandwidth", "coefficients"])
-def test_another_cost_model_is_told(what):
+def test_another_cost_model_is_named(what):
     asked = request(tables_of(6), 8, 4, ALL_TYPES)
     changed = {
         "a constant": {"cost": replace(asked.cost, bw_world_all_to_all=1.0)},
@@ -88,10 +88,10 @@ def test_another_cost_model_is_told(what):
 
 
 def test_lost_new_and_renumbered_ranks_are_told():
-    assert told(tables_of(6), ranks=4).lost_ranks == (4, 5, 6, 7)
-    assert told(tables_of(6), ranks=12).new_ranks == (8, 9, 10, 11)
+    assert compared(tables_of(6), ranks=4).lost_ranks == (4, 5, 6, 7)
+    assert compared(tables_of(6), ranks=12).new_ranks == (8, 9, 10, 11)
     given = [None] * 4 + [0, 1, 2, 3]
-    found = told(tables_of(6), ranks=4, given=given)
+    found = compared(tables_of(6), ranks=4, given=given)
     assert found.lost_ranks == (0, 1, 2, 3)
     assert found.renumbered == ((4, 0), (5, 1), (6, 2), (7, 3))
     assert not found.same_ranks
@@ -100,21 +100,21 @@ def test_lost_new_and_renumbered_ranks_are_told():
 def test_other_memory_is_told_and_noise_is_not():
     cluster = cluster_of(8, 4)
     less = (cluster.rank_hbm[0] // 2, *cluster.rank_hbm[1:])
-    assert told(tables_of(6), cluster=replace(cluster, rank_hbm=less)).resized_ranks == (0,)
+    assert compared(tables_of(6), cluster=replace(cluster, rank_hbm=less)).resized_ranks == (0,)
     noisy = tuple(each - 10**6 for each in cluster.rank_hbm)
-    assert told(tables_of(6), cluster=replace(cluster, rank_hbm=noisy)).resized_ranks == ()
+    assert compared(tables_of(6), cluster=replace(cluster, rank_hbm=noisy)).resized_ranks == ()
 
 
 def test_a_plan_of_another_model_is_refused_with_names():
     with pytest.raises(PlanModelMismatch, match=r"sparse\.t0.*sparse\.other"):
-        told([table("other", 10, 64)])
+        compared([table("other", 10, 64)])
 
 
 def test_a_bare_layout_tells_shapes_alone():
     tables = tables_of(6)
     tables[0] = tables[0]._replace(rows=7, perf_inputs=9.0)
     bare = replace(planned(tables_of(6)), basis=None)
-    found = told(tables, previous=bare)
+    found = compared(tables, previous=bare)
     assert not found.compared
     assert not found.drifted
 

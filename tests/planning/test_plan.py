@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fastplan.cache.entry import decode, encode
-from fastplan.cache.plan_cache import PlanCache
+from fastplan.cache.plan_cache import Cache
 from fastplan.cache.stores import MemoryStore
 from fastplan.engine import _native
 from fastplan.engine.optimize import Optimize
@@ -37,7 +37,7 @@ def test_an_optimized_plan_that_is_not_sound_is_not_used(changes, monkeypatch):
 
 def kept(job):
     """A cache with the job's plan, the plan, and a way to put another one in its place."""
-    cache = PlanCache(MemoryStore())
+    cache = Cache(MemoryStore())
     key = plan(job, cache=cache).key.fingerprint
     ((name, data),) = cache.store.read(key)
     entry = decode(data)

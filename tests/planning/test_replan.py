@@ -6,16 +6,17 @@ from dataclasses import replace
 import pytest
 
 from fastplan.engine.problem import Problem
+from fastplan.engine.reachable import reachable
 from fastplan.engine.replan import best_ratings, fewest_bytes
 from fastplan.engine.solve import estimate, request_columns, solve, verify_plan
 from fastplan.model.plan import PlanRecord
-from fastplan.planning.held import by_key, held_columns
+from fastplan.planning.held import balanced_rank_cost, held_columns
 from fastplan.planning.movement import movement
 from fastplan.planning.policy import Replan
 from fastplan.planning.replan import ReplanAttempt, Scratch
 from tests.planning.test_difference import planned, tables_of
 from tests.plans.samples import cluster_of, plan_for
-from tests.problems import ALL_TYPES, DEFAULT_SEARCH, request, table
+from tests.problems import ALL_TYPES, DEFAULT_SEARCH, random_problem, request, table
 
 POLICY = Replan(move_budget=20_000, reference="scratch", slack=0.05)
 
@@ -51,12 +52,18 @@ def test_other_objectives_keep_to_the_same_limits(objective):
     assert report.rating <= 1.05 * report.scratch_rating
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_no_proposal_is_rated_below_perfect_balance(seed):
+    problem, search = random_problem(seed)
+    assert balanced_rank_cost(problem) <= reachable(problem, search) * (1 + 1e-9)
+
+
 def staying_in_place(tables):
     """The best that the tables come to where they are, and the seconds until new ones have come."""
     asked, cluster = request(tables, 8, 4, ALL_TYPES), cluster_of(8, 4)
     previous = planned(tables_of(13))
     problem = Problem(estimate(asked), cluster)
-    held = held_columns(asked.tables, request_columns(asked), by_key(previous))
+    held = held_columns(asked.tables, request_columns(asked), previous.layout.tables)
     start = best_ratings(problem, held, budgets=[], settings=POLICY.settings).start
     record = PlanRecord.of(problem.space, start.options, start.ranks, start.rating)
     stays = plan_for(asked, cluster, DEFAULT_SEARCH, record)

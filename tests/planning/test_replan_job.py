@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from fastplan.cache.plan_cache import PlanCache
+from fastplan.cache.plan_cache import Cache
 from fastplan.cache.stores import MemoryStore
 from fastplan.engine.optimize import Optimize
 from fastplan.engine.packed_certificate import proven_bound
@@ -55,7 +55,7 @@ def test_a_plan_that_does_not_follow_has_the_key_of_the_plan_from_scratch(optimi
 
 def test_a_plan_that_follows_is_kept_and_never_taken_from_the_cache():
     store = MemoryStore()
-    cache = PlanCache(store)
+    cache = Cache(store)
     for _ in range(2):
         planned = plan(job(), previous=old(ranks=8), replan=FREE, optimize=BETTER, cache=cache)
         assert planned.cache.status == "miss"
@@ -71,7 +71,7 @@ def test_a_plan_that_follows_is_kept_and_never_taken_from_the_cache():
 
 
 def test_a_plan_that_does_not_follow_is_found_by_those_that_ask_for_one_from_scratch():
-    cache = PlanCache(MemoryStore())
+    cache = Cache(MemoryStore())
     planned = plan(job(), previous=old(rows=900_000), replan=NEVER, cache=cache)
     known = plan(job(), cache=cache)
     assert (known.cache.status, known.rating) == ("hit", planned.rating)
@@ -85,8 +85,6 @@ def test_a_plan_whose_search_was_interrupted_is_not_kept(monkeypatch):
         lambda *args, **more: replace(found(*args, **more), stopped_by="interrupted"),
     )
     store = MemoryStore()
-    planned = plan(
-        job(), previous=old(ranks=8), replan=FREE, optimize=BETTER, cache=PlanCache(store)
-    )
+    planned = plan(job(), previous=old(ranks=8), replan=FREE, optimize=BETTER, cache=Cache(store))
     assert planned.interrupted
     assert list(store.entries()) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from unittest.mock import patch
 
 import numpy as np
@@ -10,7 +11,8 @@ import numpy as np
 from fastplan.cache.fingerprint import canonical_request, fingerprint
 from fastplan.engine.layout import layout_of
 from fastplan.engine.solve import estimate, solve
-from fastplan.model.plan import Basis, Plan, PlanRecord
+from fastplan.model.plan import RANK, Basis, Layout, Plan, PlanRecord
+from fastplan.model.replicas import ReplicaGroups
 from fastplan.model.request import Cluster, Request, Search
 from tests import problems
 from tests.problems import ALL_TYPES, GIB
@@ -41,6 +43,17 @@ def damaged(draw: random.Random, data: bytes) -> bytes:
         start, other = draw.randrange(len(data)), draw.randrange(len(data))
         made[start : start + draw.randint(0, 9)] = data[other : other + draw.randint(0, 9)]
     return bytes(made)
+
+
+def mapped_to_group(layout: Layout, groups: ReplicaGroups, group: int) -> Layout:
+    """The plan that all groups share, with the ranks of one group, as DMPCollection maps it."""
+    ranks = np.array(groups.ranks_of(group), np.int64)
+    tables = []
+    for table in layout.tables:
+        shards = table.shards.copy()
+        shards[:, RANK] = ranks[shards[:, RANK]]
+        tables.append(table._replace(shards=shards))
+    return replace(layout, tables=tuple(tables))
 
 
 # Random problems that have a plan.

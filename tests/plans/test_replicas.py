@@ -17,8 +17,8 @@ from fastplan.plans.replicas import (
     check_layout,
     check_replicas,
     noted_groups,
-    remapped,
 )
+from tests.plans.samples import mapped_to_group
 
 GROUPS = ReplicaGroups(world_size=8, groups=2, ranks_per_host=4)
 ROWS = [[10 * i, 0, 10, 8, i] for i in range(4)]
@@ -64,7 +64,7 @@ def test_a_rank_outside_of_the_group_is_named():
 
 
 def test_a_plan_that_is_mapped_already_is_recognised():
-    error = refused(*remapped(layout(table(ROWS)), GROUPS, 1).tables)
+    error = refused(*mapped_to_group(layout(table(ROWS)), GROUPS, 1).tables)
     assert (error.table, error.rank, error.group) == ("m.t", 5, 1)
     assert "DMPCollection has mapped the plan already" in str(error)
 
@@ -120,11 +120,11 @@ def test_plans_mapped_to_each_group_are_alike(consecutive):
         world_size=8, groups=2, ranks_per_host=4, use_inter_host_allreduce=consecutive
     )
     plan = layout(table(ROWS), table([[0, 0, 40, 8, 2]], "table_wise", name="u"))
-    mapped = {rank: remapped(plan, groups, groups.group_of(rank)) for rank in range(8)}
+    mapped = {rank: mapped_to_group(plan, groups, groups.group_of(rank)) for rank in range(8)}
     check_replicas(mapped, groups)
     moved = layout(table(ROWS), table([[0, 0, 40, 8, 1]], "table_wise", name="u"))
     other = 7  # of the second group in both layouts
-    mapped[other] = remapped(moved, groups, 1)
+    mapped[other] = mapped_to_group(moved, groups, 1)
     with pytest.raises(ReplicasDiffer, match=re.escape("position 2 and 1 of the group")) as error:
         check_replicas(mapped, groups)
     assert (error.value.table, error.value.rank, error.value.group) == ("m.u", other, 1)
@@ -141,13 +141,16 @@ def test_plans_mapped_to_each_group_are_alike(consecutive):
     ],
 )
 def test_every_difference_between_groups_is_named(other, problem):
-    plans = {0: remapped(layout(table(ROWS)), GROUPS, 0), 1: remapped(other, GROUPS, 1)}
+    plans = {
+        0: mapped_to_group(layout(table(ROWS)), GROUPS, 0),
+        1: mapped_to_group(other, GROUPS, 1),
+    }
     with pytest.raises(ReplicasDiffer, match=re.escape(problem)):
         check_replicas(plans, GROUPS)
 
 
 def test_a_plan_with_ranks_of_another_group_is_refused():
-    plans = {0: remapped(layout(table(ROWS)), GROUPS, 1)}
+    plans = {0: mapped_to_group(layout(table(ROWS)), GROUPS, 1)}
     with pytest.raises(RankOutsideGroup, match="rank 1 in the plan of replica group 0"):
         check_replicas(plans, GROUPS)
 

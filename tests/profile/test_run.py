@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from fastplan.profile import run
@@ -17,7 +18,8 @@ from fastplan.profile.run import (
     stored_summaries,
 )
 from fastplan.profile.sources import ProfileError, read_unit
-from fastplan.profile.state import read_profile
+from fastplan.profile.state import Profile, read_profile, write_profile
+from fastplan.profile.table import TableProfile
 
 from .samples import FEATURES, write_npz
 
@@ -140,3 +142,13 @@ def test_a_function_goes_on_after_its_finished_batches(tmp_path):
 def test_limits_are_powers_of_two():
     with pytest.raises(ProfileError, match="power of two"):
         Settings(limit=1000)
+
+
+def test_a_stored_profile_with_numbers_that_no_data_have_is_told(tmp_path):
+    table = TableProfile(64)
+    table.add(np.random.default_rng(0).zipf(1.3, 3000) % 500, np.ones(3000, np.int64))
+    columns = {**table.columns(), "weights": np.array([1e-307, 1.0])}
+    table.restore(columns)
+    write_profile(Profile({"t": table}, 64, 1, 0, "x"), tmp_path / "state")
+    with pytest.raises(ProfileError, match="table 't' has numbers that no data have"):
+        statistics_by_table(stored_summaries([str(tmp_path / "state")]))

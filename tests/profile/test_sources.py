@@ -153,3 +153,18 @@ def test_features_of_one_table_must_have_batches_of_one_size(monkeypatch):
     monkeypatch.setattr("tests.profile.samples.batches", lambda *_: [batch])
     told = refusal(lambda: [*function_batches("tests.profile.samples:batches", FEATURES)])
     assert "features of table 'item' have batches of different sizes" in told
+
+
+@pytest.mark.parametrize(
+    ("field", "byte"),
+    [(6, 255), (8, 1), (10, 99)],
+    ids=["an unknown version", "a password", "an unknown compression"],
+)
+def test_a_damaged_archive_is_told(tmp_path, field, byte):
+    file = tmp_path / "a.npz"
+    write_npz(file, 0)
+    data = bytearray(file.read_bytes())
+    data[data.index(b"PK\x01\x02") + field] = byte
+    file.write_bytes(data)
+    with pytest.raises(ProfileError, match="can't be read"):
+        read_all([str(file)])

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from fastplan.engine import _native
+from fastplan.engine.optimize import Certificate, check_bound, lower_bound
 from fastplan.engine.problem import Problem
 from fastplan.engine.solve import (
     count_plans,
@@ -110,3 +111,28 @@ def test_the_order_of_placement_decides_more_proposals_without_placing_them():
             placed[place] += attempts
         assert counted[0] == counted[1], seed
     assert 0 < placed[0] < placed[1]
+
+
+@pytest.mark.parametrize("draw", [random_problem, tight_problem])
+def test_ranks_with_less_than_no_memory_take_no_room_from_the_others(draw):
+    found = 0
+    for seed in range(60):
+        problem, search = draw(seed)
+        hbm = list(problem.cluster.rank_hbm)
+        hbm[1::3] = [-n for n in hbm[1::3]]
+        # Dynamic programming divides what all ranks have together.
+        hbm[0] += max(0, 1 - sum(hbm))
+        problem = Problem(problem.space, replace(problem.cluster, rank_hbm=tuple(hbm)))
+        pruned, exhaustive = solve(problem, search), solve(problem, search, exhaustive=True)
+        assert pruned.found == exhaustive.found, seed
+        plans = tuple(report.plans for report in exhaustive.reports)
+        assert count_plans(problem, search) == plans, seed
+        if not pruned.found:
+            continue
+        found += 1
+        assert pruned.options.tolist() == exhaustive.options.tolist(), seed
+        assert pruned.ranks.tolist() == exhaustive.ranks.tolist(), seed
+        bound = lower_bound(problem, upper=pruned.rating)
+        if isinstance(bound, Certificate):
+            assert check_bound(problem, bound) <= pruned.rating, seed
+    assert found

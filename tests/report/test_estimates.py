@@ -8,7 +8,7 @@ import pytest
 from fastplan.engine.layout import narrowed, shard_ranks
 from fastplan.engine.solve import estimate
 from fastplan.model.plan import BadRecord
-from fastplan.report.estimates import EstimateUnavailable, NoEstimate, PlanPieces, by_load
+from fastplan.report.estimates import PlanPieces, by_load
 from tests.report.samples import criteo, criteo_row_wise, large, small
 
 
@@ -63,7 +63,3 @@ def test_uniform_tables_must_have_a_shard_on_every_rank():
     plan = criteo_row_wise()
     with pytest.raises(BadRecord, match="one shard on each of 9"):
         PlanPieces(narrowed_space(plan), plan.basis.record, 9)
-
-
-def test_the_error_has_its_earlier_name_as_well():
-    assert NoEstimate is EstimateUnavailable

@@ -114,3 +114,11 @@ def test_any_value_of_any_field_has_words_on_one_line(value):
         for change in (Difference(name, value, 7), Difference(name, None, value)):
             words = field_words(change)
             assert words.isprintable()
+
+
+def test_a_plan_that_follows_another_one_is_named_without_its_digest():
+    previous = Difference("context.previous", None, "0b05fda2f1f01b4f")
+    policy = Difference("context.replan", None, {"slack": 0.01})
+    assert differences_in_words([previous, policy]) == ["following a previous plan: no -> yes"]
+    other = Difference("context.previous", "8d" * 20, "0b05fda2f1f01b4f")
+    assert differences_in_words([other]) == [f"the plan before: {'8d' * 20} -> 0b05fda2f1f01b4f"]

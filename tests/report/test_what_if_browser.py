@@ -110,7 +110,7 @@ def place(page, number, value):
     )
 
 
-def told(page):
+def shown_rating(page):
     """The rating and the loads that the page shows, in full precision."""
     rating = float(page.run("document.getElementById('rating-after').value"))
     loads = page.run("[...document.querySelectorAll('#why-loads .after')].map((d) => d.value)")
@@ -143,12 +143,12 @@ def test_loads_are_the_cores_to_the_last_bit(show, name):
             if own.ranks is None:
                 continue
             choose(page, number)
-            rating, loads = told(page)
+            rating, loads = shown_rating(page)
             expected, by_rank = core(options, position, numbers[own.pair], own.ranks)
             assert rating == expected == own.rating
             assert list(loads.values()) == pytest.approx(by_rank.tolist(), rel=1e-12)
         choose(page, 0)
-    assert told(page)[0] == options.rating
+    assert shown_rating(page)[0] == options.rating
     assert page.texts("#why-changes li") == []
 
 
@@ -165,13 +165,13 @@ def test_a_shard_is_moved_to_another_rank(show):
     (before,) = options.table_ranks(position).tolist()
     for rank in range(8):
         place(page, 0, rank)
-        rating, _ = told(page)
+        rating, _ = shown_rating(page)
         assert rating == core(options, position, int(options.chosen[position]), [rank])[0]
         assert len(page.texts("#why-changes li")) == (rank != before)
     for bad in ("8", "-1", "", "1.5"):
         place(page, 0, bad)
         assert page.run("document.querySelector('#why-places input').ariaInvalid") == "true"
-        assert told(page)[0] == rating
+        assert shown_rating(page)[0] == rating
 
 
 def test_shards_by_host_move_together(show):
@@ -183,7 +183,7 @@ def test_shards_by_host_move_together(show):
     host = int(page.run("document.querySelector('#why-places input').value"))
     place(page, 0, 1 - host)
     ranks = np.arange(4) + 4 * (1 - host)
-    assert told(page)[0] == core(options, 0, int(options.chosen[0]), ranks)[0]
+    assert shown_rating(page)[0] == core(options, 0, int(options.chosen[0]), ranks)[0]
 
 
 def test_several_changes_add_up_and_are_undone(show):
@@ -198,11 +198,11 @@ def test_several_changes_add_up_and_are_undone(show):
             changes.append(position)
     count = len(page.texts("#why-changes li"))
     assert count == 3
-    assert told(page)[0] != options.rating
+    assert shown_rating(page)[0] != options.rating
     page.run("document.querySelector('#why-changes li > button').click()")
     assert len(page.texts("#why-changes li")) == count - 1
     page.run("document.getElementById('why-reset').click()")
-    assert told(page)[0] == options.rating
+    assert shown_rating(page)[0] == options.rating
     assert page.run("document.getElementById('why-export').hidden")
 
 
@@ -375,7 +375,7 @@ def test_a_large_page_says_what_is_left_out(show):
     choose(page, 1)
     position = next(i for i, t in enumerate(options.request.tables) if t.name == name)
     why = why_table(options, position)
-    assert told(page)[0] == pytest.approx(why.outcomes[1].rating, rel=1e-12)
+    assert shown_rating(page)[0] == pytest.approx(why.outcomes[1].rating, rel=1e-12)
     assert len(page.texts("#why-loads tbody tr")) == 16
 
 
@@ -392,7 +392,7 @@ def test_each_of_two_plans_has_its_own(show):
         page.run(f"document.querySelectorAll('[name=plan]')[{index}].click()")
         page.run("document.querySelector('td.name button').click()")
         choose(page, 0)
-        assert told(page)[0] == plan.basis.record.rating
+        assert shown_rating(page)[0] == plan.basis.record.rating
 
 
 def test_with_hardware_costs_the_page_says_that_it_computes_the_rating(show):

@@ -168,7 +168,7 @@ SECRETS = {
 
 
 @pytest.mark.parametrize("name", SECRETS)
-def test_what_a_file_that_a_spec_names_holds_is_not_told(tmp_path, capsys, name):
+def test_errors_do_not_show_the_content_of_a_file_that_a_spec_names(tmp_path, capsys, name):
     (tmp_path / name).write_text(SECRETS[name])
     spec = tmp_path / "model.json"
     spec.write_text(json.dumps(SPEC | {"topology": {"sku": str(tmp_path / name)}}))

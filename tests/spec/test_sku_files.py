@@ -155,13 +155,13 @@ class TestReading:
     def test_an_unknown_like_gets_the_nearest(self) -> None:
         assert "(did you mean h100?)" in problem({"skus": {"mine": {"like": "h10"}}})
 
-    def test_aliases_go_to_no_heir(self, tmp_path: Path) -> None:
+    def test_aliases_are_not_inherited(self, tmp_path: Path) -> None:
         skus = {"a": {"like": "h100", "aliases": ["x"]}, "b": {"like": "a"}}
         path = saved(tmp_path / "lab.json", {"skus": skus})
         assert find_hardware("x", extra=[path]).name == "a"
         assert find_hardware("h100-80", extra=[path]).name == "h100"
 
-    def test_other_hosts_share_out_anew(self) -> None:
+    def test_other_hosts_divide_their_figures_again(self) -> None:
         half, h100 = one({"like": "h100", "ranks_per_host": 4}), find_hardware("h100")
         assert (half.ddr, half.ssd) == (2 * h100.ddr, 2 * h100.ssd)
         assert half.ddr_mem_bw == 2 * h100.ddr_mem_bw

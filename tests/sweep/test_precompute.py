@@ -15,7 +15,7 @@ from typing import IO
 
 import pytest
 
-from fastplan.cache.plan_cache import PlanCache
+from fastplan.cache.plan_cache import Cache
 from fastplan.cli.main import main
 from fastplan.sweep import pool as sweep_pool
 from fastplan.sweep import run as sweep_run
@@ -74,7 +74,7 @@ def test_a_sweep_is_planned_kept_and_shown(precompute: Command, tmp_path: Path) 
     assert (code, err) == (0, "")
     assert out.startswith("2 cells: 2 fit, 0 do not, 2 are stored now")
     assert "small, batch 1,024 of a rank" in out
-    assert len(list(PlanCache(where).store.keys())) == 2
+    assert len(list(Cache(where).store.keys())) == 2
     code, out, _ = precompute(SWEEP, "--cache", where)
     assert "2 were cached" in out
 

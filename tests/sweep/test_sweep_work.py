@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fastplan.cache.plan_cache import PlanCache
+from fastplan.cache.plan_cache import Cache
 from fastplan.model.job import CannotPlan
 from fastplan.model.units import format_size
 from fastplan.planning.plan import plan
@@ -94,7 +94,7 @@ def test_plans_are_kept_in_the_cache_and_hit_there(tmp_path: Path) -> None:
     again = rows_of(asked, tmp_path)
     assert [row.cache for row in again] == ["hit", "hit"]
     assert [row.rating for row in again] == [row.rating for row in rows_of(asked)]
-    assert {row.key for row in again} == set(PlanCache(tmp_path).store.keys())
+    assert {row.key for row in again} == set(Cache(tmp_path).store.keys())
 
 
 def test_a_cache_that_fails_is_told_and_the_cell_is_answered(tmp_path: Path) -> None:

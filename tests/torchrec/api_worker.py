@@ -1,6 +1,5 @@
 """A rank that plans with the others through TorchRec's planner API."""
 
-import json
 import sys
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from torchrec.distributed.planner.api import ProductionPlannerOrchestrator
 
 import fastplan
 from fastplan.torchrec.loader import ProtocolPlanCache
+from tests.torchrec.processes import end_rank
 from tests.torchrec.test_planner_api import context, dry_run
 
 
@@ -32,8 +32,7 @@ def main(rank: int, ranks: int, folder: Path) -> None:
         "reports": sorted(path.name for path in (own / "reports").glob("*")),
         "stored": executor._plan_cache.get(asked.fingerprint("H100")) is not None,
     }
-    dist.destroy_process_group()
-    print(json.dumps(found))
+    end_rank(found)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import logging
 import sys
 import warnings
@@ -18,6 +17,7 @@ import torch.distributed.checkpoint as dcp
 from fastplan import checkpoint
 from fastplan.checkpoint import CheckpointError
 from tests.torchrec.checkpoint_jobs import Job, Layout, assert_equal, sharding
+from tests.torchrec.processes import end_rank
 
 WORLD = 2
 TW, RW, CW = ("tw", "fused"), ("rw", "fused"), ("cw", "fused")
@@ -203,9 +203,7 @@ def main() -> None:
     store = dist.FileStore(str(folder / "store"), WORLD)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=WORLD)
     result = {name: copy.deepcopy(check(folder)) for name, check in CHECKS.items()}
-    dist.barrier()
-    dist.destroy_process_group()
-    print(json.dumps(result))
+    end_rank(result)
 
 
 if __name__ == "__main__":

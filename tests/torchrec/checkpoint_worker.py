@@ -24,6 +24,7 @@ from tests.torchrec.checkpoint_jobs import (
     quiet,
     sharding,
 )
+from tests.torchrec.processes import end_rank
 
 Case = tuple[str, str]  # kind of module, optimizer
 
@@ -147,9 +148,7 @@ def main() -> None:
         else:
             name = f"{'-'.join(case)}-{task['saved_by']}-{world}"
             result[name] = load(Path(folder), case, task["saved_by"])
-    dist.barrier()
-    dist.destroy_process_group()
-    print(json.dumps(result))
+    end_rank(result)
 
 
 if __name__ == "__main__":

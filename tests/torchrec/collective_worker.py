@@ -1,6 +1,5 @@
 """One rank of a real gloo group: runs every case and prints what it saw, as JSON."""
 
-import json
 import logging
 import sys
 import warnings
@@ -17,9 +16,10 @@ from torchrec.distributed.types import BoundsCheckMode, CacheAlgorithm, CachePar
 from torchrec.modules.embedding_configs import DataType
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-from fastplan import EmbeddingShardingPlanner, shard_cost
+from fastplan import EmbeddingShardingPlanner, Optimize, shard_cost
 from fastplan.torchrec import collective
 from fastplan.torchrec.collective import ModelsDiffer
+from tests.torchrec.processes import end_rank
 
 ROWS = (1000, 50_000, 200)
 # What rank 0 has, and what the last rank has.
@@ -182,7 +182,7 @@ def restricted(rank: int, world: int, folder: str) -> Any:
 
 
 def optimized(rank: int, world: int, folder: str) -> Any:
-    used = planner(world, mode="optimize", time_budget=None, move_budget=2_000)
+    used = planner(world, optimize=Optimize(time_budget=None, move_budget=2_000))
     plan = used.collective_plan(model(), SHARDERS)
     return [str(plan), used.last_run.rating, used.last_run.start_ratings]
 
@@ -191,7 +191,7 @@ def loaded(rank: int, world: int, folder: str) -> Any:
     """An optimized plan in TorchRec's hands: sums of rows of ones, looked up over all ranks."""
     cpu = Topology(world_size=world, compute_device="cpu", ddr_cap=1 << 34)
     used = EmbeddingShardingPlanner(
-        topology=cpu, stats=[], mode="optimize", time_budget=None, move_budget=2_000
+        topology=cpu, stats=[], optimize=Optimize(time_budget=None, move_budget=2_000)
     )
     module = EmbeddingBagCollection(
         device=torch.device("cpu"), tables=model().embedding_bag_configs()
@@ -220,8 +220,7 @@ def main(rank: int, world: int, folder: str) -> None:
         "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=world
     )
     results = {case.__name__: case(rank, world, folder) for case in CASES}
-    dist.destroy_process_group()
-    print(json.dumps(results))
+    end_rank(results)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from torchrec import EmbeddingBagCollection, EmbeddingBagConfig
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner import ParameterConstraints, Topology
 
-from fastplan import EmbeddingShardingPlanner, PlanCache, explain_miss
+from fastplan import Cache, EmbeddingShardingPlanner, explain_miss
 from fastplan.cache.entry import (
     MAX_ENTRY,
     Entry,
@@ -78,7 +78,7 @@ def honest(kernels: tuple[str, ...] = ALLOWED) -> Entry:
     """The entry of an honest plan."""
     with tempfile.TemporaryDirectory() as folder:
         store = DirectoryStore(folder)
-        made = planner(PlanCache(store), kernels)
+        made = planner(Cache(store), kernels)
         made.plan(model(), SHARDERS)
         ((_, data),) = store.read(made.last_run.cache.fingerprint)
         return decode(data)
@@ -277,7 +277,7 @@ def best_rating() -> float:
     return float(made.last_run.rating)
 
 
-def use(cache: PlanCache, **arguments: Any) -> Any:
+def use(cache: Cache, **arguments: Any) -> Any:
     """Plans with a cache and asks why it missed; returns the planner's `last_run`."""
     made = planner(cache, **arguments)
     plan = made.plan(model(), SHARDERS)
@@ -314,7 +314,7 @@ def _one(way: str) -> None:
             gc.collect()
             before = _peak(reset=True)
             begin = time.perf_counter()
-            run = use(PlanCache(store, timeout=TIMEOUT), **arguments)
+            run = use(Cache(store, timeout=TIMEOUT), **arguments)
             seconds = max(seconds, time.perf_counter() - begin)
             memory = max(memory, _peak() - before)
         statuses.append(run.cache.status)

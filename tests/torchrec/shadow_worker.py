@@ -13,6 +13,7 @@ from torchrec.distributed.planner.perf_models import NoopPerfModel
 
 from fastplan.torchrec.shadow import process
 from tests.torchrec.collective_worker import SHARDERS, model, planner, topology
+from tests.torchrec.processes import end_rank
 
 
 def rank(number: int, folder: str) -> Any:
@@ -25,7 +26,6 @@ def rank(number: int, folder: str) -> Any:
     if number != 0:
         used.plan(model(), SHARDERS)
         alone = used.last_run.shadow.wait(200)
-    dist.destroy_process_group()
     return [verdict and verdict.outcome, alone and alone.outcome, alone and alone.reason]
 
 
@@ -50,8 +50,7 @@ def main(case: str, *arguments: str) -> None:
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
     if case == "rank":
-        print(json.dumps(rank(int(arguments[0]), arguments[1])))
-        return
+        end_rank(rank(int(arguments[0]), arguments[1]))
     print(json.dumps(started_child()), flush=True)
     if case == "waits":
         sys.stdin.read()

@@ -5,7 +5,6 @@ real and trains; of a fake group there is one rank, whatever its size, and it ca
 """
 
 import contextlib
-import json
 import logging
 import pickle
 import re
@@ -27,6 +26,7 @@ from torchrec.distributed.planner.types import ParameterConstraints
 from torchrec.distributed.types import ShardingPlan
 
 import fastplan
+from tests.torchrec.processes import end_rank
 
 WAYS = ("torchrec", "fastplan", "patched")
 # The rows of the first are divided evenly, then unevenly, then so that the last ranks have none.
@@ -151,8 +151,7 @@ def main(backend: str, rank: int, world: int, per_host: int, folder: str) -> Non
         )
     made = plans(world, per_host)
     results = {way: start(way, made[way], rank, backend != "fake") for way in WAYS}
-    dist.destroy_process_group()
-    print(json.dumps(results))
+    end_rank(results)
 
 
 if __name__ == "__main__":

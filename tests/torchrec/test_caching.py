@@ -26,7 +26,7 @@ from torchrec.distributed.planner.shard_estimators import (
 )
 from torchrec.distributed.types import CacheParams
 
-from fastplan import EmbeddingShardingPlanner, PlanCache, explain_miss
+from fastplan import Cache, EmbeddingShardingPlanner, explain_miss
 from fastplan.cache.entry import decode, encode
 from fastplan.cache.stores import MemoryStore
 from fastplan.model.plan import PlanRecord
@@ -62,8 +62,8 @@ def planned(cache: Any, module: Any = None, **arguments: Any) -> tuple[Any, Any]
 
 
 @pytest.fixture
-def cache() -> PlanCache:
-    return PlanCache(MemoryStore())
+def cache() -> Cache:
+    return Cache(MemoryStore())
 
 
 def test_the_first_plan_is_a_miss_and_the_second_a_hit_with_the_same_plan(cache):
@@ -148,7 +148,7 @@ def test_devices_of_another_size_never_take_the_plan(cache, solved, present):
 
 
 def test_a_plan_that_does_not_fit_the_devices_at_hand_is_a_miss():
-    wide = PlanCache(MemoryStore(), capacity_tolerance=0.9)
+    wide = Cache(MemoryStore(), capacity_tolerance=0.9)
     big = model(rows=20_000_000)
     kernels = {n: ParameterConstraints(compute_kernels=["fused"]) for n in "abc"}
     planned(wide, big, topology=topology(hbm=16 * GIB), constraints=kernels)
@@ -335,7 +335,7 @@ class BrokenStore(MemoryStore):
 
 
 def test_a_store_that_fails_costs_a_warning_and_a_plan(caplog):
-    plan, report = planned(PlanCache(BrokenStore()))
+    plan, report = planned(Cache(BrokenStore()))
     assert report.status == "failed"
     assert "no route to host" in report.reason
     assert "no route to host" in caplog.text
@@ -349,16 +349,16 @@ def test_the_environment_names_the_cache_and_false_overrides_it(tmp_path, monkey
     assert (off.status, off.reason) == ("off", "no cache is configured")
 
 
-@pytest.mark.parametrize("arguments", [{"cache_timeout": 0}, {"capacity_tolerance": 1.5}])
+@pytest.mark.parametrize("arguments", [{"timeout": 0}, {"capacity_tolerance": 1.5}])
 def test_senseless_settings_are_refused(arguments, tmp_path):
-    with pytest.raises(ValueError, match="must be"):
-        planned(str(tmp_path), **arguments)
+    with pytest.raises(ValueError, match=f"`{next(iter(arguments))}` must be"):
+        Cache(tmp_path, **arguments)
 
 
 def test_a_miss_is_explained_by_the_field_that_changed(cache):
     planned(cache)
     _, report = planned(cache, model(rows=60_000))
-    explained = explain_miss(report.request, PlanCache(cache.store._store))
+    explained = explain_miss(report.request, Cache(cache.store._store))
     assert explained.nearest is not None
     fields = {change.field: (change.old, change.new) for change in explained.changed}
     assert fields["tables[a].rows"] == (50_000, 60_000)
@@ -378,7 +378,7 @@ RULES = [
 
 
 def key(rules):
-    return planned(PlanCache("memory:"), constraints=dict(rules))[1].fingerprint
+    return planned(Cache("memory:"), constraints=dict(rules))[1].fingerprint
 
 
 GOLDEN_KEYS = {
@@ -402,4 +402,4 @@ def test_the_key_is_the_same_in_every_process_and_every_release():
 
 def test_a_miss_of_nothing_is_refused_by_name():
     with pytest.raises(TypeError, match=r"`request` must be .*last_run\.cache.*, not None"):
-        explain_miss(None, PlanCache(MemoryStore()))
+        explain_miss(None, Cache(MemoryStore()))

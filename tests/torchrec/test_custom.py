@@ -124,7 +124,7 @@ def test_a_failing_cost_is_told_alike_where_python_enumerates():
 
 
 def test_optimized_plans_are_rated_by_the_cost():
-    budget = {"mode": "optimize", "time_budget": None, "move_budget": 500}
+    budget = {"optimize": fastplan.Optimize(time_budget=None, move_budget=500)}
     ratings = [
         planned(shard_cost=cost, **settings)[0].last_run.rating
         for cost, settings in ((None, budget), (slower, budget), (slower, {}))

@@ -110,7 +110,7 @@ def test_the_reservation_is_torchrecs(build):
     topology = Topology(world_size=3, compute_device="cuda", hbm_cap=10**9)
     with quiet():
         own = fastplan.EmbeddingShardingPlanner(topology=topology, batch_size=64, stats=[])
-        reserved = cluster.reserve(own, model, [CachedSharder(sharder)])
+        reserved = cluster.reserve(own, model, [sharder], [CachedSharder(sharder)])
         reservation = HeuristicalStorageReservation(percentage=0.15)
         expected = reservation.reserve(copy.deepcopy(topology), 64, model, [sharder], None)
     assert [d.storage for d in reserved.devices] == [d.storage for d in expected.devices]
@@ -124,7 +124,7 @@ def test_replaced_sizes_are_used(monkeypatch):
     topology = Topology(world_size=2, compute_device="cuda", hbm_cap=10**9)
     with quiet():
         own = fastplan.EmbeddingShardingPlanner(topology=topology, batch_size=64, stats=[])
-        cluster.reserve(own, model, [CachedSharder(sharder)])
+        cluster.reserve(own, model, [sharder], [CachedSharder(sharder)])
     assert own._storage_reservation._dense_storage.hbm == 1000 - 2 * 1000
 
 

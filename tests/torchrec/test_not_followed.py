@@ -1,5 +1,6 @@
 """Whatever keeps a plan from following an older one, `last_run.not_followed` names it."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,13 +15,20 @@ from torchrec.distributed.planner.shard_estimators import (
 from torchrec.distributed.planner.types import ParameterConstraints
 from torchrec.distributed.types import CacheParams
 
-from fastplan import EmbeddingShardingPlanner, Objectives, Replan, StoredPlanLoader, save_plan
+from fastplan import (
+    EmbeddingShardingPlanner,
+    Objectives,
+    Optimize,
+    Replan,
+    StoredPlanLoader,
+    save_plan,
+)
 from fastplan.torchrec.compat import NotNative
 from fastplan.torchrec.search.backend import PlannerBackend
 from tests.torchrec.test_custom import memory, slower
 from tests.torchrec.test_replanning import FULL, ROWS, SHARDERS, changed, model, planner
 
-OPTIMIZE = {"mode": "optimize", "time_budget": None, "move_budget": 2_000}
+OPTIMIZE = Optimize(time_budget=None, move_budget=2_000)
 TOPOLOGY = Topology(world_size=4, compute_device="cuda", local_world_size=2)
 
 
@@ -49,8 +57,14 @@ def followed(**more: Any) -> EmbeddingShardingPlanner:
     ("arguments", "why"),
     [
         ({"objective": memory}, "a custom objective rates plans"),
-        ({**OPTIMIZE, "objectives": Objectives(minimize="memory")}, "`objectives` are set"),
-        ({**OPTIMIZE, "objectives": Objectives(pins={"t1": 0})}, "`objectives` are set"),
+        (
+            {"optimize": replace(OPTIMIZE, objectives=Objectives(minimize="memory"))},
+            "`objectives` are set",
+        ),
+        (
+            {"optimize": replace(OPTIMIZE, objectives=Objectives(pins={"t1": 0}))},
+            "`objectives` are set",
+        ),
         (
             {
                 "enumerator": EmbeddingEnumerator(

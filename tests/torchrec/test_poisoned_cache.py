@@ -8,7 +8,7 @@ import pytest
 from torchrec.distributed.planner import ParameterConstraints
 from torchrec.distributed.types import CacheParams
 
-from fastplan import EmbeddingShardingPlanner, PlanCache
+from fastplan import Cache, EmbeddingShardingPlanner
 from fastplan.cache.entry import decode, encode
 from fastplan.cache.stores import MemoryStore
 from fastplan.model.plan import NO_LOAD_FACTOR, PlanRecord
@@ -31,7 +31,7 @@ def best():
 def test_a_poisoned_cache_gives_torchrecs_plan_all_the_same(tmp_path, entry, best, way, arguments):
     store = poison.shared(tmp_path)
     poison.WAYS[way](store, entry)
-    run = poison.use(PlanCache(store, timeout=60.0), **arguments)
+    run = poison.use(Cache(store, timeout=60.0), **arguments)
     assert run.rating == best
 
 
@@ -41,7 +41,7 @@ def test_a_poisoned_cache_costs_little_memory(tmp_path, entry, way):
     poison.WAYS[way](store, entry)
     tracemalloc.start()
     try:
-        poison.use(PlanCache(store, timeout=60.0), replan="auto")
+        poison.use(Cache(store, timeout=60.0), replan="auto")
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -52,7 +52,7 @@ def test_a_bad_plan_of_a_nearby_model_is_not_followed(tmp_path, entry, best):
     store = poison.shared(tmp_path)
     poison.one_slow_rank(store, entry)
     store.delete(entry.key, store.read(entry.key)[0][0])
-    run = poison.use(PlanCache(store, timeout=60.0), replan="auto")
+    run = poison.use(Cache(store, timeout=60.0), replan="auto")
     assert run.cache.status == "miss"
     assert run.rating == best
 
@@ -80,7 +80,7 @@ def cached_planner(cache):
     ],
 )
 def test_a_cache_that_the_constraints_do_not_allow_is_a_miss(kernel, factor):
-    cache = PlanCache(MemoryStore())
+    cache = Cache(MemoryStore())
     made = cached_planner(cache)
     plan = made.plan(poison.model(), poison.SHARDERS)
     key = made.last_run.cache.fingerprint
@@ -105,7 +105,7 @@ def test_a_store_that_cancels_or_exits_costs_a_warning_and_not_the_plan(best):
         def read(self, key):
             raise SystemExit(3)
 
-    made = poison.planner(PlanCache(Leaving()))
+    made = poison.planner(Cache(Leaving()))
     made.plan(poison.model(), poison.SHARDERS)
     assert made.last_run.rating == best
     assert made.last_run.cache.status == "failed"
@@ -113,25 +113,25 @@ def test_a_store_that_cancels_or_exits_costs_a_warning_and_not_the_plan(best):
 
 
 @pytest.mark.parametrize(("mode", "status"), [(0o755, "hit"), (0o775, "miss"), (0o757, "miss")])
-def test_only_a_directory_of_ones_own_is_believed_about_how_good_plans_are(
+def test_only_plans_in_a_private_directory_are_used_without_a_comparison(
     tmp_path, entry, mode, status
 ):
     store = poison.shared(tmp_path)
     poison.one_slow_rank(store, entry)
     tmp_path.chmod(mode)
-    assert poison.use(PlanCache(store, timeout=60.0)).cache.status == status
+    assert poison.use(Cache(store, timeout=60.0)).cache.status == status
 
 
 def test_with_a_key_only_signed_plans_are_used(best):
     store = MemoryStore()
-    stranger = poison.planner(PlanCache(store))
+    stranger = poison.planner(Cache(store))
     stranger.plan(poison.model(), poison.SHARDERS)
-    ours = PlanCache(store, key="a secret that we share")
+    ours = Cache(store, key="a secret that we share")
     first = poison.use(ours)
     assert first.cache.status == "miss"
     assert "not signed" in first.cache.reason
     assert poison.use(ours).cache.status == "hit"
-    others = poison.use(PlanCache(store, key="a secret of somebody else"))
+    others = poison.use(Cache(store, key="a secret of somebody else"))
     assert others.cache.status == "miss"
     assert "another key" in others.cache.reason
 
@@ -141,4 +141,4 @@ def test_the_environment_has_the_key_of_caches_that_are_given_by_their_place(tmp
     made = poison.planner(str(tmp_path))
     made.plan(poison.model(), poison.SHARDERS)
     monkeypatch.delenv("FASTPLAN_CACHE_KEY")
-    assert poison.use(PlanCache(tmp_path, key="a secret that we share")).cache.status == "hit"
+    assert poison.use(Cache(tmp_path, key="a secret that we share")).cache.status == "hit"

@@ -6,7 +6,7 @@ from torchrec import EmbeddingBagCollection, EmbeddingBagConfig
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner import Topology
 
-from fastplan import EmbeddingShardingPlanner, Replan, save_plan
+from fastplan import EmbeddingShardingPlanner, Optimize, Replan, save_plan
 from fastplan.planning.difference import PlanModelMismatch
 
 SHARDERS = [EmbeddingBagCollectionSharder()]
@@ -121,18 +121,22 @@ def test_the_nearest_plan_of_the_cache_is_followed_and_the_result_is_kept(tmp_pa
     assert parity.last_run.cache.status == "miss"
 
 
-@pytest.mark.parametrize(("times", "quick"), [(1.9, True), (2.1, False)])
+@pytest.mark.parametrize(
+    ("floor", "times", "quick"), [(2.1, 1.9, True), (2.1, 2.1, False), (1.9, 2.1, True)]
+)
 def test_a_quick_plan_after_the_caches_is_at_most_twice_what_torchrec_reaches(
-    tmp_path, monkeypatch, times, quick
+    tmp_path, monkeypatch, floor, times, quick
 ):
+    """No plan is rated below perfect balance, `floor`: its double is enough, too."""
     rows = {f"t{i}": 20_000 * (i % 7 + 3) for i in range(40)}
     policy = Replan(max_moved=0.5, slack=0.2)
     planner(cache=tmp_path).plan(model(rows), SHARDERS)
     grown = model({**rows, "new": 1000})
     alone = planner(previous=planner_of(model(rows)), replan=policy)
     alone.plan(grown, SHARDERS)
-    reached = alone.last_run.rating / times
-    monkeypatch.setattr("fastplan.planning.replan_session.reachable", lambda *_: reached)
+    rating, module = alone.last_run.rating, "fastplan.planning.replan_session"
+    monkeypatch.setattr(f"{module}.reachable", lambda *_: rating / times)
+    monkeypatch.setattr(f"{module}.balanced_rank_cost", lambda *_: rating / floor)
     used = planner(cache=tmp_path, replan=policy)
     used.plan(grown, SHARDERS)
     assert used.last_run.replan.followed
@@ -155,11 +159,10 @@ def test_auto_without_a_cache_says_so():
 
 
 def test_the_optimized_plan_is_the_reference_in_optimize_mode():
-    first = planner(mode="optimize", time_budget=None, move_budget=5_000)
+    better = Optimize(time_budget=None, move_budget=5_000)
+    first = planner(optimize=better)
     first.plan(model(), SHARDERS)
-    used = planner(
-        mode="optimize", time_budget=None, move_budget=5_000, previous=first, replan=FULL
-    )
+    used = planner(optimize=better, previous=first, replan=FULL)
     used.plan(changed(), SHARDERS)
     assert used.last_run.replan.scratch_rating <= min(used.last_run.start_ratings.values())
     assert used.last_run.replan.followed

@@ -17,6 +17,7 @@ from torchrec.distributed.planner import ParameterConstraints
 from torchrec.distributed.planner.perf_models import NoopPerfModel
 from torchrec.distributed.planner.types import PlannerError
 
+from fastplan import Optimize
 from fastplan.planning.run import Run
 from fastplan.torchrec.plan_facts import plan_facts
 from fastplan.torchrec.planning import Planning
@@ -285,12 +286,11 @@ def test_torchrecs_errors_are_raised_and_compared():
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({"mode": "optimize", "move_budget": 100, "time_budget": None}, '`mode="optimize"`'),
+        ({"optimize": Optimize(move_budget=100, time_budget=None)}, '`mode="optimize"`'),
         ({"replan": "auto", "cache": "memory:"}, "follows `previous`"),
     ],
 )
 @pytest.mark.parametrize("mode", [True, "torchrec"])
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_plans_that_are_not_torchrecs_are_not_compared(arguments, reason, mode):
     used = planned(shadow=mode, **arguments)
     assert reason in verdict(used).reason

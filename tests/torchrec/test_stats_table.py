@@ -97,7 +97,7 @@ def test_the_text_is_torchrecs(instance, written):
 
 
 @pytest.mark.parametrize("instance", INSTANCES[: len(FAMILIES)], ids=str)
-def test_event_loggers_are_told_what_torchrec_tells_them(instance, events, written):
+def test_event_loggers_get_what_torchrec_gives_them(instance, events, written):
     planned_if_feasible(instance.build())
     ours = events[-1:]
     for call in written:

@@ -7,8 +7,8 @@ import pytest
 
 from fastplan.model.plan import Layout, TableLayout
 from fastplan.model.replicas import ReplicaGroups
-from fastplan.plans.replicas import remapped
 from fastplan.torchrec.differences.search_space import IS_SHOWN
+from tests.plans.samples import mapped_to_group
 from tests.torchrec.processes import run_ranks
 
 WORLD = 4
@@ -56,7 +56,7 @@ def test_a_plan_is_mapped_as_dmp_collection_maps_it(job, planner):
             TableLayout("tables", name, "", "", None, np.array(shards), {})
             for name, shards in seen[planner]["planned"].items()
         ]
-        mapped = remapped(Layout(tables=tuple(tables)), groups, groups.group_of(rank))
+        mapped = mapped_to_group(Layout(tables=tuple(tables)), groups, groups.group_of(rank))
         assert {t.name: t.shards.tolist() for t in mapped.tables} == seen[planner]["shards"]
 
 

@@ -6,7 +6,6 @@ assertion about the device, and placements with an index (`cpu:1`), which torch 
 
 import ast
 import inspect
-import json
 import logging
 import sys
 import textwrap
@@ -29,6 +28,7 @@ from fastplan import (
     plan_2d,
 )
 from fastplan.torchrec.two_dimensional import plan_layout_of
+from tests.torchrec.processes import end_rank
 from tests.torchrec.small_job import SHARDERS, batch, model
 
 CPU = torch.device("cpu")
@@ -173,8 +173,7 @@ def main(rank: int, world: int, folder: str, host: int, consecutive: bool) -> No
         "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=world
     )
     results = run(rank, world, host, consecutive)
-    dist.destroy_process_group()
-    print(json.dumps(results))
+    end_rank(results)
 
 
 if __name__ == "__main__":

@@ -236,17 +236,21 @@ class GuardedStore:
     def use(self, key: str, deadline: Deadline | None = None) -> KeyEntries:
         """Reads the entries of a key and marks them as used, in one call."""
         check_key(key)
-        is_private = getattr(self._store, "is_private", None)  # optional for stores
+        return self._call("reading", lambda: self._used(key), deadline)
 
-        def read_and_touch() -> KeyEntries:
-            entries = _checked(self._store.read(key))
-            own = bool(entries) and is_private is not None and is_private(key) is True
-            with suppress(StoreError):  # a lost mark costs at most a later miss
-                for name, _ in entries:
-                    self._store.touch(key, name)
-            return KeyEntries(entries, own)
-
-        return self._call("reading", read_and_touch, deadline)
+    def _used(self, key: str) -> KeyEntries:
+        store = self._store
+        # A subclass may override a step, such as read(): then its steps are taken one by one.
+        if "use" in vars(type(store)):
+            entries, own = store.use(key)  # type: ignore[attr-defined]
+            return KeyEntries(_checked(entries), own is True)
+        is_private = getattr(store, "is_private", None)  # optional for stores
+        entries = _checked(store.read(key))
+        own = bool(entries) and is_private is not None and is_private(key) is True
+        with suppress(StoreError):  # a lost mark costs at most a later miss
+            for name, _ in entries:
+                store.touch(key, name)
+        return KeyEntries(entries, own)
 
     def write(self, key: str, name: str, data: bytes) -> None:
         check_key(key)

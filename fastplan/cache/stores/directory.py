@@ -15,7 +15,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from random import SystemRandom
 from threading import Thread
 from typing import NamedTuple
@@ -23,6 +23,7 @@ from typing import NamedTuple
 from fastplan.cache.entry import MAX_ENTRY, is_key
 from fastplan.cache.stores.base import (
     SUFFIX,
+    KeyEntries,
     Stored,
     StoreError,
     check_key,
@@ -31,7 +32,7 @@ from fastplan.cache.stores.base import (
     name_of_file,
     readable,
 )
-from fastplan.cache.stores.folder import Folder
+from fastplan.cache.stores.folder import Folder, Way
 
 _log = logging.getLogger(__name__)
 
@@ -88,24 +89,27 @@ class DirectoryStore:
     def read(self, key: str) -> list[tuple[str, bytes]]:
         """Returns the readable entries; raises StoreError only if none of them can be read."""
         check_key(key)
-        found = []
-        failure = None
         with self._reported("reading"):
             try:
-                with self._folder(key) as folder:
-                    for name in _readable(folder):
-                        try:
-                            data = folder.read(name + SUFFIX, MAX_ENTRY)
-                        except OSError as error:
-                            failure = failure if _is_gone(error) else error
-                            continue
-                        if data is not None:
-                            found.append((name, data))
+                with self._folders(key) as folders:
+                    return _entries(folders[-1], _details(folders[-1]))
             except FileNotFoundError:
                 return []
-            if failure is not None and not found:
-                raise failure
-        return found
+
+    def use(self, key: str) -> KeyEntries:
+        """Does what read(), touch() and is_private() do, and opens the key's folder once."""
+        check_key(key)
+        with self._reported("reading"):
+            try:
+                with self._folders(key) as folders:
+                    details = _details(folders[-1])
+                    entries = _entries(folders[-1], details)
+                    for name, _ in entries:
+                        with suppress(OSError):  # a lost mark costs at most a later miss
+                            folders[-1].mark(name + SUFFIX)
+                    return KeyEntries(entries, bool(entries) and _are_private(folders, details))
+            except FileNotFoundError:
+                return KeyEntries([], False)
 
     def write(self, key: str, name: str, data: bytes) -> None:
         check_key(key)
@@ -168,12 +172,9 @@ class DirectoryStore:
 
     def is_private(self, key: str) -> bool:
         """Returns whether only this user and root can have written the entries of a key."""
-        above = os.path.join(self._root, key[:2])
         try:
-            with self._folder(key) as folder:
-                files = [folder.stat(name + SUFFIX) for name in _names(folder)]
-            folders = map(os.stat, (self._root, above, os.path.join(above, key)))
-            return all(map(_is_private_to_user, [*folders, *files]))
+            with self._folders(key) as folders:
+                return _are_private(folders, _details(folders[-1]))
         except OSError:
             return False
 
@@ -282,15 +283,14 @@ class DirectoryStore:
     @contextmanager
     def _folder(self, key: str, make: bool = False) -> Iterator[Folder]:
         """Opens the folder of a key."""
+        with self._folders(key, make) as folders:
+            yield folders[-1]
+
+    def _folders(self, key: str, make: bool = False) -> Way:
+        """Opens the root, and the folders below it down to that of a key."""
         if make:
             os.makedirs(self._root, exist_ok=True)
-        with ExitStack() as opened:
-            folder = opened.enter_context(Folder(self._root))
-            for name in (key[:2], key):
-                if make:
-                    folder.make(name)
-                folder = opened.enter_context(folder.enter(name))
-            yield folder
+        return Way(self._root, (key[:2], key), make=make)
 
     @contextmanager
     def _reported(self, doing: str) -> Iterator[None]:
@@ -305,18 +305,41 @@ class DirectoryStore:
             ) from error
 
 
-def _readable(folder: Folder) -> list[str]:
-    """Returns the names of the entries in a folder that may be read."""
-    sizes = []
+def _details(folder: Folder) -> dict[str, os.stat_result]:
+    """Returns the details of all entries in a folder, by name."""
+    details = {}
     for name in _names(folder):
         with suppress(FileNotFoundError):
-            sizes.append((name, folder.stat(name + SUFFIX).st_size))
-    return readable(sizes)
+            details[name] = folder.stat(name + SUFFIX)
+    return details
+
+
+def _entries(folder: Folder, details: dict[str, os.stat_result]) -> list[tuple[str, bytes]]:
+    """Reads the entries that may be read; raises OSError only if none of them can be."""
+    found = []
+    failure = None
+    for name in readable((name, info.st_size) for name, info in details.items()):
+        try:
+            data = folder.read(name + SUFFIX, MAX_ENTRY)
+        except OSError as error:
+            failure = failure if _is_gone(error) else error
+            continue
+        if data is not None:
+            found.append((name, data))
+    if failure is not None and not found:
+        raise failure
+    return found
 
 
 def _names(folder: Folder) -> list[str]:
     """Returns the names of all entries in a folder, sorted."""
     return sorted(filter(None, (name_of_file(file.name) for file in folder.files())))
+
+
+def _are_private(folders: list[Folder], entries: dict[str, os.stat_result]) -> bool:
+    """Returns whether only this user and root can have written the entries."""
+    details = [*entries.values(), *(folder.details() for folder in folders)]
+    return all(map(_is_private_to_user, details))
 
 
 def _is_private_to_user(info: os.stat_result) -> bool:

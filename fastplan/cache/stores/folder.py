@@ -5,8 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterable
 from contextlib import suppress
+from itertools import islice
 
+# The most names that are listed of a folder: another user may have written any number of them.
+MOST_LISTED = 1 << 16
 # Without descriptors of folders (Windows), paths are used, and every step checks for links.
 _DESCRIPTORS = {os.open, os.mkdir, os.stat, os.unlink, os.rmdir, os.rename} <= os.supports_dir_fd
 _MARKS_LINKS = os.utime in os.supports_follow_symlinks
@@ -61,12 +65,18 @@ class Folder:
     def files(self) -> list[os.DirEntry[str]]:
         """Returns the regular files; their details can be read while the folder is open."""
         with os.scandir(self._path if self._fd is None else self._fd) as found:
-            return [entry for entry in found if entry.is_file(follow_symlinks=False)]
+            listed = islice(found, MOST_LISTED)
+            return [entry for entry in listed if entry.is_file(follow_symlinks=False)]
 
     def folders(self) -> list[str]:
         """Returns the names of the folders, sorted."""
         with os.scandir(self._path if self._fd is None else self._fd) as found:
-            return sorted(entry.name for entry in found if entry.is_dir(follow_symlinks=False))
+            listed = islice(found, MOST_LISTED)
+            return sorted(entry.name for entry in listed if entry.is_dir(follow_symlinks=False))
+
+    def details(self) -> os.stat_result:
+        """Returns the details of this folder."""
+        return os.stat(self._path if self._fd is None else self._fd)
 
     def stat(self, name: str) -> os.stat_result:
         """Returns the details of a file or folder without following links; a junction is a link."""
@@ -85,11 +95,13 @@ class Folder:
             if error.errno in (errno.ELOOP, errno.EMLINK):
                 return None
             raise
-        with open(fd, "rb", buffering=0) as file:
+        try:
             info = os.fstat(fd)
             if not stat.S_ISREG(info.st_mode) or info.st_size > limit:
                 return None
-            return file.read(info.st_size)  # it may be growing
+            return os.read(fd, info.st_size)  # it may be growing
+        finally:
+            os.close(fd)
 
     def create(self, name: str) -> int:
         """Creates a file and returns its descriptor for writing."""
@@ -116,3 +128,35 @@ class Folder:
 
     def _at(self, name: str) -> str:
         return os.path.join(self._path, name) if self._fd is None else name
+
+
+class Way:
+    """The open folders from a root down, for a `with` statement.
+
+    Args:
+        root: The path of the root.
+        names: The folder in the root, the folder in that one, and so on.
+        make: Whether to create folders that are missing.
+    """
+
+    def __init__(self, root: str, names: Iterable[str], *, make: bool) -> None:
+        self._root = root
+        self._names = names
+        self._make = make
+        self._folders: list[Folder] = []
+
+    def __enter__(self) -> list[Folder]:
+        try:
+            self._folders.append(Folder(self._root))
+            for name in self._names:
+                if self._make:
+                    self._folders[-1].make(name)
+                self._folders.append(self._folders[-1].enter(name))
+        except BaseException:
+            self.__exit__()
+            raise
+        return self._folders
+
+    def __exit__(self, *_: object) -> None:
+        for folder in reversed(self._folders):
+            folder.__exit__()

@@ -9,7 +9,8 @@ import os
 import sys
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from threading import Event, Thread
+from threading import TIMEOUT_MAX, Lock, Thread
+from typing import Any
 
 IDLE_SECONDS = 1.0
 _idle: list[_Worker] = []  # append(), pop() and remove() are atomic
@@ -19,11 +20,12 @@ class _Worker:
     """A thread that runs one action after the other, until it has waited for IDLE_SECONDS."""
 
     def __init__(self) -> None:
-        self._actions: SimpleQueue[tuple[Callable[[], None], Event]] = SimpleQueue()
+        self._actions: SimpleQueue[tuple[Callable[[], None], Any]] = SimpleQueue()
         Thread(target=self._work, name="fastplan-store", daemon=True).start()
 
-    def begin(self, action: Callable[[], None], ended: Event) -> None:
-        self._actions.put((action, ended))
+    def begin(self, action: Callable[[], None], running: Any) -> None:
+        """Runs an action, and releases the lock at its end."""
+        self._actions.put((action, running))
 
     def _work(self) -> None:
         while True:
@@ -38,10 +40,10 @@ class _Worker:
 
     def _run_next(self) -> None:
         """Runs an action, and keeps nothing of it alive. Raises Empty if none has come in time."""
-        action, ended = self._actions.get(timeout=IDLE_SECONDS)
+        action, running = self._actions.get(timeout=IDLE_SECONDS)
         action()
         _idle.append(self)  # before the caller goes on, whose next call finds this thread
-        ended.set()
+        running.release()
 
 
 def run(action: Callable[[], None], seconds: float) -> bool:
@@ -63,9 +65,10 @@ def run(action: Callable[[], None], seconds: float) -> bool:
         worker = _idle.pop()
     except IndexError:
         worker = _Worker()
-    ended = Event()
-    worker.begin(action, ended)
-    return ended.wait(seconds)
+    running = Lock()  # an Event is made of three objects, and this is a good part of a call
+    running.acquire()
+    worker.begin(action, running)
+    return running.acquire(timeout=min(seconds, TIMEOUT_MAX))
 
 
 if hasattr(os, "register_at_fork"):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
@@ -100,6 +102,13 @@ class TextFile:
         """Keeps the file, which the collector may still read."""
 
 
+class _Server(HTTPServer):
+    """A server that prints nothing about clients that leave: the job's output is not ours."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Drops the client."""
+
+
 class Endpoint:
     """An HTTP endpoint for Prometheus to scrape. It serves one client at a time.
 
@@ -113,7 +122,7 @@ class Endpoint:
     """
 
     def __init__(self, host: str, port: int, source: Source) -> None:
-        self._server = HTTPServer((host, port), _handler(source))
+        self._server = _Server((host, port), _handler(source))
         self.port: int = self._server.server_address[1]
         self._thread = threading.Thread(
             target=self._server.serve_forever, name="fastplan-ett-http", daemon=True
@@ -129,9 +138,25 @@ class Endpoint:
         self._server.server_close()
 
 
+def _hang_up(client: socket.socket) -> None:
+    with suppress(OSError):
+        client.shutdown(socket.SHUT_RDWR)
+
+
 def _handler(source: Source) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = _PATIENCE
+
+        def setup(self) -> None:
+            # A client that sends a byte now and then would never time out.
+            self._end = threading.Timer(_PATIENCE, _hang_up, [self.request])
+            self._end.daemon = True
+            self._end.start()
+            super().setup()
+
+        def finish(self) -> None:
+            self._end.cancel()
+            super().finish()
 
         def do_GET(self) -> None:
             if self.path.partition("?")[0] not in ("/metrics", "/"):

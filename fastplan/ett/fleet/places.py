@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from fastplan.ett.fleet.jobs import RECORDED, FleetError
 from fastplan.ett.imports import HEAD_BYTES, recognise
 from fastplan.ett.journal import SUFFIX
+from fastplan.files.document import open_regular
 
 _DEEPEST = 32
 # A directory that changed just now may change again within the same tick of its file system.
@@ -143,7 +144,7 @@ class Walk:
         if not stat.S_ISREG(os.stat(path).st_mode):
             return
         try:
-            with open(path, "rb") as file:
+            with open_regular(path) as file:
                 kind = recognise(path, file.read(HEAD_BYTES))
         except OSError as error:
             self.problems.append(f"{path}: {error.strerror or error}")

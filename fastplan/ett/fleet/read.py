@@ -17,6 +17,7 @@ from fastplan.ett.fleet.jobs import RECORDED, FleetJob, Place, recorded_job
 from fastplan.ett.fleet.places import Found
 from fastplan.ett.imports import MOST_BYTES, import_file
 from fastplan.ett.reading import RecordError
+from fastplan.files.document import open_regular
 
 _CHUNK = 16  # places that a process reads at once
 _FEW = 64  # places that are read without further processes
@@ -72,7 +73,7 @@ def _content(found: Found) -> bytes:
         from fastplan.ett.fleet.remote import remote_bytes
 
         return remote_bytes(found)
-    with open(found.place, "rb") as file:
+    with open_regular(found.place) as file:
         return file.read(MOST_BYTES)
 
 

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import msgspec
 
-from fastplan.ett.fleet.jobs import FleetError, FleetJob
+from fastplan.ett.fleet.jobs import FleetError, FleetJob, usable_time
 from fastplan.ett.fleet.places import Known
 from fastplan.files.storage import replace_file
 
@@ -60,6 +60,10 @@ class FleetStore:
             raise FleetError(
                 f"{path} can't be used: {error.strerror}; name another file with --db"
             ) from error
+        if self._staging.is_symlink():  # its files would be read and deleted where it leads
+            raise FleetError(
+                f"{self._staging} is a link: remove it, or name another file with --db"
+            )
 
     def known(self) -> dict[str, Known]:
         """Returns what is known about every place, with staged places moved in first."""
@@ -102,7 +106,10 @@ class FleetStore:
             rows = database.execute(
                 f"SELECT row FROM jobs WHERE {where} ORDER BY begun, source", values
             ).fetchall()
-        return [_DECODER.decode(text) for (text,) in rows]
+        try:
+            return [_job(text) for (text,) in rows]
+        except (msgspec.DecodeError, RecursionError) as error:  # another user may have written it
+            raise FleetError(_unusable(self._path, error)) from error
 
     def forget(self, places: Iterable[str]) -> None:
         """Deletes places and their jobs."""
@@ -218,8 +225,8 @@ def _insert(database: Any, files: list[str]) -> None:
         )
         database.execute(
             """INSERT INTO jobs
-            SELECT place, row ->> 'source', (row ->> 'begin')::DOUBLE, row::VARCHAR
-            FROM (SELECT place, unnest(jobs) AS row FROM staged)"""
+            SELECT place, row ->> 'source', TRY_CAST(row ->> 'begin' AS DOUBLE), row::VARCHAR
+            FROM (SELECT place, unnest(jobs) AS row FROM staged) WHERE row IS NOT NULL"""
         )
         database.execute("DROP TABLE staged; COMMIT")
     except Exception:
@@ -227,12 +234,19 @@ def _insert(database: Any, files: list[str]) -> None:
         raise
 
 
+def _job(text: str) -> FleetJob:
+    job = _DECODER.decode(text)
+    if job.begin is None or None not in map(usable_time, (job.begin, job.begin + job.seconds)):
+        return job
+    return msgspec.structs.replace(job, begin=None)
+
+
 @contextmanager
 def _lock(path: str, shown: str, waiting: Waiting | None) -> Iterator[None]:
     """Holds an advisory lock, which the system releases when this process ends in any way."""
     import fcntl
 
-    with open(path, "a+", encoding="ascii") as file:
+    with _open_lock(path) as file:
         since = time.monotonic()
         told = False
         while True:
@@ -255,6 +269,21 @@ def _lock(path: str, shown: str, waiting: Waiting | None) -> Iterator[None]:
         file.write(str(os.getpid()))
         file.flush()
         yield
+
+
+def _open_lock(path: str) -> TextIO:
+    opener = _open_no_link
+    try:
+        return open(path, "a+", encoding="ascii", errors="replace", opener=opener)
+    except OSError as error:
+        raise FleetError(
+            f"{path} can't be locked: {error.strerror}; name another file with --db"
+        ) from error
+
+
+def _open_no_link(path: str, flags: int) -> int:
+    """Opens a file, but not through a link: a link must not create or empty files elsewhere."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def _unusable(path: str, error: Exception) -> str:

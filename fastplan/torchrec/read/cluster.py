@@ -32,12 +32,19 @@ _LARGEST = 1 << 60
 _MODULE_SIZE = getattr(storage_reservations, "_get_module_size", None)
 
 
-def reserve(planner: Any, module: Any, sharders: list[CachedSharder]) -> Topology:
-    """Returns the topology after the reservation, by the reservation's own code."""
+def reserve(planner: Any, module: Any, sharders: Any, cached: list[CachedSharder]) -> Topology:
+    """Returns the topology after the reservation, by the reservation's own code.
+
+    Args:
+        planner: the planner.
+        module: the module.
+        sharders: the user's sharders, which custom code may change.
+        cached: the same sharders, for TorchRec's code.
+    """
     reservation, topology = planner._storage_reservation, planner._topology
     run = reservation.reserve
     if type(reservation) not in _STOCK_RESERVATIONS or support.why_not(RESERVATION):
-        sharders = [asked.sharder for asked in sharders]
+        cached = sharders
     elif type(topology) is Topology:
         topology = copy.copy(topology)
         _install_fast_deepcopy(topology, times=2)
@@ -46,7 +53,7 @@ def reserve(planner: Any, module: Any, sharders: list[CachedSharder]) -> Topolog
         topology=topology,
         batch_size=planner._batch_size,
         module=module,
-        sharders=cast("list[Any]", sharders),
+        sharders=cast("list[Any]", cached),
         constraints=planner._constraints,
     )
     vars(reserved).pop("__deepcopy__", None)

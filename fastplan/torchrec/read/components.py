@@ -27,8 +27,26 @@ def read_proposer(proposer: Any) -> Proposer | Custom:
     read = _PROPOSERS.get(kind)
     if read is None:
         return Custom(proposer, f"{describe(proposer)} is a custom proposer, which runs in Python")
-    reason = why_not_stock(proposer, kind, *_PROPOSER_METHODS)
+    reason = why_not_stock(proposer, kind, *_PROPOSER_METHODS) or _unusual(proposer)
     return Custom(proposer, reason) if reason else read(proposer)
+
+
+# TorchRec works with any numbers, and the core with these.
+_SETTINGS: dict[type, dict[str, Any]] = {
+    proposers.GridSearchProposer: {"_max_proposals": int},
+    proposers.GreedyProposer: {"_threshold": int | None, "_best_perf_rating": int | float},
+    proposers.DynamicProgrammingProposer: {"_hbm_bins_per_device": int},
+    partitioners.MemoryBalancedPartitioner: {"_max_search_count": int, "_tolerance": int | float},
+}
+
+
+def _unusual(part: Any) -> str:
+    """Which setting of a stock part is of a type that the core does not have; empty if none is."""
+    for name, kinds in _SETTINGS.get(type(part), {}).items():
+        value = getattr(part, name)
+        if not isinstance(value, kinds):
+            return f"`{name.strip('_')}` of {describe(part)} is a {type(value).__name__}"
+    return ""
 
 
 def _read_grid(proposer: Any) -> Proposer:
@@ -84,7 +102,7 @@ def read_partitioner(partitioner: Any) -> Partitioner | Custom:
     kind = type(partitioner)
     if kind is not partitioners.GreedyPerfPartitioner:
         kind = partitioners.MemoryBalancedPartitioner
-    if reason := why_not_stock(partitioner, kind, "partition"):
+    if reason := why_not_stock(partitioner, kind, "partition") or _unusual(partitioner):
         return Custom(partitioner, reason)
     if kind is partitioners.GreedyPerfPartitioner:
         sort_by = partitioner._sort_by

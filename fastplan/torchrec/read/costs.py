@@ -140,7 +140,7 @@ class Estimators:
             raise NotNative(str(error)) from error
         if bandwidth is None:
             raise NotNative(f"no bandwidth for kernel {kernel}")
-        return float(bandwidth)
+        return _number(bandwidth)
 
     def cost_model(self, sharding_types: Iterable[str]) -> CostModel:
         """Returns the scalars of the formulas. Reads only the bandwidths that these types need."""
@@ -324,7 +324,12 @@ def _parse_coefficients(found: Any) -> tuple[float, float, float, float]:
 
 
 def _number(value: Any) -> float:
-    """Returns a float with exactly this value. Raises NotNative if there is none."""
+    """Returns a float with exactly this value. Raises NotNative if there is none.
+
+    Other types round otherwise: numpy's float32 makes single-precision numbers of doubles.
+    """
+    if not isinstance(value, int | float):
+        raise NotNative(f"{value!r} is a {type(value).__name__}")
     number = float(value)
     if number != value:
         raise NotNative(f"{value!r} can't be represented exactly as a double")

@@ -42,13 +42,13 @@ class Enumeration:
     """Builds the search space of one module for one planner."""
 
     def __init__(
-        self, planner: Any, run: Run, module: Any, sharders: list[Any], asked: list[CachedSharder]
+        self, planner: Any, run: Run, module: Any, sharders: list[Any], cached: list[CachedSharder]
     ) -> None:
         self._planner = planner
         self._enumerator = planner._enumerator
         self._run = run
         self._module = module
-        self._asked = asked
+        self._cached_sharders = cached
         self._sharders = sharders  # the caller's list, which TorchRec also stores
         self._is_remembered = False
 
@@ -87,6 +87,14 @@ class Enumeration:
             # A cached space is shown as a copy, a new one with the lists of the user's constraints.
             self._set_planner_search_space(_lazily(space, with_lists=not self._is_remembered))
 
+    def shown(self, space: Space) -> list[ShardingOption]:
+        """Returns the options that TorchRec's planner would hand to proposers."""
+        options = space.all_options()
+        # Options of a cached space are copies.
+        if isinstance(space, EstimatedSpace) and not self._is_remembered:
+            _share_lists(space, options)
+        return options
+
     def finish(self, space: Space) -> Space:
         """Returns the space with every estimate."""
         if not isinstance(space, EstimatedSpace):
@@ -109,7 +117,7 @@ class Enumeration:
             self._run.add_reason("mixed", reason)
         native = native_parts(self._enumerator, self._subclass_options)
         with self._run.phase("custom estimate"), native:
-            options = _with_estimates(space)
+            options = _estimated(self.shown(space), space)
         self._remember(copy_options(options))
         self._set_planner_search_space(options)
         hooks.after_enumeration(self._planner, options)
@@ -118,8 +126,7 @@ class Enumeration:
     def _cached_space(self) -> EstimatedSpace | None:
         """Returns the enumerator's last search space; TorchRec caches it by module and sharders."""
         enumerator = self._enumerator
-        known = (enumerator._last_stored_module, enumerator._last_stored_sharders)
-        if known != (self._module, self._sharders):
+        if not _is_stored(enumerator, self._module, self._sharders):
             return None
         stored = enumerator._last_stored_search_space
         # The reader of the options may have changed them.
@@ -156,7 +163,7 @@ class Enumeration:
             state = state_of(self._planner)
             extraction = Extraction(
                 enumerator,
-                self._asked,
+                self._cached_sharders,
                 deterministic=state.deterministic,
                 hardware=state.hardware,
             )
@@ -188,14 +195,14 @@ class Enumeration:
             raise NotNative("another thread has another enumerator")
         if method := overridden(enumerator, "_get_num_buckets", "_get_stash_weights"):
             raise NotNative(f"{describe(enumerator)} has its own `{method}`")
-        if (enumerator._last_stored_module, enumerator._last_stored_sharders) == (module, sharders):
+        if _is_stored(enumerator, module, sharders):
             stored = enumerator._last_stored_search_space
             if not isinstance(stored, LazyList) or stored.is_built:
                 raise NotNative("this search space was enumerated before")
             return stored.source.all_options()  # type: ignore[no-any-return]
-        known = {id(asked.sharder): asked for asked in self._asked}
-        asked = [known.get(id(sharder)) or CachedSharder(sharder) for sharder in sharders]
-        extraction = Extraction(enumerator, asked, deterministic=False)
+        known = {id(cached.sharder): cached for cached in self._cached_sharders}
+        cached = [known.get(id(sharder)) or CachedSharder(sharder) for sharder in sharders]
+        extraction = Extraction(enumerator, cached, deterministic=False)
         extraction.walk(module)
         if not extraction.tables:
             raise NotNative("the module has no tables")
@@ -240,12 +247,19 @@ class Enumeration:
         search_space.show(self._planner, options)
 
 
+def _is_stored(enumerator: Any, module: Any, sharders: Any) -> bool:
+    """TorchRec's condition: a module may not be equal to itself, and tuples would not ask it."""
+    return bool(
+        enumerator._last_stored_module == module and enumerator._last_stored_sharders == sharders
+    )
+
+
 def _lazily(space: EstimatedSpace, *, with_lists: bool = False) -> list[ShardingOption]:
     def build() -> list[ShardingOption]:
-        options = _with_estimates(space)
+        options = space.all_options()
         if with_lists:
             _share_lists(space, options)
-        return options
+        return _estimated(options, space)
 
     return LazyList(build, source=space)
 
@@ -259,9 +273,8 @@ def _share_lists(space: EstimatedSpace, options: list[ShardingOption]) -> None:
             option.input_lengths, option.feature_names = rule.users_lists
 
 
-def _with_estimates(space: EstimatedSpace) -> list[ShardingOption]:
-    """Returns all options with native estimates, to which custom estimators then add."""
-    options = space.all_options()
+def _estimated(options: list[ShardingOption], space: EstimatedSpace) -> list[ShardingOption]:
+    """Returns options with native estimates, after custom estimators have added to them."""
     for estimator in space.extraction.estimators.custom:
         estimator.estimate(options, sharder_data_map=space.enumerator._sharder_data_map)
     return options

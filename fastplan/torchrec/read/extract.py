@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator
+from inspect import getattr_static
 from operator import is_
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -13,6 +15,7 @@ from torchrec.distributed.planner.constants import (
     UVM_CACHING_RATIO,
 )
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
+from torchrec.distributed.planner.types import ParameterConstraints
 from torchrec.distributed.planner.utils import (
     sharder_name,
 )
@@ -30,6 +33,7 @@ from fastplan.torchrec.differences.estimates import (
 from fastplan.torchrec.read import custom
 from fastplan.torchrec.read.costs import Estimators
 from fastplan.torchrec.read.hardware import PlannerHardware, optimizer_name
+from fastplan.torchrec.read.miss_rates import MissRates
 from fastplan.torchrec.read.modules import (
     Cache,
     CachedSharder,
@@ -94,11 +98,13 @@ class Extraction:
         self.estimators = Estimators(enumerator)
         if self.estimators.custom:
             custom.use_native_cost(self.estimators, enumerator)
+        elif not (self.estimators.has_perf and self.estimators.has_storage):
+            raise NotNative("no estimator estimates perf, or none estimates storage")
         self._constraints = enumerator._constraints or {}
         self._perf_constraints = self.estimators.perf._constraints or {}
         self._storage_constraints = self.estimators.storage._constraints or {}
-        self._asked = {sharder_name(asked.module_type): asked for asked in sharders}
-        self._sharders = {name: asked.sharder for name, asked in self._asked.items()}
+        self._cached_sharders = {sharder_name(cached.module_type): cached for cached in sharders}
+        self._sharders = {name: cached.sharder for name, cached in self._cached_sharders.items()}
         self._data = build_sharder_data_map(self._sharders)
         self._menus: dict[Any, int] = {}
         self._menu_items: list[tuple[MenuItem, ...]] = []
@@ -122,13 +128,13 @@ class Extraction:
         while waiting:
             path, child = waiting.pop(last)
             key = sharder_name(type(child))
-            asked = self._asked.get(key)
-            if asked is None or not asked.sharder:
+            cached = self._cached_sharders.get(key)
+            if cached is None or not cached.sharder:
                 prefix = f"{path}." if path else ""
                 waiting.extend((prefix + name, inner) for name, inner in child.named_children())
                 continue
-            holder = TableModule(path, child, asked, self._data[key])
-            for name, parameter in asked.shardable_parameters(child).items():
+            holder = TableModule(path, child, cached, self._data[key])
+            for name, parameter in cached.shardable_parameters(child).items():
                 self._add(holder, name, parameter)
 
     def request(self, tables: list[Table] | None = None) -> Request:
@@ -165,11 +171,21 @@ class Extraction:
             names=(table.name for table in tables),
         )
 
-    def variant(self, index: int, sharding_type: str, kernel: str, cache: Any) -> Table:
-        """Returns a request for table `index` with one option, and optional cache parameters."""
+    def variant(
+        self,
+        index: int,
+        sharding_type: str,
+        kernel: str,
+        cache: Any,
+        miss_rates: MissRates | None = None,
+    ) -> Table:
+        """Returns a request for table `index` with one option, and optional cache parameters.
+
+        `miss_rates` remembers the statistics of caches, for a caller that tries many sizes.
+        """
         origin = self.origins[index]
         holder = origin.holder
-        read = self._cache_of(cache, holder)
+        read = self._cache_of(cache, holder, miss_rates)
         key = (sharding_type, kernel, read.ratio, read.prefetches)
         menu = self._menus.get(key)
         if menu is None:
@@ -187,7 +203,7 @@ class Extraction:
 
     def _add(self, holder: TableModule, name: str, parameter: Any) -> None:
         rule = self._constraints.get(name)
-        constraint = None if rule is None else self._snapshot_constraint(rule)
+        constraint = self._snapshot_constraint(rule) if rule else None
         group = constraint.device_group if constraint else None
         if group and group != self._enumerator._compute_device:
             return
@@ -198,8 +214,8 @@ class Extraction:
         element_size = parameter.element_size()
         cache = self._cache_of(constraint.cache_params if constraint else None, holder)
         lengths = constraint.pooling_factors if constraint else _DEFAULT_LENGTHS
-        perf_rule = self._perf_constraints.get(name)
-        storage_rule = self._storage_constraints.get(name)
+        perf_rule = self._perf_constraints.get(name) or None
+        storage_rule = self._storage_constraints.get(name) or None
         perf_batch = self._batch(lengths, perf_rule, name)
         storage_batch = (
             perf_batch if storage_rule is perf_rule else self._batch(lengths, storage_rule, name)
@@ -240,10 +256,12 @@ class Extraction:
             TableSource(name, holder.path, holder.module, parameter, constraint, holder)
         )
 
-    def _cache_of(self, params: Any, holder: TableModule) -> Cache:
+    def _cache_of(
+        self, params: Any, holder: TableModule, miss_rates: MissRates | None = None
+    ) -> Cache:
         """Returns the cache of a table. Tables without cache parameters share their module's."""
         if params is not None:
-            return read_cache(params, holder)
+            return read_cache(params, holder, miss_rates)
         if holder is not self._last_holder:
             self._last_holder, self._default_cache = holder, read_cache(None, holder)
         return self._default_cache
@@ -253,12 +271,16 @@ class Extraction:
         known = self._kept.get(id(rule))
         values = list(vars(rule).values())
         if known is None or not all(map(is_, known.values, values)):
+            if computed := _computed_field(rule):
+                raise NotNative(f"{compat.describe(rule)} computes `{computed}`")
             known = self._kept[id(rule)] = _ConstraintSnapshot(rule, values, _copied_rule(rule))
         return known.copied
 
     def _menu(self, holder: TableModule, name: str, constraint: Any, cache: Cache) -> int:
         types = constraint.sharding_types if constraint else None
         kernels = constraint.compute_kernels if constraint else None
+        if hasattr(types, "__next__") or hasattr(kernels, "__next__"):
+            raise NotNative(f"the types or kernels of table {name} can be read only once")
         rule: tuple[Any, ...] = (
             holder.key,
             tuple(types) if types else None,
@@ -267,6 +289,11 @@ class Extraction:
         if self._has_own_filters:
             # They may decide by name, and count their calls: TorchRec calls them for each table.
             rule = (holder.path, name)
+        elif not holder.has_stock_sharder:
+            # It may give another answer for each table.
+            answers = list(self._allowed_by(holder, name))
+            rule = (*rule, *answers)
+            self._allowed[rule] = answers
         key = (rule, cache.ratio, cache.prefetches)
         known = self._menus.get(key)
         if known is None:
@@ -327,13 +354,23 @@ class Extraction:
         return known
 
 
+def _computed_field(rule: Any) -> str:
+    """Returns the first field that is not simply stored, as properties are not; empty if none."""
+    kind: Any = type(rule)
+    if kind is ParameterConstraints:
+        return ""
+    if getattr_static(kind, "__getattribute__") is not object.__getattribute__:
+        return "__getattribute__"
+    fields = ParameterConstraints.__dataclass_fields__
+    return next((n for n in fields if hasattr(getattr_static(kind, n, None), "__get__")), "")
+
+
 def _copied_rule(rule: Any) -> Any:
     copied = object.__new__(type(rule))
     vars(copied).update(vars(rule))  # a copy without the time of copy.copy()
     copied.users_lists = rule.pooling_factors, rule.feature_names
-    copied.pooling_factors = list(rule.pooling_factors)
-    if rule.feature_names is not None:
-        copied.feature_names = list(rule.feature_names)
+    copied.pooling_factors = copy.copy(rule.pooling_factors)
+    copied.feature_names = copy.copy(rule.feature_names)
     if rule.cache_params is not None:
         copied.cache_params = compat.copy_params(rule.cache_params)
     if rule.key_value_params is not None:

@@ -19,7 +19,7 @@ from torchrec.distributed.planner.constants import KV_CACHING_RATIO, NUM_POOLING
 from torchrec.distributed.planner.shard_estimators import _get_optimizer_multipler
 from torchrec.distributed.planner.types import ShardingOption
 from torchrec.distributed.planner.utils import sharder_name
-from torchrec.distributed.types import get_tensor_size_bytes
+from torchrec.distributed.types import ModuleSharder, get_tensor_size_bytes
 from torchrec.modules.embedding_configs import DATA_TYPE_NUM_BITS
 from torchrec.modules.embedding_modules import (
     EmbeddingBagCollection,
@@ -31,6 +31,7 @@ from torchrec.modules.embedding_tower import EmbeddingTower, EmbeddingTowerColle
 from fastplan.torchrec.compat import NotNative
 from fastplan.torchrec.differences.estimates import is_prefetch_pipelined
 from fastplan.torchrec.differences.key_value_params import key_value_params
+from fastplan.torchrec.read.miss_rates import MissRates
 
 _USAGES = {"BASE_QUANT": "base_quant", "BASE": "base", "DEFAULT": "plain"}
 _NAN = math.nan
@@ -41,6 +42,8 @@ _CONTAINERS: dict[Any, str] = {
     EmbeddingBagCollectionSharder.shardable_parameters: "embedding_bags",
     EmbeddingCollectionSharder.shardable_parameters: "embeddings",
 }
+# The functions of a sharder that decide which options its tables have.
+_DECIDING = frozenset(("shardable_parameters", "sharding_types", "compute_kernels"))
 # The functions of torch that a walk over parameters and buffers calls.
 _WALKING = frozenset(
     ("parameters", "named_parameters", "buffers", "named_buffers", "named_modules")
@@ -59,7 +62,7 @@ class SharderNumbers:
         self.prefetches = bool(is_prefetch_pipelined(SimpleNamespace(cache_params=None), data))
         self.prefetch_passes = passes_of(data.fused_params.get("multipass_prefetch_config"))
         factor = data.fused_params.get("cache_load_factor", KV_CACHING_RATIO)
-        self.kv_load_factor = _NAN if factor is None else float(factor)
+        self.kv_load_factor = _NAN if factor is None else _double(factor, "a load factor")
         self.usage = _USAGES[data.storage_usage_type.name]
 
 
@@ -71,6 +74,7 @@ class TableModule(SharderNumbers):
         self.path = path
         self.module = module
         self.sharder = asked.sharder
+        self.has_stock_sharder = asked.is_stock
         self.key = sharder_name(type(module))
         # A plain collection of bags has no submodule that TorchRec would have to look for.
         pools = type(module) is EmbeddingBagCollection and asked.is_plain(module)
@@ -203,7 +207,7 @@ def output_size(constraint: Any, element_size: int) -> float:
     return float(element_size)
 
 
-def read_cache(params: Any, holder: SharderNumbers) -> Cache:
+def read_cache(params: Any, holder: SharderNumbers, miss_rates: MissRates | None = None) -> Cache:
     """Returns the cache that the parameters of a table describe, or else those of its module."""
     ratio, passes, prefetches = None, None, holder.prefetches
     if params is not None:
@@ -213,16 +217,29 @@ def read_cache(params: Any, holder: SharderNumbers) -> Cache:
     if ratio is not None and not isinstance(ratio, int | float):
         raise NotNative(f"a load factor is {type(ratio).__name__}")
     passes = holder.prefetch_passes if passes is None else passes_of(passes)
-    return Cache(ratio, prefetches, passes, *_cache_statistics(params, ratio))
+    return Cache(ratio, prefetches, passes, *_cache_statistics(params, ratio, miss_rates))
 
 
-def _cache_statistics(params: Any, ratio: float | None) -> tuple[float, float]:
+def _cache_statistics(
+    params: Any, ratio: float | None, miss_rates: MissRates | None
+) -> tuple[float, float]:
     if ratio is None or params is None or params.stats is None:
         return _NAN, _NAN
-    lookups, miss_rate = params.stats.expected_lookups, params.stats.expected_miss_rate(ratio)
+    lookups = params.stats.expected_lookups
+    if miss_rates is None:
+        miss_rate = params.stats.expected_miss_rate(ratio)
+    else:
+        miss_rate = miss_rates.of(params.stats, ratio)
     if lookups is None or miss_rate is None:
         return _NAN, _NAN
-    return float(lookups), float(miss_rate)
+    return _double(lookups, "the lookups of a cache"), _double(miss_rate, "a miss rate")
+
+
+def _double(value: Any, what: str) -> float:
+    """Returns a number. Raises NotNative for types that may round otherwise."""
+    if not isinstance(value, int | float):
+        raise NotNative(f"{what} is a {type(value).__name__}")
+    return float(value)
 
 
 def key_value_bytes(constraint: Any, storage_rule: Any) -> int:
@@ -242,24 +259,31 @@ class CachedSharder:
 
     def __init__(self, sharder: Any) -> None:
         self.sharder = sharder
+        # Other code may give another answer each time: it is asked as often as by TorchRec.
+        self.is_stock = _is_stock_sharder(sharder)
         self.module_type = sharder.module_type
         # The module is kept alive, so that its id stays unique.
         self._answers: dict[int, tuple[Any, Any, bool]] = {}
 
+    def __bool__(self) -> bool:
+        return bool(self.sharder)
+
     def shardable_parameters(self, module: Any) -> Any:
-        return self._answer(module)[1]
+        known = self._answers.get(id(module))
+        if known is not None:
+            return known[1]
+        plain = self._plain_parameters(module)
+        answer = self.sharder.shardable_parameters(module) if plain is None else plain
+        if plain is not None or self.is_stock:
+            self._answers[id(module)] = (module, answer, plain is not None)
+        return answer
 
     def is_plain(self, module: Any) -> bool:
         """Whether the module has nothing but a ModuleDict of torch's own embeddings."""
-        return self._answer(module)[2] and len(module._modules) == 1
-
-    def _answer(self, module: Any) -> tuple[Any, Any, bool]:
+        if len(module._modules) != 1:
+            return False
         known = self._answers.get(id(module))
-        if known is None:
-            plain = self._plain_parameters(module)
-            answer = self.sharder.shardable_parameters(module) if plain is None else plain
-            known = self._answers[id(module)] = (module, answer, plain is not None)
-        return known
+        return self._plain_parameters(module) is not None if known is None else known[2]
 
     def _plain_parameters(self, module: Any) -> dict[str, Any] | None:
         """Returns what TorchRec's sharder would list for a plain module, else None."""
@@ -270,7 +294,28 @@ class CachedSharder:
         return _plain_tables(getattr(module, container, None))
 
     def __getattr__(self, name: str) -> Any:
+        if name == "sharder":
+            raise AttributeError(name)  # a copy has no attributes yet
         return getattr(self.sharder, name)
+
+
+def cached_sharders(sharders: Any) -> list[CachedSharder]:
+    """Returns sharders that cache. Raises NotNative if others can't be read again."""
+    if not isinstance(sharders, list | tuple):
+        raise NotNative(f"the sharders are a {type(sharders).__name__}, not a list")
+    return [CachedSharder(sharder) for sharder in sharders]
+
+
+def _is_stock_sharder(sharder: Any) -> bool:
+    functions = [getattr(type(sharder), name, None) for name in _DECIDING]
+    if not all(getattr(f, "__module__", "").startswith("torchrec.") for f in functions):
+        return False
+    own = getattr(sharder, "__dict__", {})
+    if not own.keys().isdisjoint(_DECIDING):
+        return False
+    # TorchRec's wrappers ask the sharder inside.
+    inner = [value for value in own.values() if isinstance(value, ModuleSharder)]
+    return all(map(_is_stock_sharder, inner))
 
 
 def _plain_tables(tables: Any) -> dict[str, Any] | None:

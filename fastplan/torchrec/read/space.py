@@ -21,7 +21,7 @@ from fastplan.engine.cache_sizes import can_resize
 from fastplan.engine.problem import SearchSpace
 from fastplan.engine.solve import estimate
 from fastplan.model.plan import NO_LOAD_FACTOR, BadRecord, PlanRecord
-from fastplan.model.request import Request
+from fastplan.model.request import MenuItem, Request, Table
 from fastplan.model.vocabulary import (
     KERNEL_INDEX,
     KERNELS,
@@ -162,6 +162,33 @@ class EstimatedSpace:
         request = replace(self.extraction.request(tables), pricing=self.request.pricing)
         return EstimatedSpace(request, self.extraction, self.enumerator, tuple(origins))
 
+    def as_requested(self, record: PlanRecord) -> EstimatedSpace:
+        """Returns the space with only a record's options, whose caches have the requested sizes.
+
+        Raises BadRecord if an option is not allowed.
+        """
+        request, order = self.request, record.table.tolist()
+        menus: dict[tuple[int, int, int], int] = {}
+        items: list[MenuItem] = []
+        tables = []
+        kinds = zip(record.sharding_type.tolist(), record.kernel.tolist(), strict=True)
+        for number, (kind, kernel) in zip(order, kinds, strict=True):
+            table = request.tables[number]
+            choice = table.menu, kind, kernel
+            menu = menus.get(choice)
+            if menu is None:
+                menu = menus[choice] = len(items)
+                items.append(_allowed(request, table, SHARDING_TYPES[kind], KERNELS[kernel]))
+            tables.append(table.with_menu(menu))
+        narrowed = replace(
+            request,
+            tables=tuple(tables),
+            menus=tuple((item,) for item in items),
+            hardware=request.hardware and request.hardware.for_tables(order),
+        )
+        origins = tuple(self.origins[number] for number in order)
+        return EstimatedSpace(narrowed, self.extraction, self.enumerator, origins)
+
     @cached_property
     def table_of_option(self) -> Any:
         """The table number of each option."""
@@ -191,7 +218,8 @@ def recorded_space(space: EstimatedSpace, record: PlanRecord, *, resizes: bool) 
     tables = space.request.tables
     if len(record.table) != len(tables):
         raise BadRecord(f"it has {len(record.table)} tables, the model {len(tables)}")
-    allowed = [{(item.sharding_type, item.kernel) for item in menu} for menu in space.request.menus]
+    if np.isnan(record.load_factor).all():
+        return space.as_requested(record)
     choices = []
     for table, kind, kernel_number, factor in zip(
         record.table.tolist(),
@@ -201,11 +229,11 @@ def recorded_space(space: EstimatedSpace, record: PlanRecord, *, resizes: bool) 
         strict=True,
     ):
         sharding_type, kernel = SHARDING_TYPES[kind], KERNELS[kernel_number]
-        menu = allowed[tables[table].menu]
         rule = space.origins[table].constraint
         cache = rule.cache_params if rule is not None else None
-        choice = sharding_type, kernel
-        if not math.isnan(factor):
+        if math.isnan(factor):
+            _allowed(space.request, tables[table], sharding_type, kernel)
+        else:
             if can_resize(space.request, table) and kernel == _CACHED and 0 < factor < 1:
                 cache = replace(cache or CacheParams(), load_factor=factor)
             else:
@@ -213,13 +241,20 @@ def recorded_space(space: EstimatedSpace, record: PlanRecord, *, resizes: bool) 
                     tables[table].name, kernel, factor, cache if resizes else None
                 )
             # The scale-up proposer moves tables that outgrow their cache to the device.
-            choice = sharding_type, _CACHED
-        if choice not in menu and (sharding_type, kernel) not in menu:
-            raise BadRecord(
-                f"table {tables[table].name} no longer allows ({sharding_type}, {kernel})"
-            )
+            _allowed(space.request, tables[table], sharding_type, kernel, _CACHED)
         choices.append(Choice(table, sharding_type, kernel, cache))
     return space.narrowed(choices)
+
+
+def _allowed(request: Request, table: Table, sharding_type: str, *kernels: str) -> MenuItem:
+    """Returns the item of a table's menu for one of these kernels.
+
+    Raises BadRecord if there is none: the message is about the first kernel.
+    """
+    for item in request.menus[table.menu]:
+        if item.sharding_type == sharding_type and item.kernel in kernels:
+            return item
+    raise BadRecord(f"table {table.name} no longer allows ({sharding_type}, {kernels[0]})")
 
 
 def _scaled_cache_params(name: str, kernel: str, factor: float, cache: Any) -> Any:

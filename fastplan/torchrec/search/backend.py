@@ -127,7 +127,10 @@ class PlannerBackend(SearchBackend):
             if reason:
                 run.add_reason("mixed", reason)
                 fixed = f"a part of the search is Python: {run.reason}"
-                mixed = MixedSearch(self._planner, self._parts, space, problem, self._reserved)
+                shown = self._enumeration.shown(space)
+                mixed = MixedSearch(
+                    self._planner, self._parts, space, shown, problem, self._reserved
+                )
                 return mixed.run(fixed)
             native = NativeSearch(self._planner, self._parts, space, problem, self._reserved)
             return native.run()

@@ -25,6 +25,7 @@ from fastplan.model.vocabulary import UNIFORM_TYPES
 from fastplan.torchrec import compat
 from fastplan.torchrec.compat import Custom, NotNative
 from fastplan.torchrec.differences import search_space, storage_tiers
+from fastplan.torchrec.fallback import errors_of_parts
 from fastplan.torchrec.read.components import Parts
 from fastplan.torchrec.read.space import FixedPlacement, PythonSpace, Space, place
 from fastplan.torchrec.search.known_options import OptionIndex
@@ -69,10 +70,25 @@ class MixedSearched(PlannerSearched):
 
 
 class MixedSearch:
-    """One run of the planner's loop."""
+    """One run of the planner's loop.
+
+    Args:
+        planner: the planner.
+        parts: its proposers, partitioner and perf model.
+        space: the search space.
+        shown: its options, for proposers.
+        problem: the search space as a problem of the core.
+        reserved: the topology after the reservation.
+    """
 
     def __init__(
-        self, planner: Any, parts: Parts, space: Space, problem: Problem, reserved: Any
+        self,
+        planner: Any,
+        parts: Parts,
+        space: Space,
+        shown: list[ShardingOption],
+        problem: Problem,
+        reserved: Any,
     ) -> None:
         self._planner = planner
         self._parts = parts
@@ -80,7 +96,7 @@ class MixedSearch:
         self._reserved = reserved
         self._cluster = problem.cluster
         # Proposers receive the list itself, as from TorchRec, and may edit it.
-        self._shown = space.all_options()
+        self._shown = shown
         search_space.show(planner, self._shown)
         self._known = OptionIndex(self._shown, space.columns)
         self._copies = PlanCopies(self._known)
@@ -267,14 +283,18 @@ class MixedSearch:
                 proposal=proposal, storage_constraint=self._reserved
             )
             self._planner._num_plans += 1
-            return plan, self._planner._perf_model.rate(plan=plan)
+            return plan, self._rate(plan)
         self._planner._num_plans += 1
         ranks, rating = placed
         if watched or rating < self._best_rating:
             self._place(proposal, numbers, ranks)
         if not self._native_rating:
-            rating = self._planner._perf_model.rate(plan=proposal)
+            rating = self._rate(proposal)
         return proposal, rating
+
+    def _rate(self, plan: list[ShardingOption]) -> float:
+        with errors_of_parts():
+            return self._planner._perf_model.rate(plan=plan)  # type: ignore[no-any-return]
 
     def _placer_of(self, problem: Problem) -> Placer | None:
         """Returns a placer for proposals of a problem; None if Python must partition."""

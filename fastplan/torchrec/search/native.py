@@ -70,6 +70,7 @@ class NativeSearch:
         self, planner: Any, parts: Parts, space: Space, problem: Problem, reserved: Any
     ) -> None:
         self._proposers = planner._proposers
+        self._enumerator = planner._enumerator
         self._parts = parts
         self._space = space
         self._problem = problem
@@ -89,7 +90,7 @@ class NativeSearch:
         found = self._searched(solution, runs)
         # Only now: a fallback to TorchRec before this line needs the proposers unchanged.
         for place, twin in twins.items():
-            vars(self._proposers[place]).update(vars(twin))
+            vars(self._proposers[place]).update(vars(twin), enumerator=self._enumerator)
         static = [p for i, p in enumerate(self._proposers) if i not in twins]
         for proposer, report in zip(static, solution.reports, strict=True):
             components.keep_state(proposer, report)

@@ -25,6 +25,7 @@ from fastplan.model.plan import AS_REQUESTED, NO_LOAD_FACTOR, PlanRecord
 from fastplan.model.request import Cluster, Request, Search, Table
 from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES
 from fastplan.torchrec.compat import why_not_stock
+from fastplan.torchrec.read.miss_rates import MissRates
 from fastplan.torchrec.read.space import Choice, EstimatedSpace
 
 
@@ -119,6 +120,7 @@ class _Estimator:
         self._pricing = space.request.pricing
         self._tables: dict[tuple[Any, ...], Table] = {}
         self._storages: dict[tuple[Any, ...], Storage] = {}
+        self._miss_rates = MissRates()
         self.estimated = 0  # options
 
     def populate_estimates(self, options: list[OptionNumbers]) -> None:
@@ -142,7 +144,9 @@ class _Estimator:
         key = option.key()
         if key not in self._tables:
             choice = option.table, option.sharding_type, option.compute_kernel
-            self._tables[key] = self._extraction.variant(*choice, option.cache_params)
+            self._tables[key] = self._extraction.variant(
+                *choice, option.cache_params, self._miss_rates
+            )
         return self._tables[key]
 
 

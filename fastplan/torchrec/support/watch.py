@@ -13,13 +13,14 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
-from operator import attrgetter, is_
+from operator import attrgetter
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 import torchrec
 
 import fastplan
+from fastplan.engine._native import are_unchanged, rebound
 
 PACKAGE = "torchrec.distributed.planner"
 
@@ -134,6 +135,7 @@ class Watch:
 
     def __init__(self) -> None:
         self._holders = [_holder(*each) for each in _owners()]
+        self._owners = [holder.owner for holder in self._holders]
         self._unchanged = [
             () if _Unseen in holder.values else tuple(vars(holder.owner).values())
             for holder in self._holders
@@ -144,35 +146,34 @@ class Watch:
             for name, value in zip(holder.names, holder.values, strict=True)
         ]
         self._owned = [each for each in bound if _function_of(each.value) is not None]
-        self._functions = tuple(_function_of(each.value) for each in self._owned)
-        self._codes = tuple(map(_code, self._functions))
-        self._defaults = tuple(map(_defaults, self._functions))
+        self._functions = [_function_of(each.value) for each in self._owned]
+        self._codes = [*map(_code, self._functions)]
+        self._defaults = [*map(_defaults, self._functions)]
         self._containers = [each for each in bound if _is_container(each)]
         self._entries = [each.value.copy() for each in self._containers]
 
     def replaced(self) -> Mapping[str, str]:
         """Returns the names that other code has replaced since: {part: name of the first}."""
         found: dict[str, str] = {}
-        for number, holder in enumerate(self._holders):
+        for number in rebound(self._owners, self._unchanged):
+            holder = self._holders[number]
             now = tuple(vars(holder.owner).values())
-            if _are_same(now, self._unchanged[number]):
-                continue
-            if name := _first_change(holder):
+            if not _are_same(now, self._unchanged[number]) and (name := _first_change(holder)):
                 found.setdefault(holder.part, f"{holder.title}.{name}")
             else:
-                self._unchanged[number] = now  # names that don't count, or fastplan's own wrappers
+                # Equal values, names that don't count, or fastplan's own wrappers.
+                self._unchanged[number] = now
         for holder, name, _ in self._changed_inside():
             found.setdefault(holder.part, f"{holder.title}.{name}")
         return found
 
     def _changed_inside(self) -> Iterator[_Content]:
         """Yields functions with other code or defaults, and containers with other entries."""
-        functions = self._functions
-        for read, before in ((_code, self._codes), (_defaults, self._defaults)):
-            if not all(map(is_, map(read, functions), before)):
-                for owned, function, known in zip(self._owned, functions, before, strict=True):
-                    if read(function) is not known:
-                        yield owned
+        if not are_unchanged(self._functions, self._codes, self._defaults):
+            before = zip(self._functions, self._codes, self._defaults, strict=True)
+            for owned, (function, code, defaults) in zip(self._owned, before, strict=True):
+                if _code(function) is not code or _defaults(function) is not defaults:
+                    yield owned
         for owned, entries in zip(self._containers, self._entries, strict=True):
             if owned.value != entries:
                 yield owned
@@ -311,7 +312,6 @@ def _text(value: Any) -> str:
 
 
 def _are_same(now: tuple[Any, ...], before: tuple[Any, ...]) -> bool:
-    """Whether tuples have the same items. Identical items take next to no time."""
     try:
         return now == before
     except Exception:  # items of other code that can't be compared

@@ -22,12 +22,14 @@ from torchrec.distributed.planner import planners
 from torchrec.distributed.planner import stats as torchrec_stats
 from torchrec.distributed.planner.stats import EmbeddingStats
 from torchrec.distributed.planner.types import PlanDebugStats, Topology
+from torchrec.distributed.planner.utils import sharder_name
 from torchrec.distributed.types import ShardingPlan
 
 from fastplan.planning.run import Run
 from fastplan.planning.search import Result, Searched
 from fastplan.torchrec import compat
 from fastplan.torchrec.differences.decisions import log_reservation
+from fastplan.torchrec.differences.estimates import build_sharder_data_map
 from fastplan.torchrec.differences.stats_events import log_event
 from fastplan.torchrec.read.cluster import copied
 from fastplan.torchrec.support import support
@@ -286,7 +288,7 @@ def _snapshot(known: dict[str, Any]) -> dict[str, Any]:
     """Returns a snapshot for a table that is written later."""
     topology, rules = known["topology"], known["constraints"] or {}
     names = {name for tables in known["sharding_plan"].plan.values() for name in tables}
-    data = getattr(known["enumerator"], "_sharder_data_map", None) or {}
+    data = _sharder_data(known)
     sharders = {
         key: replace(each, fused_params=dict(each.fused_params)) for key, each in data.items()
     }
@@ -299,6 +301,14 @@ def _snapshot(known: dict[str, Any]) -> dict[str, Any]:
         "sharders": known["sharders"] if data else [*map(_sharder_facts, known["sharders"])],
         "constraints": {name: copy.copy(rules[name]) for name in names if rules.get(name)},
     }
+
+
+def _sharder_data(known: dict[str, Any]) -> dict[str, Any]:
+    """Returns the data that TorchRec's table would be written from: enumerators may have none."""
+    data = getattr(known["enumerator"], "_sharder_data_map", None)
+    if data is None and known["debug"] and build_sharder_data_map is not None:
+        data = build_sharder_data_map({sharder_name(s.module_type): s for s in known["sharders"]})
+    return data or {}
 
 
 def _sharder_facts(sharder: Any) -> Any:

@@ -243,8 +243,11 @@ def _use_numpy_floats(planner: Any, options: list[ShardingOption]) -> None:
             continue
         first = copy.deepcopy(option)
         first.shards = first.shards[:1]
-        for estimator in estimators:
-            estimator.estimate([first], sharder_data_map=data)
+        try:
+            for estimator in estimators:
+                estimator.estimate([first], sharder_data_map=data)
+        except Exception:
+            continue  # a proposer has changed the option, which can't be estimated now
         for name, part in vars(first.shards[0].perf).items():
             for shard in option.shards if isinstance(part, np.generic) else ():
                 setattr(shard.perf, name, type(part)(getattr(shard.perf, name)))

@@ -1,15 +1,18 @@
 """A fleet is read incrementally: what is new, what has grown, and nothing twice."""
 
+import json
 import os
 import subprocess
 import sys
 
+import msgspec
 import pytest
 
 from bench.fleet_jobs import Fleet, write_jobs
 from fastplan.ett.arithmetic import read_report
 from fastplan.ett.fleet import read
 from fastplan.ett.fleet.jobs import FleetError
+from fastplan.ett.fleet.page import fleet_page
 from fastplan.ett.fleet.places import Walk
 from fastplan.ett.fleet.select import PathRule, Selection, parse_moment
 from fastplan.ett.fleet.store import FleetStore
@@ -267,3 +270,44 @@ def test_moments_are_dates_or_ages():
     assert parse_moment("14d", 2_000_000.0) == 2_000_000.0 - 14 * 86_400
     with pytest.raises(ValueError, match="2026-01-31"):
         parse_moment("yesterday", 0.0)
+
+
+def test_links_next_to_the_database_are_not_followed(tmp_path, folder):
+    path = tmp_path / "shared.duckdb"
+    precious = tmp_path / "precious"
+    precious.write_text("do not empty")
+    lock = tmp_path / "shared.duckdb.lock"
+    lock.symlink_to(precious)
+    with pytest.raises(FleetError, match=r"\.lock can't be locked"):
+        refresh(FleetStore(str(path)), folder)
+    assert precious.read_text() == "do not empty"
+    lock.unlink()
+    (recording, *_) = sorted(folder.rglob("*.jsonl"))
+    staged = tmp_path / "shared.duckdb.staged"
+    staged.rmdir()
+    staged.symlink_to(recording.parent)
+    with pytest.raises(FleetError, match="is a link"):
+        FleetStore(str(path))
+    assert recording.exists()
+
+
+def staged(folder, *jobs):
+    place = {"place": f"{folder}/x", "kind": "csv", "read_at": 1.0, "jobs": jobs}
+    return json.dumps(place).encode() + b"\n"
+
+
+def test_rows_that_another_user_has_made_up_say_what_to_do(store, folder):
+    store.stage(staged(folder, {"source": 5}))
+    with pytest.raises(FleetError, match="delete it, and everything is read again"):
+        store.jobs([str(folder)])
+
+
+@pytest.mark.parametrize("begin", [["a"], {}, "x", 1e300, -1.0])
+def test_a_begin_that_is_no_time_does_not_stop_the_others(store, folder, begin):
+    good = json.loads(msgspec.json.encode(row()))
+    store.stage(staged(folder, None, good, {**good, "begin": begin}))
+    if type(begin) is float:
+        assert {job.begin for job in store.jobs([str(folder)])} == {good["begin"], None}
+        fleet_page(store.jobs([str(folder)]))
+    else:
+        assert store.known().keys() == {f"{folder}/x"}
