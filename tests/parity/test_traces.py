@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
+from torchrec.distributed.planner.partitioners import MemoryBalancedPartitioner
 from torchrec.distributed.planner.proposers import (
     EmbeddingOffloadScaleupProposer,
     GreedyProposer,
@@ -18,7 +19,7 @@ from torchrec.distributed.planner.types import ParameterConstraints
 from torchrec.distributed.types import CacheParams
 
 from .compare import assert_same, options_record, planner_record, run
-from .custom import TaggingEnumerator
+from .custom import CopyingProposer, TaggingEnumerator
 from .instances import Built
 from .models import make_sharder
 from .reuse import left_behind
@@ -110,6 +111,22 @@ def test_numbers_of_numpy_in_the_text_of_an_error(number: type) -> None:
 
     record, _ = assert_agree(build)
     assert "perf_sum" in record["error"]["text"]
+
+
+def test_numbers_of_numpy_in_an_error_of_the_partitioner_that_a_proposer_heard_of() -> None:
+    def build() -> Built:
+        rules = small_constraints(sharding_types=["table_wise"], compute_kernels=["fused"])
+        for rule in rules.values():
+            rule.pooling_factors = [np.float64(factor) for factor in rule.pooling_factors]
+        return small(
+            **cramped(),
+            constraints=rules,
+            proposer=CopyingProposer(),
+            partitioner=MemoryBalancedPartitioner(),
+        )
+
+    record, _ = assert_agree(build)
+    assert "fwd_compute=" in record["error"]["text"]
 
 
 @pytest.mark.parametrize("is_read", [True, False])

@@ -205,7 +205,9 @@ def raise_no_plan(
     hooks.after_proposing(planner, searched)
     proposals: list[Any] = searched.failed()
     options = [option for proposal in proposals for option in proposal] or some_option
-    _use_numpy_floats(planner, options)
+    error = searched.error
+    if _use_numpy_floats(planner, options) and _is_torchrec_partitioner(planner._partitioner):
+        error = None  # its text has the other numbers, and TorchRec's partitioner fails again
     own = _quick_partitioner(planner, searched, proposals[0]) if proposals else planner._partitioner
     if searched.lowest is not None:
         proposals = [[_StorageOnlyOption(searched.lowest)], *proposals]
@@ -221,23 +223,31 @@ def raise_no_plan(
     ]
     counts = (searched.proposals, planner._num_plans)
     double._proposers = [_ReplayProposer(double, proposals, counts)]
-    double._partitioner = _Partitioner(own, searched.error)
+    double._partitioner = _Partitioner(own, error)
     double.plan_loader = None
     double._timeout_seconds = None
     _plan_with_hook(lambda **theirs: hooks.without_plan(theirs, facts))(double, module, sharders)
     raise AssertionError("a proposal that could not be placed was placed by TorchRec")
 
 
-def _use_numpy_floats(planner: Any, options: list[ShardingOption]) -> None:
+def _is_torchrec_partitioner(partitioner: Any) -> bool:
+    return isinstance(read_partitioner(partitioner), Partitioner)
+
+
+def _use_numpy_floats(planner: Any, options: list[ShardingOption]) -> bool:
     """Converts costs to numpy's floats if TorchRec's are, because the message shows the type.
 
     They are if one of their factors is: TorchRec estimates the first shard of an option again to
     find out.
+
+    Returns:
+        Whether it has converted any.
     """
+    converted = False
     estimators = getattr(planner._enumerator, "_estimators", ())
     data = getattr(planner._enumerator, "_sharder_data_map", None)  # new in 1.7
     if data is None or not estimators or not all(map(stock_estimator, estimators)):
-        return
+        return converted
     for option in options:
         if not _uses_numpy_floats(option, planner._enumerator._constraints):
             continue
@@ -251,6 +261,8 @@ def _use_numpy_floats(planner: Any, options: list[ShardingOption]) -> None:
         for name, part in vars(first.shards[0].perf).items():
             for shard in option.shards if isinstance(part, np.generic) else ():
                 setattr(shard.perf, name, type(part)(getattr(shard.perf, name)))
+                converted = True
+    return converted
 
 
 def _uses_numpy_floats(option: ShardingOption, constraints: Any) -> bool:
