@@ -31,3 +31,4 @@ void bind_watch(py::module_& m);
 void bind_read_parts(py::module_& m);
 void bind_bindings(py::module_& m);
 void bind_canonical(py::module_& m);
+void bind_shards(py::module_& m);

@@ -26,4 +26,5 @@ PYBIND11_MODULE(_native, m) {
   bind_read_parts(m);
   bind_bindings(m);
   bind_canonical(m);
+  bind_shards(m);
 }

@@ -4,8 +4,8 @@ Arrays that go in must have the dtype named here, be contiguous and aligned: the
 A TypeError names what is missing or of the wrong kind. Functions release the GIL.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, TypedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, TypedDict, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ _Ints32: TypeAlias = NDArray[np.int32]
 _Ints: TypeAlias = NDArray[np.int64]
 _Keys: TypeAlias = NDArray[np.uint64]
 _Floats: TypeAlias = NDArray[np.float64]
+_Shards = TypeVar("_Shards", bound=list[Any])
 
 class OutOfRange(ArithmeticError):
     """An exact answer would need more than the core's arithmetic has."""
@@ -302,6 +303,15 @@ def rebound(owners: list[Any], values: list[tuple[Any, ...]]) -> list[int]: ...
 def are_unchanged(functions: list[Any], codes: list[Any], defaults: list[Any]) -> bool: ...
 def canonical_json(document: object, *, spell: bool) -> bytes | None: ...
 def columns_of(rows: tuple[tuple[Any, ...], ...]) -> list[list[Any]]: ...
+def shard_lists(
+    shards: _Ints,
+    begin: _Ints,
+    *,
+    list_type: type[_Shards],
+    shard_type: type,
+    placement_type: type,
+    placement: Callable[[int], object],
+) -> list[_Shards]: ...
 
 class IdStream:
     """A stream of ids, followed with bounded memory."""

@@ -168,16 +168,7 @@ def layout_in(
     must have the sizes of the request. Raises BadRecord like layout_of().
     """
     _check_columns(request)
-    begin, end = space.option_run_begin[options], space.option_run_begin[options + 1]
-    ends = np.cumsum(end - begin)
-    runs = np.arange(ends[-1]) + np.repeat(end - ends, end - begin)
-    split = Split(
-        space.option_type[options],
-        np.concatenate([[0], ends]),
-        space.run_count[runs],
-        space.run_rows[runs],
-        space.run_cols[runs],
-    )
+    split = split_of(space, options)
     _check_shards(split, MOST_SHARDS)
     tables = tuple([request.tables[number] for number in record.table.tolist()])
     return _layout(request, cluster, record, tables, split, None)
@@ -200,6 +191,26 @@ class Split(NamedTuple):
     run_cols: Ints
 
 
+def chosen_runs(space: SearchSpace, options: Options) -> tuple[Ints, Ints]:
+    """Returns the runs of the given options, in order, and the number of runs of each option."""
+    end = space.option_run_begin[options + 1]
+    number = end - space.option_run_begin[options]
+    last = np.cumsum(number)
+    return np.arange(last[-1]) + np.repeat(end - last, number), number
+
+
+def split_of(space: SearchSpace, options: Options) -> Split:
+    """Returns how some options of a search space split their tables."""
+    runs, number = chosen_runs(space, options)
+    return Split(
+        space.option_type[options],
+        np.concatenate([[0], np.cumsum(number)]),
+        space.run_count[runs],
+        space.run_rows[runs],
+        space.run_cols[runs],
+    )
+
+
 _key_of, _shape_of = attrgetter("path", "name"), attrgetter("rows", "dim")
 
 
@@ -219,7 +230,11 @@ def _layout(
             kernels=[KERNELS[kernel] for kernel in record.kernel.tolist()],
             shapes=[*map(_shape_of, tables)],
             begin=np.concatenate([[0], np.cumsum(per_table)]),
-            shards=_shards(tables, split, record, len(cluster.rank_hbm)),
+            shards=placed_shards(
+                split,
+                np.array([table.dim for table in tables], np.int64),
+                shard_ranks(record, per_table, len(cluster.rank_hbm)),
+            ),
         ),
         device=device or _DEVICES.get(request.cost.device_kind),
         ranks_per_host=cluster.local_world_size,
@@ -303,23 +318,26 @@ def table_shards(space: SearchSpace | Split) -> Ints:
     return found
 
 
-def _shards(
-    tables: tuple[Table, ...], space: SearchSpace | Split, record: PlanRecord, ranks: int
-) -> Shards:
-    """Returns the shards of all tables in one array with contiguous columns."""
-    per_table = table_shards(space)
+def placed_shards(split: SearchSpace | Split, dims: Ints, ranks: Ints) -> Shards:
+    """Returns the shards of all tables in one array with contiguous columns.
+
+    Args:
+        split: how the tables are split.
+        dims: the columns of each table.
+        ranks: the rank of each shard.
+    """
+    per_table = table_shards(split)
     # Shards of a table before the next column of blocks begins.
     per_column = per_table.copy()
-    per_column[np.isin(space.option_type, _BY_COLUMN)] = 1
-    grid = np.flatnonzero(space.option_type == _GRID)
+    per_column[np.isin(split.option_type, _BY_COLUMN)] = 1
+    grid = np.flatnonzero(split.option_type == _GRID)
     if len(grid):
-        dims = np.array([tables[i].dim for i in grid.tolist()], np.int64)
-        per_column[grid] //= dims // space.run_cols[space.option_run_begin[grid]]
+        per_column[grid] //= dims[grid] // split.run_cols[split.option_run_begin[grid]]
     begin = np.cumsum(per_table) - per_table
     shards = np.empty((int(per_table.sum()), 5), np.int64, order="F")
-    shards[:, ROWS] = np.repeat(space.run_rows, space.run_count)
-    shards[:, COLUMNS] = np.repeat(space.run_cols, space.run_count)
-    shards[:, RANK] = shard_ranks(record, per_table, ranks)
+    shards[:, ROWS] = np.repeat(split.run_rows, split.run_count)
+    shards[:, COLUMNS] = np.repeat(split.run_cols, split.run_count)
+    shards[:, RANK] = ranks
     column = np.arange(len(shards))
     column -= np.repeat(begin, per_table)
     column //= np.repeat(per_column, per_table)
@@ -332,7 +350,7 @@ def _shards(
     first += np.repeat(begin, per_table)
     shards[:, ROW] = before
     shards[:, ROW] -= before[first]
-    shards[np.repeat(np.isin(space.option_type, _WHOLE), per_table), ROW] = 0
+    shards[np.repeat(np.isin(split.option_type, _WHOLE), per_table), ROW] = 0
     return shards
 
 
@@ -408,13 +426,20 @@ def shard_ranks(record: PlanRecord, table_shards: Ints, ranks: int) -> Ints:
     Raises:
         BadRecord: ranks are missing, left over or unknown.
     """
-    shard_uniform = np.repeat(_UNIFORM[record.sharding_type], table_shards)
-    begin = np.cumsum(table_shards) - table_shards
-    found: Ints = np.arange(len(shard_uniform)) - np.repeat(begin, table_shards)
-    placed = len(shard_uniform) - int(shard_uniform.sum())
+    uniform = _UNIFORM[record.sharding_type]
+    placed = int(table_shards[~uniform].sum())
     if placed != len(record.ranks):
         raise BadRecord(f"it has {len(record.ranks)} ranks for {placed} shards")
-    found[~shard_uniform] = record.ranks
+    found = all_ranks(record.sharding_type, table_shards, record.ranks)
     if len(found) and (found.max() >= ranks or found.min() < 0):
         raise BadRecord(f"a shard is on rank {int(found.max())} of {ranks}")
+    return found
+
+
+def all_ranks(sharding_type: NDArray[np.uint8], table_shards: Ints, ranks: Any) -> Ints:
+    """Returns the rank of every shard: uniform ones in turn, the others from `ranks`, in order."""
+    shard_uniform = np.repeat(_UNIFORM[sharding_type], table_shards)
+    begin = np.cumsum(table_shards) - table_shards
+    found: Ints = np.arange(len(shard_uniform)) - np.repeat(begin, table_shards)
+    found[~shard_uniform] = ranks
     return found

@@ -247,16 +247,16 @@ class Placements(SpecBuilder):
         self, rows: list[int], columns: list[int], ranks: list[int]
     ) -> EnumerableShardingSpec:
         """Returns the blocks of `rows` x `columns` on `ranks`, down the rows first."""
-        offsets, sizes = [], []
+        shards, waiting = [], iter(ranks)
         column = 0
         for width in columns:
             row = 0
             for height in rows:
-                offsets.append([row, column])
-                sizes.append((height, width))
+                shards.append((row, column, height, width, next(waiting)))
                 row += height
             column += width
-        return self.spec(offsets, sizes, ranks)
+        (spec,) = self.specs(np.array(shards, np.int64), np.array([0, len(shards)], np.int64))
+        return spec
 
 
 def placement_keys(shards: Any) -> list[Any] | None:

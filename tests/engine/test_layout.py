@@ -23,7 +23,7 @@ from fastplan.engine.layout import (
 from fastplan.engine.solve import estimate
 from fastplan.model.plan import RANK, BadRecord, Plan
 from fastplan.model.vocabulary import KERNEL_INDEX, UNIFORM_TYPES
-from fastplan.torchrec.write.plan import shard_offsets
+from fastplan.torchrec.write.options import shard_offsets
 from tests.plans.samples import SEEDS, mixed_plan, random_plan
 
 SIZES = [(1, 1), (8, 4), (8, 8), (6, 3), (16, 2)]

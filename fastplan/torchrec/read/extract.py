@@ -369,13 +369,17 @@ def _copied_rule(rule: Any) -> Any:
     copied = object.__new__(type(rule))
     vars(copied).update(vars(rule))  # a copy without the time of copy.copy()
     copied.users_lists = rule.pooling_factors, rule.feature_names
-    copied.pooling_factors = copy.copy(rule.pooling_factors)
-    copied.feature_names = copy.copy(rule.feature_names)
+    copied.pooling_factors = _copied_list(rule.pooling_factors)
+    copied.feature_names = _copied_list(rule.feature_names)
     if rule.cache_params is not None:
         copied.cache_params = compat.copy_params(rule.cache_params)
     if rule.key_value_params is not None:
         copied.key_value_params = compat.copy_params(rule.key_value_params)
     return copied
+
+
+def _copied_list(values: Any) -> Any:
+    return values.copy() if type(values) is list else copy.copy(values)
 
 
 def _min_partition(constraint: Any) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from torchrec.distributed.planner.types import Storage
 
+from fastplan.engine.layout import chosen_runs
 from fastplan.engine.problem import Problem, SearchSpace
 from fastplan.engine.solve import ProposerReport, Solution, propose, solve
 from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES
@@ -23,7 +24,6 @@ from fastplan.torchrec.read.components import Parts
 from fastplan.torchrec.read.space import Space
 from fastplan.torchrec.search import scaleup
 from fastplan.torchrec.search.scaleup import Scaleup
-from fastplan.torchrec.write.plan import chosen_runs
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,6 @@ from fastplan.torchrec.differences import storage_tiers
 from fastplan.torchrec.differences.option_arguments import option_arguments
 from fastplan.torchrec.read.extract import Extraction, TableSource
 from fastplan.torchrec.support.watch import is_stock
-from fastplan.torchrec.write.plan import shard_offsets
 
 # All shards of an option have one list as their size in TorchRec, which other code may change; all
 # data-parallel ones have one offset, too.
@@ -138,6 +137,24 @@ class OptionBuilder:
                     )
                 )
         return shards
+
+
+def shard_offsets(sharding_type: str, sizes: list[tuple[int, int]], dim: int) -> list[list[int]]:
+    """Returns the start of each shard, given the sizes in order."""
+    if sharding_type in ("data_parallel", "table_wise"):
+        return [[0, 0] for _ in sizes]
+    if sharding_type in ("column_wise", "table_column_wise"):
+        return [[0, i * cols] for i, (_, cols) in enumerate(sizes)]
+    columns = dim // sizes[0][1] if sharding_type == "grid_shard" else 1
+    per_column = len(sizes) // columns
+    offsets = []
+    row = 0
+    for i, (rows, cols) in enumerate(sizes):
+        if i % per_column == 0:
+            row = 0
+        offsets.append([row, i // per_column * cols])
+        row += rows
+    return offsets
 
 
 def copy_options(options: Sequence[ShardingOption]) -> list[ShardingOption]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -18,19 +17,14 @@ from torchrec.distributed.types import (
     ShardMetadata,
 )
 
+from fastplan.engine import _native
+from fastplan.engine.layout import all_ranks, placed_shards, split_of, table_shards
 from fastplan.engine.problem import SearchSpace
+from fastplan.model.plan import RANK
 from fastplan.model.request import Table
-from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES, UNIFORM_TYPES
+from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES
 from fastplan.torchrec import compat
 from fastplan.torchrec.read.extract import TableSource
-
-
-def chosen_runs(space: SearchSpace, options: Any) -> tuple[Any, Any]:
-    """Returns the runs of the given options, in order, and the number of runs of each option."""
-    end = space.option_run_begin[options + 1]
-    number = end - space.option_run_begin[options]
-    last = np.cumsum(number)
-    return np.arange(last[-1]) + np.repeat(end - last, number), number
 
 
 class PlanBuilder:
@@ -51,66 +45,62 @@ class PlanBuilder:
     def build(self, table_of_option: Any, options: Any, ranks: Any) -> ShardingPlan:
         """Returns the plan with its tables in the order of `options`."""
         plan: dict[str, EmbeddingModuleShardingPlan] = {}
-        chosen = zip(
-            table_of_option[options].tolist(),
-            self._space.option_type[options].tolist(),
-            self._space.option_kernel[options].tolist(),
-            self._sizes(options),
-            strict=True,
+        numbers = table_of_option[options].tolist()
+        split = split_of(self._space, options)
+        count = table_shards(split)
+        shards = placed_shards(
+            split,
+            np.array([self._tables[number].dim for number in numbers], np.int64),
+            all_ranks(split.option_type, count, ranks),
         )
-        waiting = ranks.tolist()
-        placed = 0
+        placed = shards[:, RANK].tolist()
+        begin = np.concatenate([[0], np.cumsum(count)])
+        ends = begin.tolist()
         with compat.paused():
-            for table, kind, kernel, sizes in chosen:
-                sharding_type = SHARDING_TYPES[kind]
-                if sharding_type in UNIFORM_TYPES:
-                    own = list(range(len(sizes)))
-                else:
-                    own = waiting[placed : placed + len(sizes)]
-                    placed += len(sizes)
-                origin = self._origins[table]
+            for number, kind, kernel, spec, first, last in zip(
+                numbers,
+                split.option_type.tolist(),
+                self._space.option_kernel[options].tolist(),
+                self._specs.specs(shards, begin),
+                ends[:-1],
+                ends[1:],
+                strict=True,
+            ):
+                origin = self._origins[number]
                 module_plan = plan.get(origin.path)
                 if module_plan is None:
                     module_plan = plan[origin.path] = EmbeddingModuleShardingPlan()
-                module_plan[origin.name] = self._sharding(
-                    table, sharding_type, KERNELS[kernel], sizes, own
+                module_plan[origin.name] = _sharding(
+                    origin.constraint,
+                    SHARDING_TYPES[kind],
+                    KERNELS[kernel],
+                    placed[first:last],
+                    spec,
                 )
         return ShardingPlan(plan)
 
-    def _sizes(self, options: Any) -> Iterator[list[tuple[int, int]]]:
-        """Returns rows and columns of the shards of each option."""
-        space = self._space
-        runs, number = chosen_runs(space, options)
-        count = space.run_count[runs]
-        rows, cols = (
-            np.repeat(sizes[runs], count).tolist() for sizes in (space.run_rows, space.run_cols)
-        )
-        shards = [*zip(rows, cols, strict=True)]
-        last = np.cumsum(number) - 1
-        return (shards[a:b] for a, b in pairwise([0, *np.cumsum(count)[last].tolist()]))
 
-    def _sharding(
-        self, table: int, kind: str, kernel: str, sizes: list[tuple[int, int]], ranks: list[int]
-    ) -> ParameterSharding:
-        rule = self._origins[table].constraint
-        spec = None
-        if kind != "data_parallel":
-            offsets = shard_offsets(kind, sizes, self._tables[table].dim)
-            spec = self._specs.spec(offsets, sizes, ranks)
-        sharding = ParameterSharding(
-            sharding_type=kind, compute_kernel=kernel, ranks=ranks, sharding_spec=spec
-        )
-        if rule:
-            # Most tables have neither, and a deep copy of None takes longer than this check.
-            if rule.cache_params is not None:
-                sharding.cache_params = compat.copy_params(rule.cache_params)
-            if rule.key_value_params is not None:
-                sharding.key_value_params = compat.copy_params(rule.key_value_params)
-            sharding.enforce_hbm = rule.enforce_hbm
-            sharding.stochastic_rounding = rule.stochastic_rounding
-            sharding.bounds_check_mode = rule.bounds_check_mode
-            sharding.output_dtype = rule.output_dtype
-        return sharding
+def _sharding(
+    rule: Any, kind: str, kernel: str, ranks: list[int], spec: EnumerableShardingSpec
+) -> ParameterSharding:
+    """Returns the sharding of a table with this constraint, or None."""
+    sharding = ParameterSharding(
+        sharding_type=kind,
+        compute_kernel=kernel,
+        ranks=ranks,
+        sharding_spec=None if kind == "data_parallel" else spec,
+    )
+    if rule:
+        # Most tables have neither, and a deep copy of None takes longer than this check.
+        if rule.cache_params is not None:
+            sharding.cache_params = compat.copy_params(rule.cache_params)
+        if rule.key_value_params is not None:
+            sharding.key_value_params = compat.copy_params(rule.key_value_params)
+        sharding.enforce_hbm = rule.enforce_hbm
+        sharding.stochastic_rounding = rule.stochastic_rounding
+        sharding.bounds_check_mode = rule.bounds_check_mode
+        sharding.output_dtype = rule.output_dtype
+    return sharding
 
 
 class Shards(list[ShardMetadata]):
@@ -195,25 +185,30 @@ class SpecBuilder:
             known = self._placements[rank] = _remote_device(text)
         return known
 
-    def spec(
-        self, offsets: list[list[int]], sizes: list[tuple[int, int]], ranks: list[int]
-    ) -> EnumerableShardingSpec:
-        """Returns a spec that owns `offsets`.
+    def specs(self, shards: Any, begin: Any) -> list[EnumerableShardingSpec]:
+        """Returns the spec of each table, with a placement of its own for each shard.
 
         It skips the constructors, whose checks of each shard and each pair always pass here: no
         shard is negative and none overlaps another.
+
+        Args:
+            shards: the numbers of all shards, as in `Layout`.
+            begin: the first shard of each table, and the number of all.
         """
-        shards = Shards()
-        known = self._placements
-        for offset, size, rank in zip(offsets, sizes, ranks, strict=True):
-            shard = _new_shard(ShardMetadata)
-            shard.shard_offsets = offset
-            shard.shard_sizes = [*size]
-            shard.placement = _same_placement(known.get(rank) or self.placement(rank))
-            shards.append(shard)
-        spec = EnumerableShardingSpec.__new__(EnumerableShardingSpec)
-        spec.shards = shards
-        return spec
+        lists = _native.shard_lists(
+            shards,
+            begin,
+            list_type=Shards,
+            shard_type=ShardMetadata,
+            placement_type=_remote_device,
+            placement=self.placement,
+        )
+        specs = []
+        for own in lists:
+            spec = EnumerableShardingSpec.__new__(EnumerableShardingSpec)
+            spec.shards = own
+            specs.append(spec)
+        return specs
 
 
 class LazyList(list[Any]):
@@ -281,21 +276,3 @@ def _right_add(self: LazyList, other: list[Any]) -> list[Any]:
 
 # `[] + lazy` would otherwise read the list's storage before it is filled.
 LazyList.__radd__ = _right_add  # type: ignore[attr-defined]
-
-
-def shard_offsets(sharding_type: str, sizes: list[tuple[int, int]], dim: int) -> list[list[int]]:
-    """Returns the start of each shard, given the sizes in order."""
-    if sharding_type in ("data_parallel", "table_wise"):
-        return [[0, 0] for _ in sizes]
-    if sharding_type in ("column_wise", "table_column_wise"):
-        return [[0, i * cols] for i, (_, cols) in enumerate(sizes)]
-    columns = dim // sizes[0][1] if sharding_type == "grid_shard" else 1
-    per_column = len(sizes) // columns
-    offsets = []
-    row = 0
-    for i, (rows, cols) in enumerate(sizes):
-        if i % per_column == 0:
-            row = 0
-        offsets.append([row, i // per_column * cols])
-        row += rows
-    return offsets

@@ -15,11 +15,11 @@ from torchrec.distributed.planner import stats as torchrec_stats
 from torchrec.distributed.planner.constants import BIGINT_DTYPE, POOLING_FACTOR
 from torchrec.distributed.planner.types import CriticalPathEstimate, Perf, Storage
 
+from fastplan.engine.layout import chosen_runs
 from fastplan.engine.problem import SearchSpace
 from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES, UNIFORM_TYPES
 from fastplan.torchrec.differences import storage_tiers
 from fastplan.torchrec.read.space import ChosenOptions
-from fastplan.torchrec.write.plan import chosen_runs
 
 _CUT_BY_ROWS = ("row_wise", "table_row_wise", "grid_shard")
 
