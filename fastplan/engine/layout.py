@@ -49,8 +49,11 @@ MOST_COLUMNS = 2**20
 Runs = tuple[tuple[int, int], ...]  # (count, size)
 
 _DEVICES = {"hbm": "cuda", "cpu": "cpu"}
-_WHOLE = [SHARDING_TYPE_INDEX[name] for name in ("data_parallel", "table_wise")]
-_BY_COLUMN = [SHARDING_TYPE_INDEX[name] for name in ("column_wise", "table_column_wise")]
+# By sharding type; np.isin would take longer than all else for a small model.
+_IS_WHOLE, _IS_BY_COLUMN = (
+    np.array([name in names for name in SHARDING_TYPES])
+    for names in (("data_parallel", "table_wise"), ("column_wise", "table_column_wise"))
+)
 _GRID = SHARDING_TYPE_INDEX["grid_shard"]
 
 
@@ -293,7 +296,7 @@ def cuts_of(
         runs = slice(begin[i], begin[i + 1])
         width = cols[begin[i]]
         columns = 1
-        if kind in _BY_COLUMN:
+        if _IS_BY_COLUMN[kind]:
             columns = counts[begin[i]]
         elif kind == _GRID:
             columns = tables[i].dim // width
@@ -329,7 +332,7 @@ def placed_shards(split: SearchSpace | Split, dims: Ints, ranks: Ints) -> Shards
     per_table = table_shards(split)
     # Shards of a table before the next column of blocks begins.
     per_column = per_table.copy()
-    per_column[np.isin(split.option_type, _BY_COLUMN)] = 1
+    per_column[_IS_BY_COLUMN[split.option_type]] = 1
     grid = np.flatnonzero(split.option_type == _GRID)
     if len(grid):
         per_column[grid] //= dims[grid] // split.run_cols[split.option_run_begin[grid]]
@@ -350,7 +353,7 @@ def placed_shards(split: SearchSpace | Split, dims: Ints, ranks: Ints) -> Shards
     first += np.repeat(begin, per_table)
     shards[:, ROW] = before
     shards[:, ROW] -= before[first]
-    shards[np.repeat(np.isin(split.option_type, _WHOLE), per_table), ROW] = 0
+    shards[np.repeat(_IS_WHOLE[split.option_type], per_table), ROW] = 0
     return shards
 
 
