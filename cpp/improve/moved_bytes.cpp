@@ -41,6 +41,9 @@ std::int64_t MovedBytes::add(const Choice& choice, const TableCells& cells) {
     return everywhere_[choice.option];
   }
   if (cells.stays(problem_, option)) return add_staying(choice, cells);
+  if (choice.spread == Spread::everywhere && cells.is_by_rows(problem_, option)) {
+    return add_by_rows(choice, cells);
+  }
   const auto sources = cells.sources(problem_, option);
   std::int64_t all = 0;
   for (const auto& source : sources) all = checked_sum(__int128{all} + source.all, kMoved);
@@ -105,6 +108,19 @@ std::int64_t MovedBytes::add_staying(const Choice& choice, const TableCells& cel
     entry.end = static_cast<std::int32_t>(kept_.size());
     pieces_.push_back(entry);
   }
+  return all;
+}
+
+// The same for an option that has some of the rows on every rank: most tables have such options,
+// with a shard for each of thousands of ranks.
+std::int64_t MovedBytes::add_by_rows(const Choice& choice, const TableCells& cells) {
+  std::int64_t all = 0, kept = 0;
+  const auto& option = problem_.options[choice.option];
+  cells.visit_rows(problem_, option, [&](auto number, auto rank, auto bytes) {
+    all = checked_sum(__int128{all} + bytes, kMoved);
+    if (rank == number) kept += bytes;
+  });
+  everywhere_[choice.option] = all - kept;
   return all;
 }
 

@@ -65,6 +65,7 @@ class MovedBytes {
   };
   std::int64_t add(const Choice& choice, const TableCells& cells);
   std::int64_t add_staying(const Choice& choice, const TableCells& cells);
+  std::int64_t add_by_rows(const Choice& choice, const TableCells& cells);
   void keep(std::int32_t begin, std::int32_t place, std::int64_t bytes);
   std::int64_t least_of(const Choice& choice) const;
 

@@ -151,6 +151,22 @@ bool TableCells::stays(const Problem& problem, const Option& option) const {
   return true;
 }
 
+bool TableCells::is_by_rows(const Problem& problem, const Option& option) const {
+  if (copies_ || option.type != ShardingType::row_wise) return false;
+  __int128 rows = 0;
+  for (std::int64_t i = 0; i < shards(); ++i) {
+    const auto old = shard(i);
+    if (old.row != rows || old.column != 0 || old.columns != dim_ || old.rows < 0) return false;
+    rows += old.rows;
+  }
+  rows = 0;
+  for (auto run = option.run_begin; run < option.run_end; ++run) {
+    if (problem.run_cols[run] != dim_) return false;
+    rows += __int128{problem.runs[run].count} * problem.run_rows[run];
+  }
+  return rows == rows_;
+}
+
 std::vector<ShardSource> TableCells::sources(const Problem& problem, const Option& option) const {
   const auto needed = cut(problem, option);
   if (shards() == 0) return std::vector<ShardSource>(needed.size());

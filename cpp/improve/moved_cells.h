@@ -1,6 +1,7 @@
 // What one table's old shards hold of its new ones.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -42,6 +43,13 @@ class TableCells {
   // Whether the option's shards are the old ones, in order, and are cut by rows or by columns only:
   // all that somebody holds of a shard is then on its old rank.
   bool stays(const Problem& problem, const Option& option) const;
+  // Whether the old shards and the option's are both cut by rows only, as most are: no grid is then
+  // needed to see what they share.
+  bool is_by_rows(const Problem& problem, const Option& option) const;
+  // Calls visit(number, rank, bytes) for every part of one of the option's shards that an old one
+  // has. Only if is_by_rows().
+  template <typename Visit>
+  void visit_rows(const Problem& problem, const Option& option, const Visit& visit) const;
   // Bytes of an old shard, and the rank that holds it.
   ShardPlace old_shard(std::int64_t number) const {
     const auto old = shard(number);
@@ -73,5 +81,24 @@ class TableCells {
   std::int64_t rows_, dim_, element_size_;
   double state_;
 };
+
+template <typename Visit>
+void TableCells::visit_rows(const Problem& problem, const Option& option,
+                            const Visit& visit) const {
+  std::int64_t old = 0, number = 0, row = 0;
+  for (auto run = option.run_begin; run < option.run_end; ++run) {
+    for (std::int64_t i = 0; i < problem.runs[run].count; ++i, ++number) {
+      const auto end = row + problem.run_rows[run];
+      while (row < end && old < shards()) {
+        const auto until = shard(old).row + shard(old).rows;
+        const auto next = std::min(end, until);
+        if (next > row) visit(number, rank(old), size(next - row, dim_));
+        row = std::max(row, next);
+        if (row >= until) ++old;
+      }
+      row = end;
+    }
+  }
+}
 
 }  // namespace fastplan

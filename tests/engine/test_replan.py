@@ -153,6 +153,30 @@ def test_what_only_a_lost_host_held_must_move_and_hardly_anything_else():
     assert point.moved < moved_bytes(problem, held, scratch.options, scratch.ranks)
 
 
+def uneven_tables(draw, state, dim=64):
+    """Tables of all sizes, from one that has fewer rows than there are ranks."""
+    rows = (3, 7, 64, 65, 1_001, *(draw.randrange(1, 50_000) for _ in range(7)))
+    return [
+        table(f"t{i}", count, dim, pooling=2.0)._replace(optimizer_multiplier=state)
+        for i, count in enumerate(rows)
+    ]
+
+
+@pytest.mark.parametrize("state", [0.0, 1 / 3, 0.37])
+@pytest.mark.parametrize("size", [0.5, 1, 1.5])
+@pytest.mark.parametrize("before", ["table_wise", "table_row_wise", "row_wise", "column_wise"])
+def test_bytes_of_rows_on_every_rank_are_exact(before, size, state):
+    draw = random.Random(f"{before} {size} {state}")
+    tables = uneven_tables(draw, state)
+    plan = solved(request(tables, 8, 4, (before,)), cluster_of(8, 4), DEFAULT_SEARCH)
+    resized = [each._replace(rows=max(1, int(each.rows * size))) for each in tables]
+    asked = request(resized, 16, 4, ("row_wise",))
+    problem = Problem(estimate(asked), cluster_of(16, 4))
+    held = held_of(asked, plan)
+    point = best_ratings(problem, held, budgets=[1.0], settings=SHORT).points[0]
+    assert point.moved == moved_bytes(problem, held, point.options, point.ranks) > 0
+
+
 @pytest.mark.parametrize("moves", [20_000, 100_000])
 @pytest.mark.parametrize("seed", range(3))
 def test_few_large_tables_find_their_options_when_a_host_is_lost(moves, seed):

@@ -14,7 +14,11 @@ from torchrec.distributed.planner.partitioners import (
     SortBy,
 )
 from torchrec.distributed.planner.perf_models import NoopPerfModel
-from torchrec.distributed.planner.proposers import GreedyProposer, UniformProposer
+from torchrec.distributed.planner.proposers import (
+    EmbeddingOffloadScaleupProposer,
+    GreedyProposer,
+    UniformProposer,
+)
 from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
 from torchrec.distributed.planner.types import PerfModel, ShardingOption, Topology
 
@@ -210,10 +214,11 @@ def change_the_ranks(side: Side, draw: Draw) -> None:
 
 
 def repeat_a_proposer(side: Side, draw: Draw) -> None:
-    """The same object twice in the list."""
+    """The same object twice in the list. TorchRec's scale-up proposer would never end."""
     planner = side.planner
-    if planner._proposers:
-        planner._proposers = [*planner._proposers, draw.pick(planner._proposers)]
+    kind = EmbeddingOffloadScaleupProposer
+    if once := [each for each in planner._proposers if not isinstance(each, kind)]:
+        planner._proposers = [*planner._proposers, draw.pick(once)]
 
 
 MORE_CHANGES: list[Callable[[Side, Draw], None]] = [
