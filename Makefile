@@ -54,6 +54,7 @@ help:
 	@echo "make demo      plan the Criteo model with both planners, cache, compare, write a report"
 	@echo "make test      run all tests, parity with a second TorchRec, a part of it with others, the sanitizers"
 	@echo "make test-versions  run the parity tests with TorchRec $(VERSIONS)"
+	@echo "make version-1.7.0  run them with one version"
 	@echo "make test-newest  run the contract with TorchRec's newest release"
 	@echo "make test-long run the instances that take TorchRec longest, with both versions"
 	@echo "make lint      check with ruff, mypy and clang-format"
@@ -62,6 +63,7 @@ help:
 	@echo "make sanitize  run core and property tests under the address and UB sanitizers"
 	@echo "make fuzz      fuzz every parser for a minute each (FUZZ_SECONDS=600)"
 	@echo "make wheels    build a wheel for each of WHEEL_PYTHONS and test it in an empty environment"
+	@echo "make manylinux build the wheels of a release in containers"
 	@echo "make docs      build the documentation site in build/docs, strictly"
 	@echo "make clean     remove build products; make distclean also removes the environment"
 	@echo

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 EXAMPLES = """
 fastplan profile model.yaml data/*.parquet -o ids.json --html ids.html
 fastplan profile model.yaml --dataset mypkg.data:batches --batches 1000 -o ids.json
-fastplan profile model.yaml day1.parquet --shard 0/2 --state part0 -o /dev/null
+fastplan profile model.yaml data/*.parquet --shard 0/2 --state part0 -o /dev/null
 fastplan profile model.yaml --merge part0 part1 -o ids.json
 """
 
