@@ -196,13 +196,13 @@ py::list columns_of(const py::tuple& rows) {
     }
   }
   const auto fields = static_cast<std::size_t>(PyTuple_GET_SIZE(rows[0].ptr()));
-  py::list columns(fields);
+  py::list columns;  // other code may see it while values are compared
   for (std::size_t field = 0; field < fields; ++field) {
     py::list column(all_equal(rows, field) ? 1 : rows.size());
     for (std::size_t i = 0; i < column.size(); ++i) {
       column[i] = py::reinterpret_borrow<py::object>(PyTuple_GET_ITEM(rows[i].ptr(), field));
     }
-    columns[field] = std::move(column);
+    columns.append(std::move(column));
   }
   return columns;
 }

@@ -30,7 +30,9 @@ void assign(const py::object& object, const py::object& name, PyObject* value) {
 class Maker {
  public:
   explicit Maker(const py::type& type)
-      : type_(reinterpret_cast<PyTypeObject*>(type.ptr())), no_arguments_(py::tuple(0)) {}
+      : type_(reinterpret_cast<PyTypeObject*>(type.ptr())), no_arguments_(py::tuple(0)) {
+    if (type_->tp_new == nullptr) throw py::type_error("a class can't be made");
+  }
 
   py::object operator()() const {
     return checked(type_->tp_new(type_, no_arguments_.ptr(), nullptr));
@@ -90,7 +92,6 @@ py::list shard_lists(const py::array& shards, const py::array& begin, const py::
       shards.shape(1) != kWidth) {
     throw py::type_error("`shards` must be an array of int64 with five columns");
   }
-  check_aligned<std::int64_t>(shards, "shards");
   if (!PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(list_type.ptr()), &PyList_Type)) {
     throw py::type_error("`list_type` must be a list");
   }
@@ -100,7 +101,9 @@ py::list shard_lists(const py::array& shards, const py::array& begin, const py::
   for (std::size_t table = 1; table < ends.size(); ++table) {
     if (ends[table] < ends[table - 1]) throw py::type_error("`begin` must not decrease");
   }
-  const auto number = py::array_t<std::int64_t>(shards).unchecked<2>();
+  // Nobody else has the copy: `placement` may change the array.
+  const auto own = py::array_t<std::int64_t>(shards.attr("copy")());
+  const auto number = own.unchecked<2>();
   const Maker make_shard(shard_type);
   Placements placements(placement, placement_type);
   const auto offsets = interned("shard_offsets");

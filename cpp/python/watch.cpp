@@ -49,6 +49,7 @@ std::vector<Field> read_fields(const py::sequence& from) {
 // other one can get the address of one of them.
 struct Memory {
   bool known = false;
+  std::uint64_t look = 0;  // the number of the look that it is of
   std::vector<py::object> objects;
   std::vector<Py_hash_t> hashes;
   // The same by stamps, for a look that is faster if nothing has changed.
@@ -224,6 +225,7 @@ class ObjectWatch {
     for (const auto number : numbers) {
       check(number);
       Memory memory;
+      memory.look = ++looks_;
       Writer writer(memory);
       memory.known = visit(objects_[number].ptr(), fields_, writer);
       // What was remembered ends after the exchange: its end may run code that looks here.
@@ -296,8 +298,11 @@ class ObjectWatch {
       const auto hash = hash_of(py::object(memory.hashed));
       return hash && *hash == before;
     }
+    const auto look = memory.look;
     Comparer comparer(memory);
     if (!visit(objects_[number].ptr(), fields_, comparer) || !comparer.ended()) return false;
+    if (memory.look != look)
+      return false;  // comparing has run code that remembers the object again
     memory.stamps = std::move(comparer).stamps();
     return true;
   }
@@ -320,6 +325,9 @@ class ObjectWatch {
     }
     const auto before = changes_of(stamp->attributes);
     const bool was_known = before == stamp->changes || before == stamp->assigned;
+    // Its end may run code that exchanges the memory.
+    const auto replaced = py::reinterpret_borrow<py::object>(
+        PyDict_GetItemWithError(stamp->attributes, assigned_.ptr()));
     if (PyDict_SetItem(stamp->attributes, assigned_.ptr(), value) != 0) {
       throw py::error_already_set();
     }
@@ -339,6 +347,7 @@ class ObjectWatch {
   std::vector<py::object> objects_;
   std::unordered_map<PyObject*, std::size_t> numbers_;
   std::vector<Memory> memories_;
+  std::uint64_t looks_ = 0;
   py::object list_;                // the name of the list with objects
   py::object assigned_;            // the name of what assign() sets there
   PyTypeObject* plain_ = nullptr;  // the last class whose attributes are just stored

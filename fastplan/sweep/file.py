@@ -109,11 +109,11 @@ def _model(
     load_model: LoadModel | None,
 ) -> ModelSpec:
     file = folder / target
-    if not is_reference(target) or file.exists():
+    if not is_reference(target) or os.path.exists(file):
         try:
             return read_spec(file)
         except SpecError as error:
-            if error.line is None and not file.exists():
+            if error.line is None and not os.path.exists(file):
                 raise document.error(steps, f"there is no file {file}") from error
             raise
     if load_model is None:

@@ -109,6 +109,13 @@ def topology_record(topology: Any) -> Any:
     return None if topology is None else [plain(d) for d in topology.devices]
 
 
+def _rating(planner: Any, best_plan: Any) -> Any:
+    try:
+        return plain(planner._perf_model.rate(best_plan))
+    except IndexError:
+        return "a callback moved a shard beyond the ranks"
+
+
 def planner_record(planner: Any) -> dict[str, Any]:
     """What a caller can read from a planner after `plan()`, whether it failed or not."""
     reservation = planner._storage_reservation
@@ -116,7 +123,7 @@ def planner_record(planner: Any) -> dict[str, Any]:
     return {
         "num_proposals": planner._num_proposals,
         "num_plans": planner._num_plans,
-        "rating": None if best_plan is None else plain(planner._perf_model.rate(best_plan)),
+        "rating": None if best_plan is None else _rating(planner, best_plan),
         "best_plan": options_record(best_plan),
         "search_space": options_record(
             getattr(planner._enumerator, "last_stored_search_space", None)

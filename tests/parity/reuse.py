@@ -8,6 +8,7 @@ custom parts, are copied and pickled, and other code replaces functions of Torch
 import argparse
 import copy
 import re
+import signal
 import sys
 import time
 from collections import Counter
@@ -37,6 +38,7 @@ from .subject import SELF_CHECK, TORCHREC_VERSION, FastPlanner, TorchRecPlanner
 
 # Proposers of large problems, and families whose plans take TorchRec seconds even when small.
 LEFT_OUT = {"many_tables", "many_ranks", "quant"}
+MOST_SECONDS = 60  # of a sequence
 SECONDS = re.compile(r"ran for \d+\.\d+s")
 
 
@@ -211,6 +213,14 @@ def proposer_state(proposer: Any) -> dict[str, Any]:
     return {name: plain(getattr(proposer, name)) for name in names if hasattr(proposer, name)}
 
 
+class TooLong(BaseException):
+    """TorchRec's scale-up proposer never ends if no memory is free."""
+
+
+def _raise_too_long(*_: Any) -> None:
+    raise TooLong
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", required=True, help="first and last, as 0-99")
@@ -219,9 +229,18 @@ def main() -> int:
     first, last = map(int, arguments.seeds.split("-"))
     counts: Counter[str] = Counter()
     start = time.perf_counter()
+    signal.signal(signal.SIGALRM, _raise_too_long)
     for seed in range(first, last + 1):
-        with quiet():
-            difference = Sequence(seed, arguments.mixed).difference(counts)
+        signal.alarm(MOST_SECONDS)
+        difference = None
+        try:
+            with quiet():
+                difference = Sequence(seed, arguments.mixed).difference(counts)
+        except TooLong:
+            counts["too long"] += 1
+            print(f"{Sequence(seed, arguments.mixed)}: over {MOST_SECONDS} seconds", flush=True)
+        finally:
+            signal.alarm(0)
         counts["sequences"] += 1
         if difference is not None:
             counts["differences"] += 1

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.proposers import (
     DynamicProgrammingProposer,
     GreedyProposer,
@@ -12,7 +13,8 @@ from torchrec.distributed.planner.proposers import (
 )
 from torchrec.distributed.planner.types import CacheParams
 
-from .compare import assert_same, options_record, outcome
+from .compare import assert_same, options_record, outcome, run
+from .extenders import Asking
 from .instances import Built
 from .meddlers import (
     CacheTuner,
@@ -44,6 +46,42 @@ def test_stock_proposers_see_the_edited_search_space(edit: type, stock: str, ord
         return small(proposer=[edit(), STOCK[stock]()][::order], count=3)
 
     assert_agree(build)
+
+
+@pytest.mark.parametrize("stock", STOCK)
+def test_a_stock_proposer_between_an_edit_and_its_end(stock: str) -> None:
+    """The second one reverses the same list again, but the stock one has seen it reversed."""
+    record, _ = assert_agree(
+        lambda: small(proposer=[Reverser(), STOCK[stock](), Reverser()], count=3)
+    )
+    assert record["error"] is None
+
+
+class Lengthening(GreedyProposer):
+    """Changes a list of the options that it proposes."""
+
+    def feedback(self, partitionable: bool, plan: Any = None, **facts: Any) -> None:
+        plan[0].input_lengths.append(1.0)
+        super().feedback(partitionable=partitionable, plan=plan, **facts)
+
+
+@pytest.mark.parametrize("enumerator", [EmbeddingEnumerator, Asking])
+def test_a_list_of_an_option_is_changed_and_the_stored_option_is_not(enumerator: type) -> None:
+    """Options of a search space that was enumerated before are copies."""
+    records = []
+    for planner_class in (TorchRecPlanner, FastPlanner):
+        topology, rules = small_topology(), small_constraints()
+        built = small(
+            topology=topology,
+            constraints=rules,
+            enumerator=enumerator(topology, batch_size=512, constraints=rules),
+            proposer=[Lengthening(), UniformProposer()],
+        )
+        planner = planner_class(**built.planner_kwargs)
+        run(planner, built.module, built.sharders)
+        second = run(planner, built.module, built.sharders)
+        records.append({**second, "lists": [rule.pooling_factors for rule in rules.values()]})
+    assert_same(*records)
 
 
 @pytest.mark.parametrize("edit", EDITS)

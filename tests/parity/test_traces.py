@@ -15,7 +15,7 @@ from torchrec.distributed.planner.stats import EmbeddingStats
 from torchrec.distributed.planner.storage_reservations import (
     FixedPercentageStorageReservation,
 )
-from torchrec.distributed.planner.types import ParameterConstraints
+from torchrec.distributed.planner.types import ParameterConstraints, ShardingOption
 from torchrec.distributed.types import CacheParams
 
 from .compare import assert_same, options_record, planner_record, run
@@ -127,6 +127,20 @@ def test_numbers_of_numpy_in_an_error_of_the_partitioner_that_a_proposer_heard_o
 
     record, _ = assert_agree(build)
     assert "fwd_compute=" in record["error"]["text"]
+
+
+def move_beyond(options: list[ShardingOption]) -> list[ShardingOption]:
+    options[0].shards[0].rank = 7
+    return options
+
+
+def test_a_plan_whose_statistics_cannot_be_written_has_the_error() -> None:
+    record, _ = assert_agree(
+        lambda: small(
+            stats=EmbeddingStats(), constraints=small_constraints(), callbacks=[move_beyond]
+        )
+    )
+    assert record["error"]["class"] == "builtins.KeyError"
 
 
 @pytest.mark.parametrize("is_read", [True, False])

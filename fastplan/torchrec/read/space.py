@@ -200,9 +200,9 @@ class EstimatedSpace:
             return self._builder.all()
 
     def chosen_options(self, options: Any, ranks: Any) -> list[ShardingOption]:
-        tables = self.table_of_option
+        tables, lists = self.table_of_option, {}
         with compat.paused():
-            chosen = [self._builder.of_table(int(tables[o]), [int(o)])[0] for o in options]
+            chosen = [self._builder.of_table(int(tables[o]), [int(o)], lists)[0] for o in options]
             return place(chosen, ranks)
 
     def sharding_plan(self, options: Any, ranks: Any, topology: Any) -> ShardingPlan:

@@ -182,9 +182,11 @@ class MixedSearch:
         for proposer, settings in zip(proposers, native, strict=True):
             if settings is None or is_custom:
                 proposer.load(search_space=self._shown, enumerator=self._planner._enumerator)
-        if not is_custom or self._known.are_all_in(self._shown):
+            # A later proposer may undo a change, but the ones in between have loaded it.
+            if not _is_torchrec_class(proposer) and not self._known.are_all_in(self._shown):
+                self._is_edited = True
+        if not self._is_edited:
             return
-        self._is_edited = True
         if self._placer is None:
             return
         try:

@@ -237,7 +237,7 @@ def log_plan(planner: Any, run: Run, plan: ShardingPlan, sharders: list[Any]) ->
 
     with run.phase("stats"):
         for each in planner._stats:
-            log(each, run, known, arguments, planner._fastplan.best_plan)
+            log(each, run, known, arguments, planner._fastplan.best_plan, bool(planner._callbacks))
 
 
 def log(
@@ -246,18 +246,20 @@ def log(
     known: dict[str, Any],
     arguments: Callable[..., dict[str, Any]],
     best_plan: Any,
+    is_changed: bool,
 ) -> None:
     """Logs a plan with the statistics. `best_plan` has its options, or creates them.
 
     TorchRec's statistics use a logger at level INFO, which is off by default. If it is off, their
     table is written on first access. If it is on, the plans are counted, and the table is written
-    from columns if possible.
+    from columns if possible. A plan that callbacks have changed may be one that no table can show:
+    its table is written now, because the error belongs to this plan.
     """
     if not _is_stock(stats) or support.why_not(STATISTICS):
         with compat.resumed():
             stats.log(**arguments(known, lambda: run.plans))
         return
-    if torchrec_stats.logger.isEnabledFor(logging.INFO) or logs_events():
+    if is_changed or torchrec_stats.logger.isEnabledFor(logging.INFO) or logs_events():
         if stats_table.can_write(stats, best_plan, known):
             stats_table.write(stats, best_plan, {**known, "num_plans": run.plans})
         else:

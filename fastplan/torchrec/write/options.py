@@ -47,6 +47,7 @@ class OptionBuilder:
 
     def all(self) -> list[ShardingOption]:
         """Returns every option of the search space, in order."""
+        lists: dict[int, Any] = {}
         return [
             option
             for table in range(self._space.tables)
@@ -56,22 +57,29 @@ class OptionBuilder:
                     int(self._space.table_option_begin[table]),
                     int(self._space.table_option_begin[table + 1]),
                 ),
+                lists,
             )
         ]
 
-    def of_table(self, table: int, numbers: Any) -> list[ShardingOption]:
-        """Returns some options of one table. They share the same objects as TorchRec's options."""
-        shared = self._shared_arguments(table)
+    def of_table(
+        self, table: int, numbers: Any, lists: dict[int, Any] | None = None
+    ) -> list[ShardingOption]:
+        """Returns some options of one table. They share the same objects as TorchRec's options.
+
+        `lists` are the copies of lists of constraints, by the ids of these: whoever gets the
+        options may change a list, which later options must not show.
+        """
+        shared = self._shared_arguments(table, {} if lists is None else lists)
         return [self._option(table, number, shared) for number in numbers]
 
-    def _shared_arguments(self, table: int) -> dict[str, Any]:
+    def _shared_arguments(self, table: int, lists: dict[int, Any]) -> dict[str, Any]:
         origin, facts = self._origins[table], self._tables[table]
         rule = origin.constraint
         arguments: dict[str, Any] = {
             "name": origin.name,
             "tensor": origin.parameter,
             "module": (origin.path, origin.module),
-            "input_lengths": rule.pooling_factors if rule else [POOLING_FACTOR],
+            "input_lengths": _copied(rule.pooling_factors, lists) if rule else [POOLING_FACTOR],
             "batch_size": self._batch_size,
             "dependency": facts.tower,
             "is_pooled": facts.pooled,
@@ -82,7 +90,7 @@ class OptionBuilder:
                 "enforce_hbm": rule.enforce_hbm,
                 "stochastic_rounding": rule.stochastic_rounding,
                 "bounds_check_mode": rule.bounds_check_mode,
-                "feature_names": rule.feature_names,
+                "feature_names": _copied(rule.feature_names, lists),
                 "output_dtype": rule.output_dtype,
                 "key_value_params": compat.copy_params(rule.key_value_params),
             }
@@ -137,6 +145,12 @@ class OptionBuilder:
                     )
                 )
         return shards
+
+
+def _copied(values: Any, lists: dict[int, Any]) -> Any:
+    if id(values) not in lists:
+        lists[id(values)] = values.copy() if type(values) is list else copy.copy(values)
+    return lists[id(values)]
 
 
 def shard_offsets(sharding_type: str, sizes: list[tuple[int, int]], dim: int) -> list[list[int]]:
