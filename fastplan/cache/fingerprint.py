@@ -16,6 +16,8 @@ from functools import cache
 from operator import attrgetter, itemgetter
 from typing import Any, NoReturn, get_args, get_type_hints
 
+import numpy as np
+
 from fastplan.cache.id_curves import curves_json, parse_curves
 from fastplan.engine import _native
 from fastplan.files import storage
@@ -68,7 +70,7 @@ def canonical_request(
         search: The proposers and the partitioner.
         ranks: The number of ranks.
         context: What is not in the request: TorchRec's version, the reservation's policy and
-            result, fingerprints of custom parts. Values must be JSON.
+            result, fingerprints of custom parts. Numbers that JSON lacks are written as text.
     """
     numbers, menus = _canonical_menus(request)
     others = {
@@ -86,8 +88,8 @@ def canonical_request(
     }
     if request.hardware is not None:
         others["hardware"] = _hardware_fields(request.hardware)
-    # The first key of all. Its numbers must be finite: the context is JSON as it is.
-    return b'{"context":' + _encoded(context, spell=False) + b"," + _encoded(others)[1:]
+    # The first key of all.
+    return b'{"context":' + _encoded(context) + b"," + _encoded(others)[1:]
 
 
 def _encoded(document: object, *, spell: bool = True) -> bytes:
@@ -230,13 +232,15 @@ def _fields(record: Any) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """Returns JSON for values that JSON can't represent."""
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
         return repr(value)
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
-    return value
+    return value if isinstance(value, str | int | float | None) else repr(value)
 
 
 def _parse_menus(

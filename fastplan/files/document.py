@@ -13,7 +13,7 @@ import numbers
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from typing import Any, BinaryIO, Literal
 
@@ -231,7 +231,7 @@ class _PlainReader:
 
     def _error(self, problem: str) -> SpecError:
         place = reduce(below, self._steps, "")
-        line = None if self._json_text is None else _json_line(self._json_text, place)
+        line = None if self._json_text is None else _json_line(self._json_text, self._steps)
         return SpecError(self._file, line, place, problem)
 
 
@@ -244,13 +244,10 @@ def _parse_json(text: str, file: str) -> Document:
     except RecursionError as error:
         raise SpecError(file, None, "", TOO_DEEP) from error
     except KeyError as error:
-        lines: dict[str, int] = {}
-        for place, line in _json_places(text):
-            if place in lines:
-                raise SpecError(file, line, place, TWICE.format(lines[place], line)) from error
-            lines[place] = line
+        place, first, second = _first_twice(text)
+        raise SpecError(file, second, place, TWICE.format(first, second)) from error
     root = _PlainReader(file, text).read(value)
-    return Document(file, root, lambda steps: _json_line(text, reduce(below, steps, "")))
+    return Document(file, root, lambda steps: _json_line(text, steps))
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -260,34 +257,52 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return entries
 
 
-def _json_line(text: str, place: str) -> int:
+def _json_line(text: str, steps: Sequence[Step]) -> int:
     """Returns the line of a place, or of its parent if the place does not exist."""
     found = 1
-    for other, line in _json_places(text):
-        if place == other:
-            return line
-        if not other or (place.startswith(other) and place[len(other)] in ".["):
+    is_on_the_way = [True]  # by depth, of the value that was read last
+    for depth, step, line in _json_values(text):
+        leads = depth == 0 or (is_on_the_way[depth - 1] and step == steps[depth - 1])
+        is_on_the_way[depth:] = [leads and depth < len(steps)]
+        if leads:
             found = line
+            if depth == len(steps):
+                return found
     return found
 
 
-def _json_places(text: str) -> Iterator[tuple[str, int]]:
-    """Yields place and line of every value of valid JSON. It is slow, and only errors use it."""
+def _first_twice(text: str) -> tuple[str, int, int]:
+    """Returns the place of the first key that an object has twice, and both lines."""
+    lines: list[dict[Step | None, int]] = []  # by depth
+    way: list[Step] = []
+    for depth, step, line in _json_values(text):
+        lines[depth + 1 :] = []
+        way[max(depth - 1, 0) :] = [] if step is None else [step]
+        if depth == len(lines):
+            lines.append({})
+        if step in lines[depth]:
+            return reduce(below, way, ""), lines[depth][step], line
+        lines[depth][step] = line
+    raise AssertionError("no key is there twice")
+
+
+def _json_values(text: str) -> Iterator[tuple[int, Step | None, int]]:
+    """Yields depth, key or index, and line of every value of valid JSON.
+
+    It is slow, and only errors use it. It builds no place: a long name may have a million values.
+    """
     line, counted = 1, 0
-    above: list[str] = []
     items: list[int] = []  # the number of items so far, by container
     for token in re.finditer(_JSON_VALUE, text):
         line += text.count("\n", counted, token.start())
         counted = token.start()
         key, value = token.groups()
         if value in ("]", "}"):
-            above.pop()
             items.pop()
             continue
-        place = below(above[-1], items[-1] if key is None else json.loads(key)) if above else ""
-        yield place, line
+        step = None if not items else items[-1] if key is None else json.loads(key)
+        yield len(items), step, line
         if items:
             items[-1] += 1
         if value in ("[", "{"):
-            above.append(place)
             items.append(0)

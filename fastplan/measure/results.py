@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,8 @@ from fastplan.measure.statistics import Floats, MedianSpread, drift
 from fastplan.model.limits import MOST_BATCH, MOST_NUMBER, MOST_RANKS, MOST_TEXT
 
 T = TypeVar("T")
+# Far more than the longest measurement has, and it fits in memory.
+_MOST_BYTES = 1 << 30
 Text = Annotated[str, Meta(max_length=MOST_TEXT)]
 Seconds = Annotated[float, Meta(ge=0, le=MOST_NUMBER)]
 Bytes = Annotated[int, Meta(ge=0)]
@@ -142,8 +145,7 @@ def read_runs(folder: str | os.PathLike[str]) -> Runs:
     """
     where = Path(folder)
     try:
-        with open_regular(where / RUN) as stream:
-            data = stream.read()
+        data = _bytes(where / RUN)
         about = msgspec.json.decode(data, type=dict[str, Any])
         kind = about["format"], about["version"]
     except (OSError, ValueError, KeyError, RecursionError) as error:
@@ -170,11 +172,18 @@ def read_runs(folder: str | os.PathLike[str]) -> Runs:
     return Runs(about=about, plans=plans, failures=failures, devices=tuple(sorted(devices)))
 
 
+def _bytes(file: Path) -> bytes:
+    with open_regular(file) as stream:
+        data = stream.read(_MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), os.fspath(file))
+    return data
+
+
 def _lines(file: Path, kind: type[T]) -> list[T]:
     """Returns the objects of a file; skips incomplete lines."""
     try:
-        with open_regular(file) as stream:
-            lines = stream.read().splitlines()
+        lines = _bytes(file).splitlines()
     except FileNotFoundError:
         return []
     except OSError as error:

@@ -122,6 +122,8 @@ class CacheSession:
             self.cache.put(self.key.fingerprint, *plan)
         except StoreError as problem:
             self._failed(problem)
+        except ValueError as problem:  # a rating that an entry can't hold, such as -inf
+            self._failed(StoreError(f"the plan can't be stored: {problem}"))
 
     def _names(self) -> dict[str, str]:
         """Returns what tells entries apart in a list: model, hardware, precision and costs."""

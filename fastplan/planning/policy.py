@@ -79,9 +79,11 @@ class Replan:
         )
 
     def describe(self) -> dict[str, Any]:
-        """Returns the policy as JSON for cache keys, without `rank_map`."""
+        """Returns the policy as JSON for cache keys."""
         parts = asdict(self)
-        del parts["rank_map"], parts["frontier"]
+        del parts["frontier"]
+        if self.rank_map is None:
+            del parts["rank_map"]
         return parts
 
 

@@ -224,9 +224,15 @@ def test_what_decides_the_plan_is_part_of_a_policys_key(field, value):
     assert replace(usual, **{field: value}).describe() != usual.describe()
 
 
-def test_the_old_numbers_of_ranks_and_the_frontier_are_no_part_of_a_policys_key():
-    policy = Replan(rank_map=(1, 0, None), frontier=True)
-    assert policy.describe() == Replan().describe()
+def test_the_frontier_is_no_part_of_a_policys_key():
+    assert Replan(frontier=True).describe() == Replan().describe()
+
+
+def test_the_old_numbers_of_ranks_are_a_part_of_a_policys_key():
+    """Without a given plan, the nearest one in the cache is renumbered by them."""
+    kept, turned = (Replan(rank_map=ranks).describe() for ranks in ((0, 1), (1, 0)))
+    assert kept != turned
+    assert kept != Replan().describe()
 
 
 def test_reports_can_be_pickled():

@@ -95,6 +95,7 @@ def test_real_models_go_to_the_loader(tmp_path: Path) -> None:
         ("models: [small.yaml]\nskus:\n  - h100\n  - h10000", r":4: skus\[1\]: no hardware is"),
         ("models: [small.yaml]\nskus: [no.yaml]", "no.yaml: can't be read"),
         ("models: [small.yaml, none.yaml]", r":1: models\[1\]: there is no file"),
+        (f"models: [{'a' * 300}.yaml]", r":1: models\[0\]: there is no file"),
         ("models: [{spec: none.yaml}]", r":1: models\[0\].spec: there is no file"),
         ("models: [{name: x}]", r"models\[0\].spec: is missing"),
         ("models: [{spec: small.yaml, nam: x}]", r"models\[0\]: unknown field `nam`"),

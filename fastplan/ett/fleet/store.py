@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -125,7 +126,10 @@ class FleetStore:
         """Moves staged files into the database, the oldest first."""
         if self._memory is not None:
             return
-        staged = sorted(str(path) for path in self._staging.glob(f"*{_STAGED}"))
+        # Others may write there too: a pipe would be waited for, and a link read where it leads.
+        staged = sorted(
+            str(each) for each in self._staging.glob(f"*{_STAGED}") if _is_regular(each)
+        )
         if staged:
             _insert(database, staged)
             # After a kill here they are merged again, which changes nothing.
@@ -148,6 +152,8 @@ class FleetStore:
                 database.close()
 
     def _connect(self) -> Any:
+        if os.path.exists(self._path) and not os.path.isfile(self._path):
+            raise FleetError(f"{self._path} is not a file; name another one with --db")
         try:
             database = self._duckdb.connect(self._path)
             database.execute("SET memory_limit = '400MB'")
@@ -156,6 +162,13 @@ class FleetStore:
         except self._duckdb.Error as error:
             raise FleetError(_unusable(self._path, error)) from error
         return database
+
+
+def _is_regular(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(os.lstat(path).st_mode)
+    except FileNotFoundError:
+        return False  # somebody else has merged it
 
 
 def default_database() -> str:

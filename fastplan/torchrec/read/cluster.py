@@ -45,7 +45,7 @@ def reserve(planner: Any, module: Any, sharders: Any, cached: list[CachedSharder
     run = reservation.reserve
     if type(reservation) not in _STOCK_RESERVATIONS or support.why_not(RESERVATION):
         cached = sharders
-    elif type(topology) is Topology:
+    elif type(topology) is Topology and _has_own_storages(topology):
         topology = copy.copy(topology)
         _install_fast_deepcopy(topology, times=2)
         run = _with_fast_sizes(reservation, module) or run
@@ -58,6 +58,12 @@ def reserve(planner: Any, module: Any, sharders: Any, cached: list[CachedSharder
     )
     vars(reserved).pop("__deepcopy__", None)
     return reserved
+
+
+def _has_own_storages(topology: Topology) -> bool:
+    """Whether no two ranks share an object, which a deep copy would let them share, too."""
+    storages = {id(device.storage) for device in topology.devices}
+    return len(storages) == len(topology.devices)
 
 
 def _with_fast_sizes(reservation: Any, module: Any) -> Any:

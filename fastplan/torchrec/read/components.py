@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import hashlib
+from dataclasses import asdict, dataclass, is_dataclass
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
+import numpy as np
 from torchrec.distributed.planner import partitioners, perf_models, proposers
+from torchrec.distributed.planner.shard_estimators import EmbeddingOffloadStats
 
 from fastplan.costs.errors import NoFingerprint
 from fastplan.costs.functions import PlanObjective
@@ -31,7 +35,9 @@ def read_proposer(proposer: Any) -> Proposer | Custom:
     return Custom(proposer, reason) if reason else read(proposer)
 
 
-# TorchRec works with any numbers, and the core with these.
+# TorchRec works with any numbers, and the core with these. A longer time-out never passes.
+_LARGEST = 1 << 62
+_LONGEST = 1e12
 _SETTINGS: dict[type, dict[str, Any]] = {
     proposers.GridSearchProposer: {"_max_proposals": int},
     proposers.GreedyProposer: {"_threshold": int | None, "_best_perf_rating": int | float},
@@ -44,8 +50,11 @@ def _unusual(part: Any) -> str:
     """Which setting of a stock part is of a type that the core does not have; empty if none is."""
     for name, kinds in _SETTINGS.get(type(part), {}).items():
         value = getattr(part, name)
+        setting = f"`{name.strip('_')}` of {describe(part)}"
         if not isinstance(value, kinds):
-            return f"`{name.strip('_')}` of {describe(part)} is a {type(value).__name__}"
+            return f"{setting} is a {type(value).__name__}"
+        if isinstance(value, int) and abs(value) > _LARGEST:
+            return f"{setting} is too large"
     return ""
 
 
@@ -157,7 +166,7 @@ class Parts:
         search = Search(
             proposers=tuple(each for each in read if isinstance(each, Proposer)),
             partitioner=Partitioner() if isinstance(partitioner, Custom) else partitioner,
-            timeout_seconds=float(planner._timeout_seconds or 0),
+            timeout_seconds=float(min(planner._timeout_seconds or 0, _LONGEST)),
             objective=None if isinstance(rating, Custom) else rating,
         )
         keys: list[Any] = []
@@ -242,8 +251,33 @@ def _fingerprints(space: Space, parts: Parts) -> list[Any]:
     """Returns what custom parts add to the cache key. Raises NoFingerprint."""
     assert isinstance(space, EstimatedSpace)
     space.check_cost()
-    estimators = map(own_fingerprint, space.extraction.estimators.custom)
-    return [*parts.fingerprints(), *estimators]
+    found = parts.fingerprints()
+    if parts.scaleup:
+        found.append(["scaleup", "statistics", _statistics(space)])
+    estimators = space.extraction.estimators
+    if estimators.custom:
+        # A custom estimator is told from a missing one of TorchRec's, whose estimates others keep.
+        found.append(["stock estimators", estimators.has_perf, estimators.has_storage])
+    return [*found, *map(own_fingerprint, estimators.custom)]
+
+
+def _statistics(space: EstimatedSpace) -> str:
+    """Returns the digest of what the scale-up proposer reads of the statistics of caches.
+
+    Raises NoFingerprint for statistics that other code made.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    for origin in sorted(space.origins, key=attrgetter("path", "name")):
+        params = origin.constraint.cache_params if origin.constraint else None
+        stats = None if params is None else params.stats
+        if stats is None:
+            continue
+        if type(stats) is not EmbeddingOffloadStats:
+            raise NoFingerprint(f"table {origin.name} has statistics of {describe(stats)}")
+        numbers = stats.cacheability, stats.expected_lookups, stats.height
+        facts = origin.path, origin.name, *map(repr, numbers), stats.hist.tolist()
+        digest.update(repr(facts).encode(errors="surrogatepass"))
+    return digest.hexdigest()
 
 
 def _reservation(reservation: Any) -> dict[str, Any]:
@@ -251,10 +285,11 @@ def _reservation(reservation: Any) -> dict[str, Any]:
     parts: dict[str, Any] = {}
     for name in ("_percentage", "_hbm_reserved_bytes", "_margin_bytes", "_model_base_bytes"):
         value = getattr(reservation, name, None)
-        if isinstance(value, int | float):
+        if isinstance(value, int | float | np.generic):
             parts[name.strip("_")] = value
     for name in ("_dense_storage", "_kjt_storage"):
         storage = getattr(reservation, name, None)
         if storage is not None:
-            parts[name.strip("_")] = asdict(storage)
+            known = is_dataclass(storage) and not isinstance(storage, type)
+            parts[name.strip("_")] = asdict(storage) if known else describe(storage)
     return {"policy": describe(reservation), **parts}

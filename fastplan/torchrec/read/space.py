@@ -200,7 +200,7 @@ class EstimatedSpace:
             return self._builder.all()
 
     def chosen_options(self, options: Any, ranks: Any) -> list[ShardingOption]:
-        tables, lists = self.table_of_option, {}
+        tables, lists = self.table_of_option, dict[int, Any]()
         with compat.paused():
             chosen = [self._builder.of_table(int(tables[o]), [int(o)], lists)[0] for o in options]
             return place(chosen, ranks)

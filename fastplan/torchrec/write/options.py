@@ -6,6 +6,7 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from torchrec.distributed.planner.constants import POOLING_FACTOR
 from torchrec.distributed.planner.enumerators import get_partition_by_type
 from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Storage
@@ -16,6 +17,7 @@ from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES
 from fastplan.torchrec import compat
 from fastplan.torchrec.differences import storage_tiers
 from fastplan.torchrec.differences.option_arguments import option_arguments
+from fastplan.torchrec.read.costs import stock_estimator
 from fastplan.torchrec.read.extract import Extraction, TableSource
 from fastplan.torchrec.support.watch import is_stock
 
@@ -44,6 +46,7 @@ class OptionBuilder:
         self._space = space
         self._tables = tables
         self._origins = origins
+        self._numpy_parts: dict[Any, dict[str, type]] = {}
 
     def all(self) -> list[ShardingOption]:
         """Returns every option of the search space, in order."""
@@ -70,7 +73,48 @@ class OptionBuilder:
         options may change a list, which later options must not show.
         """
         shared = self._shared_arguments(table, {} if lists is None else lists)
-        return [self._option(table, number, shared) for number in numbers]
+        options = [self._option(table, number, shared) for number in numbers]
+        factors = self._factors(table, shared) if self._has_perf else []
+        if any(isinstance(factor, np.generic) for factor in factors):
+            # `min(1, factor)` is the 1 or the factor.
+            kinds = tuple((type(factor), bool(factor < 1)) for factor in factors)
+            for option in options:
+                self._use_numpy_floats(option, kinds)
+        return options
+
+    def _factors(self, table: int, shared: dict[str, Any]) -> list[Any]:
+        """Returns the numbers that TorchRec's costs of a table are products of."""
+        rule = self._origins[table].constraint
+        factors = [*shared["input_lengths"], self._batch_size]
+        if rule is not None:
+            factors += [*(rule.num_poolings or ()), *(rule.batch_sizes or ())]
+        return factors
+
+    def _use_numpy_floats(self, option: ShardingOption, kinds: tuple[Any, ...]) -> None:
+        """Converts costs to numpy's floats if TorchRec's are, because messages show the type."""
+        of_option = (option.sharding_type, option.compute_kernel, option.is_pooled)
+        key = (*of_option, option.is_weighted, option.cache_params is not None, kinds)
+        if key not in self._numpy_parts:
+            self._numpy_parts[key] = self._numpy_parts_of(option)
+        for name, kind in self._numpy_parts[key].items():
+            for shard in option.shards:
+                setattr(shard.perf, name, kind(getattr(shard.perf, name)))
+
+    def _numpy_parts_of(self, option: ShardingOption) -> dict[str, type]:
+        """Returns the numpy types of parts of a cost: TorchRec estimates the first shard again."""
+        data = getattr(self._enumerator, "_sharder_data_map", None)  # new in 1.7
+        estimators = getattr(self._enumerator, "_estimators", ())
+        if data is None or not all(map(stock_estimator, estimators)):
+            return {}
+        first = copy_option(option, {})
+        first.shards = first.shards[:1]
+        try:
+            for estimator in estimators:
+                estimator.estimate([first], sharder_data_map=data)
+        except Exception:
+            return {}  # their inputs have changed since the plan
+        parts = vars(first.shards[0].perf).items()
+        return {name: type(part) for name, part in parts if isinstance(part, np.generic)}
 
     def _shared_arguments(self, table: int, lists: dict[int, Any]) -> dict[str, Any]:
         origin, facts = self._origins[table], self._tables[table]

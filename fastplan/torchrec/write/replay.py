@@ -16,7 +16,6 @@ from functools import partial
 from types import FunctionType, SimpleNamespace
 from typing import Any, NoReturn
 
-import numpy as np
 from torchrec.distributed.planner import planners
 from torchrec.distributed.planner.partitioners import GreedyPerfPartitioner
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
@@ -26,7 +25,6 @@ from fastplan.engine.solve import placer
 from fastplan.model.request import Partitioner
 from fastplan.model.vocabulary import UNIFORM_TYPES
 from fastplan.torchrec.read.components import read_partitioner
-from fastplan.torchrec.read.costs import stock_estimator
 from fastplan.torchrec.search.native import PlannerSearched
 from fastplan.torchrec.write import hooks
 
@@ -205,9 +203,6 @@ def raise_no_plan(
     hooks.after_proposing(planner, searched)
     proposals: list[Any] = searched.failed()
     options = [option for proposal in proposals for option in proposal] or some_option
-    error = searched.error
-    if _use_numpy_floats(planner, options) and _is_torchrec_partitioner(planner._partitioner):
-        error = None  # its text has the other numbers, and TorchRec's partitioner fails again
     own = _quick_partitioner(planner, searched, proposals[0]) if proposals else planner._partitioner
     if searched.lowest is not None:
         proposals = [[_StorageOnlyOption(searched.lowest)], *proposals]
@@ -223,54 +218,11 @@ def raise_no_plan(
     ]
     counts = (searched.proposals, planner._num_plans)
     double._proposers = [_ReplayProposer(double, proposals, counts)]
-    double._partitioner = _Partitioner(own, error)
+    double._partitioner = _Partitioner(own, searched.error)
     double.plan_loader = None
     double._timeout_seconds = None
     _plan_with_hook(lambda **theirs: hooks.without_plan(theirs, facts))(double, module, sharders)
     raise AssertionError("a proposal that could not be placed was placed by TorchRec")
-
-
-def _is_torchrec_partitioner(partitioner: Any) -> bool:
-    return isinstance(read_partitioner(partitioner), Partitioner)
-
-
-def _use_numpy_floats(planner: Any, options: list[ShardingOption]) -> bool:
-    """Converts costs to numpy's floats if TorchRec's are, because the message shows the type.
-
-    They are if one of their factors is: TorchRec estimates the first shard of an option again to
-    find out.
-
-    Returns:
-        Whether it has converted any.
-    """
-    converted = False
-    estimators = getattr(planner._enumerator, "_estimators", ())
-    data = getattr(planner._enumerator, "_sharder_data_map", None)  # new in 1.7
-    if data is None or not estimators or not all(map(stock_estimator, estimators)):
-        return converted
-    for option in options:
-        if not _uses_numpy_floats(option, planner._enumerator._constraints):
-            continue
-        first = copy.deepcopy(option)
-        first.shards = first.shards[:1]
-        try:
-            for estimator in estimators:
-                estimator.estimate([first], sharder_data_map=data)
-        except Exception:
-            continue  # a proposer has changed the option, which can't be estimated now
-        for name, part in vars(first.shards[0].perf).items():
-            for shard in option.shards if isinstance(part, np.generic) else ():
-                setattr(shard.perf, name, type(part)(getattr(shard.perf, name)))
-                converted = True
-    return converted
-
-
-def _uses_numpy_floats(option: ShardingOption, constraints: Any) -> bool:
-    rule = (constraints or {}).get(option.name)
-    numbers = [*option.input_lengths, option.batch_size]
-    if rule is not None:
-        numbers += [*(rule.num_poolings or ()), *(rule.batch_sizes or ())]
-    return any(isinstance(number, np.generic) for number in numbers)
 
 
 def _plan_with_hook(log_planning_result: Callable[..., None]) -> Callable[..., Any]:

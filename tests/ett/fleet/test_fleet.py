@@ -238,6 +238,35 @@ def test_a_damaged_database_says_what_to_do(tmp_path):
         FleetStore(str(path)).known()
 
 
+_KNOWN = """
+import sys
+from fastplan.ett.fleet.store import FleetStore
+print(FleetStore(sys.argv[1]).known())
+"""
+
+
+def known_by_another_process(database):
+    """It would wait for the writer of a pipe, so it has a time limit."""
+    words = [sys.executable, "-c", _KNOWN, database]
+    return subprocess.run(words, capture_output=True, text=True, env=environment(), timeout=120)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/none", path)])
+def test_others_put_something_else_beside_staged_files(tmp_path, make):
+    database = str(tmp_path / "fleet.duckdb")
+    assert FleetStore(database).known() == {}
+    make(f"{database}.staged/a.jsonl")
+    ended = known_by_another_process(database)
+    assert ended.stdout == "{}\n", ended.stderr
+
+
+def test_a_pipe_is_no_database(tmp_path):
+    database = str(tmp_path / "fleet.duckdb")
+    os.mkfifo(database)
+    ended = known_by_another_process(database)
+    assert "is not a file; name another one with --db" in ended.stderr
+
+
 def test_a_path_that_is_not_there_is_an_error(store):
     with pytest.raises(FleetError, match="/nowhere: no such directory or file"):
         refresh(store, "/nowhere")
