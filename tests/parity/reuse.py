@@ -39,6 +39,7 @@ from .subject import SELF_CHECK, TORCHREC_VERSION, FastPlanner, TorchRecPlanner
 # Proposers of large problems, and families whose plans take TorchRec seconds even when small.
 LEFT_OUT = {"many_tables", "many_ranks", "quant"}
 MOST_SECONDS = 60  # of a sequence
+NUMPYS = re.compile(r"np\.float64\(([^)]*)\)")
 SECONDS = re.compile(r"ran for \d+\.\d+s")
 
 
@@ -176,7 +177,11 @@ def planned(side: Side, is_read: bool) -> dict[str, Any]:
         except Exception as error:
             return {"error": type(error).__name__}
         return {"error": None}
-    return {**run(planner, side.module, side.sharders), **left_behind(planner)}
+    record = {**run(planner, side.module, side.sharders), **left_behind(planner)}
+    if record["error"]:
+        # docs/compatibility.md: options that other code estimates again have Python's floats.
+        record["error"]["text"] = NUMPYS.sub(r"\1", record["error"]["text"])
+    return record
 
 
 def renew_scaleup(planner: Any) -> None:

@@ -18,11 +18,12 @@ from torchrec.distributed.planner.storage_reservations import (
 from torchrec.distributed.planner.types import ParameterConstraints, ShardingOption
 from torchrec.distributed.types import CacheParams
 
-from .compare import assert_same, options_record, planner_record, run
+from .compare import assert_same, options_record, outcome, planner_record, run
 from .custom import CopyingProposer, TaggingEnumerator
+from .extenders import Adding
 from .instances import Built
 from .models import make_sharder
-from .reuse import left_behind
+from .reuse import NUMPYS, left_behind
 from .small import (
     MIB,
     assert_agree,
@@ -111,6 +112,21 @@ def test_numbers_of_numpy_in_the_text_of_an_error(number: type) -> None:
 
     record, _ = assert_agree(build)
     assert "perf_sum" in record["error"]["text"]
+
+
+def test_costs_that_an_enumerator_has_estimated_again_are_pythons_floats() -> None:
+    """docs/compatibility.md: the numbers are the same, and their kind is not."""
+    texts = []
+    for planner_class in (TorchRecPlanner, FastPlanner):
+        rules = small_constraints(sharding_types=["table_wise"], compute_kernels=["fused"])
+        for rule in rules.values():
+            rule.pooling_factors = [np.float64(factor) for factor in rule.pooling_factors]
+        arguments = cramped()
+        arguments["enumerator"] = Adding(arguments["topology"], 512, constraints=rules)
+        record, _ = outcome(planner_class, small(**arguments, constraints=rules))
+        texts.append(record["error"]["text"])
+    assert "np.float64(" in texts[0]
+    assert NUMPYS.sub(r"\1", texts[0]) == NUMPYS.sub(r"\1", texts[1])
 
 
 def test_numbers_of_numpy_in_an_error_of_the_partitioner_that_a_proposer_heard_of() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from fastplan.model.request import Table
 from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES
 from fastplan.torchrec import compat
 from fastplan.torchrec.differences import storage_tiers
+from fastplan.torchrec.differences.estimates import perf_estimators
 from fastplan.torchrec.differences.option_arguments import option_arguments
 from fastplan.torchrec.read.costs import stock_estimator
 from fastplan.torchrec.read.extract import Extraction, TableSource
@@ -103,14 +105,16 @@ class OptionBuilder:
     def _numpy_parts_of(self, option: ShardingOption) -> dict[str, type]:
         """Returns the numpy types of parts of a cost: TorchRec estimates the first shard again."""
         data = getattr(self._enumerator, "_sharder_data_map", None)  # new in 1.7
-        estimators = getattr(self._enumerator, "_estimators", ())
-        if data is None or not all(map(stock_estimator, estimators)):
+        if data is None:
             return {}
         first = copy_option(option, {})
         first.shards = first.shards[:1]
         try:
-            for estimator in estimators:
-                estimator.estimate([first], sharder_data_map=data)
+            for estimator in filter(None, map(stock_estimator, self._enumerator._estimators)):
+                if isinstance(estimator, perf_estimators.EmbeddingPerfEstimator):
+                    # The object's own method may be the core's for now.
+                    estimate = inspect.unwrap(perf_estimators.EmbeddingPerfEstimator.estimate)
+                    estimate(estimator, [first], sharder_data_map=data)
         except Exception:
             return {}  # their inputs have changed since the plan
         parts = vars(first.shards[0].perf).items()
