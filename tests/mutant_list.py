@@ -252,9 +252,23 @@ CACHE = (
     Mutant(
         name="key-forgets-replan-policy",
         file="fastplan/planning/policy.py",
-        old='del parts["rank_map"], parts["frontier"]',
-        new='del parts["rank_map"], parts["frontier"], parts["seed"]',
+        old='del parts["frontier"]',
+        new='del parts["frontier"], parts["slack"]',
+        tests=("tests/planning",),
+    ),
+    Mutant(
+        name="key-forgets-rank-map",
+        file="fastplan/planning/policy.py",
+        old="if self.rank_map is None:",
+        new="if True:",
         tests=("tests/planning/test_replan.py",),
+    ),
+    Mutant(
+        name="row-is-kept-by-the-next-rank",
+        file="cpp/improve/moved_bytes.cpp",
+        old="if (rank == number) kept",
+        new="if (rank == number + 1) kept",
+        tests=("tests/engine/test_replan.py",),
     ),
     Mutant(
         name="record-takes-load-factor-zero",

@@ -314,4 +314,35 @@ NO_PLAN = tuple(
     )
 )
 
-TORCHREC = (*PATCH, *REPLICAS, *SHADOW, *EXTENDED, *SUPPORT, *LIVE, *NO_PLAN)
+KEYS = (
+    Mutant(
+        name="key-forgets-statistics-of-caches",
+        file="fastplan/torchrec/read/components.py",
+        old='found.append(["scaleup", "statistics", _statistics(space)])',
+        new="pass",
+        tests=("tests/parity/test_keys.py",),
+    ),
+    Mutant(
+        name="key-forgets-missing-estimators",
+        file="fastplan/torchrec/read/components.py",
+        old='found.append(["stock estimators", estimators.has_perf, estimators.has_storage])',
+        new="pass",
+        tests=("tests/parity/test_keys.py",),
+    ),
+    Mutant(
+        name="edits-that-are-undone-count-for-nobody",
+        file="fastplan/torchrec/search/mixed.py",
+        old="if not _is_torchrec_class(proposer) and not self._known.are_all_in(self._shown):",
+        new="if proposer is proposers[-1] and not self._known.are_all_in(self._shown):",
+        tests=("tests/parity/test_changed_options.py",),
+    ),
+    Mutant(
+        name="shared-memory-is-copied-apart",
+        file="fastplan/torchrec/read/cluster.py",
+        old="return len(storages) == len(topology.devices)",
+        new="return True",
+        tests=("tests/parity/test_keys.py",),
+    ),
+)
+
+TORCHREC = (*KEYS, *PATCH, *REPLICAS, *SHADOW, *EXTENDED, *SUPPORT, *LIVE, *NO_PLAN)
