@@ -253,8 +253,8 @@ CACHE = (
         name="key-forgets-replan-policy",
         file="fastplan/planning/policy.py",
         old='del parts["frontier"]',
-        new='del parts["frontier"], parts["slack"]',
-        tests=("tests/planning",),
+        new='del parts["frontier"], parts["seed"]',
+        tests=("tests/planning/test_replan.py",),
     ),
     Mutant(
         name="key-forgets-rank-map",
