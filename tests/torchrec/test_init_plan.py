@@ -9,7 +9,11 @@ import torch
 from torch.distributed import _remote_device
 from torchrec.distributed.types import EnumerableShardingSpec, ShardMetadata
 
+from fastplan.engine import _native
 from fastplan.torchrec.write.plan import Shards
+from tests.parity.compare import quiet
+from tests.parity.small import small, small_constraints
+from tests.parity.subject import FastPlanner
 from tests.torchrec import start_worker
 
 RANKS = 8
@@ -101,3 +105,22 @@ def test_two_plans_share_nothing():
     made = start_worker.plans(RANKS, RANKS // 2)
     both = [*mutable_parts(made["fastplan"]), *mutable_parts(made["patched"])]
     assert len({id(part) for part in both}) == len(both)
+
+
+def test_shards_that_no_plan_shows_are_not_made(monkeypatch):
+    """A data-parallel table has a shard for each rank, and no spec."""
+    made = []
+    own = _native.shard_lists
+
+    def shard_lists(shards, begin, **kinds):
+        made.append(len(shards))
+        return own(shards, begin, **kinds)
+
+    monkeypatch.setattr(_native, "shard_lists", shard_lists)
+    rules = small_constraints(sharding_types=["data_parallel"], compute_kernels=["dense"])
+    built = small(constraints=rules)
+    planner = FastPlanner(**built.planner_kwargs)
+    with quiet():
+        tables = planner.plan(built.module, built.sharders).plan[""]
+    assert made == [0]
+    assert [sharding.sharding_spec for sharding in tables.values()] == 4 * [None]

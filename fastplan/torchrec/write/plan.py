@@ -19,12 +19,18 @@ from torchrec.distributed.types import (
 
 from fastplan.engine import _native
 from fastplan.engine.layout import all_ranks, placed_shards, split_of, table_shards
-from fastplan.engine.problem import SearchSpace
+from fastplan.engine.problem import Ints, SearchSpace
 from fastplan.model.plan import RANK
 from fastplan.model.request import Table
-from fastplan.model.vocabulary import KERNELS, SHARDING_TYPES
+from fastplan.model.vocabulary import KERNELS, SHARDING_TYPE_INDEX, SHARDING_TYPES
 from fastplan.torchrec import compat
 from fastplan.torchrec.read.extract import TableSource
+
+_DATA_PARALLEL = SHARDING_TYPE_INDEX["data_parallel"]
+
+
+def _begin(count: Ints) -> Ints:
+    return np.concatenate([[0], np.cumsum(count)])
 
 
 class PlanBuilder:
@@ -54,14 +60,16 @@ class PlanBuilder:
             all_ranks(split.option_type, count, ranks),
         )
         placed = shards[:, RANK].tolist()
-        begin = np.concatenate([[0], np.cumsum(count)])
-        ends = begin.tolist()
+        has_spec = split.option_type != _DATA_PARALLEL
+        if not has_spec.all():
+            shards = shards[np.repeat(has_spec, count)]  # the others are most of a large plan's
+        specs = iter(self._specs.specs(shards, _begin(count[has_spec])))
+        ends = _begin(count).tolist()
         with compat.paused():
-            for number, kind, kernel, spec, first, last in zip(
+            for number, kind, kernel, first, last in zip(
                 numbers,
                 split.option_type.tolist(),
                 self._space.option_kernel[options].tolist(),
-                self._specs.specs(shards, begin),
                 ends[:-1],
                 ends[1:],
                 strict=True,
@@ -75,20 +83,20 @@ class PlanBuilder:
                     SHARDING_TYPES[kind],
                     KERNELS[kernel],
                     placed[first:last],
-                    spec,
+                    None if kind == _DATA_PARALLEL else next(specs),
                 )
         return ShardingPlan(plan)
 
 
 def _sharding(
-    rule: Any, kind: str, kernel: str, ranks: list[int], spec: EnumerableShardingSpec
+    rule: Any, kind: str, kernel: str, ranks: list[int], spec: EnumerableShardingSpec | None
 ) -> ParameterSharding:
     """Returns the sharding of a table with this constraint, or None."""
     sharding = ParameterSharding(
         sharding_type=kind,
         compute_kernel=kernel,
         ranks=ranks,
-        sharding_spec=None if kind == "data_parallel" else spec,
+        sharding_spec=spec,
     )
     if rule:
         # Most tables have neither, and a deep copy of None takes longer than this check.
