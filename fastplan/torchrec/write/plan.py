@@ -62,7 +62,8 @@ class PlanBuilder:
         placed = shards[:, RANK].tolist()
         has_spec = split.option_type != _DATA_PARALLEL
         if not has_spec.all():
-            shards = shards[np.repeat(has_spec, count)]  # the others are most of a large plan's
+            # Data-parallel tables have a shard on every rank: often most shards of a large plan.
+            shards = shards[np.repeat(has_spec, count)]
         specs = iter(self._specs.specs(shards, _begin(count[has_spec])))
         ends = _begin(count).tolist()
         with compat.paused():
