@@ -23,6 +23,8 @@ from typing import Any, NamedTuple
 
 # Inputs that atheris begins with, and the most bytes of those that it makes of them.
 _DRAWN, _LONGEST = 300, 1 << 16
+# atheris itself keeps about a kilobyte of each input: 4 GB in ten minutes.
+_ATHERIS_MB = 8192
 # Every module has a TARGET.
 TARGETS = {
     "certificates": "tests.engine.fuzz_certificate",
@@ -118,6 +120,7 @@ def fuzz_guided(name: str, seconds: float, seed: int) -> None:
         for number in range(_DRAWN):
             (Path(corpus) / str(number)).write_bytes(target.draw(draw))
         limits = [f"-max_total_time={seconds:.0f}", f"-seed={seed or 1}", f"-max_len={_LONGEST}"]
+        limits.append(f"-rss_limit_mb={_ATHERIS_MB}")
         atheris.Setup([name, corpus, *limits], lambda one: target.check(one))
         atheris.Fuzz()
 

@@ -127,8 +127,15 @@ SHADOW = (
 )
 EXTENDED = (
     Mutant(
+        name="order-of-options-not-in-key",
+        file="fastplan/torchrec/read/menus.py",
+        old="            if order:\n",
+        new="            if order and not self._deterministic:\n",
+        tests=("tests/parity/test_keys.py",),
+    ),
+    Mutant(
         name="own-filters-asked-once",
-        file="fastplan/torchrec/read/extract.py",
+        file="fastplan/torchrec/read/menus.py",
         old="        if self._has_own_filters:",
         new="        if self._deterministic:",
         tests=("tests/parity/test_extended_parts.py",),

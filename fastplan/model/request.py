@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 from fastplan.model.ids import Curve
+from fastplan.model.vocabulary import KERNEL_INDEX, USUAL_TYPES
 
 
 class Table(NamedTuple):
@@ -49,6 +51,7 @@ class Table(NamedTuple):
 
 
 _MENU = Table._fields.index("menu")
+Order = tuple[tuple[str, str], ...]  # sharding types and kernels
 
 
 class MenuItem(NamedTuple):
@@ -248,3 +251,22 @@ class Request:
     cost: CostModel
     pricing: Pricing | None = None  # None: no custom cost
     hardware: HardwareCosts | None = None  # None: costs are TorchRec's
+
+
+def unusual_order(options: Iterable[tuple[str, str]]) -> Order:
+    """Returns the options as they are listed; nothing if their order is the usual one.
+
+    If two plans have the same rating, the first wins, so the order decides. Nearly all sharders
+    list options in one order; the cache key has the others.
+    """
+    listed = tuple(options)
+    places = [(USUAL_TYPES.index(kind), KERNEL_INDEX[kernel]) for kind, kernel in listed]
+    return listed if places != sorted(places) else ()
+
+
+def digest_orders(orders: Iterable[tuple[str, str, Order]]) -> str:
+    """Returns the digest of the orders of tables, which are given by module and name."""
+    digest = hashlib.blake2b(digest_size=16)
+    for order in orders:
+        digest.update(repr(order).encode(errors="surrogatepass"))
+    return digest.hexdigest()

@@ -14,6 +14,16 @@ SHARDING_TYPES = (
     "table_column_wise",
     "grid_shard",
 )
+# The order in which TorchRec's sharder of bags lists them, and most others.
+USUAL_TYPES = (
+    "data_parallel",
+    "table_wise",
+    "column_wise",
+    "table_column_wise",
+    "row_wise",
+    "table_row_wise",
+    "grid_shard",
+)
 
 KERNELS = (
     "dense",

@@ -22,10 +22,13 @@ from fastplan.model.request import (
     IdCurves,
     MenuItem,
     ObjectiveFunction,
+    Order,
     Pricing,
     Request,
     Search,
     Table,
+    digest_orders,
+    unusual_order,
 )
 from fastplan.model.vocabulary import SHARDING_TYPES
 from fastplan.spec import stock
@@ -73,7 +76,8 @@ def lower(spec: ModelSpec, *, trust: bool = False, like: SpecJob | None = None) 
     version = torchrec_version(spec)
     hardware, shape = cluster_of(spec)
     memory = Memory.of(spec, hardware, shape.world_size)
-    request = _Lowering(spec, version, hardware, shape, memory).request(pricing, like)
+    lowering = _Lowering(spec, version, hardware, shape, memory)
+    request = lowering.request(pricing, like)
     if request.hardware is not None and (problem := kernel_without_figures(request)):
         raise CannotPlan(f"{problem}: allow others with `compute_kernels`, or use TorchRec's costs")
     inputs = input_bytes(spec.reservation, spec.tables, spec.batch_size)
@@ -84,6 +88,15 @@ def lower(spec: ModelSpec, *, trust: bool = False, like: SpecJob | None = None) 
         timeout_seconds=spec.search.timeout_seconds,
         objective=objective,
     )
+    context = {
+        "torchrec": version,
+        "deterministic": spec.search.deterministic,
+        "local_world_size": shape.local_world_size,
+        "group_size": shape.group_size,
+        "reservation": describe_reservation(spec.reservation, hardware.device, inputs),
+    }
+    order = like.context.get("option_order") if like else lowering.order_digest()
+    context |= {"option_order": order} if order else {}
     return SpecJob(
         name=spec.name,
         hardware=hardware.name,
@@ -96,13 +109,7 @@ def lower(spec: ModelSpec, *, trust: bool = False, like: SpecJob | None = None) 
             group_size=shape.group_size,
         ),
         search=search,
-        context={
-            "torchrec": version,
-            "deterministic": spec.search.deterministic,
-            "local_world_size": shape.local_world_size,
-            "group_size": shape.group_size,
-            "reservation": describe_reservation(spec.reservation, hardware.device, inputs),
-        },
+        context=context,
         figures={} if spec.costs == "torchrec" else hardware.costs,
         device=hardware.device,
         settings=like.settings if like else tuple(_settings(table) for table in spec.tables),
@@ -184,6 +191,28 @@ class _Lowering:
         self._menus: dict[Any, int] = {}
         self._items: list[tuple[MenuItem, ...]] = []
         self._coefficients: dict[Coefficients, int] = {}
+        self._orders: dict[Any, Order] = {}
+
+    def order_digest(self) -> str:
+        """Returns the digest of the orders in which options are offered; empty if all are usual."""
+        orders = ((table.module, table.name, self._order(table)) for table in self._spec.tables)
+        unusual = [each for each in orders if each[-1]]
+        return digest_orders(unusual) if unusual else ""
+
+    def _order(self, table: TableSpec) -> Order:
+        key = (table.module, table.sharding_types, table.compute_kernels, table.menu)
+        known = self._orders.get(key)
+        if known is None:
+            module = self._spec.modules.get(table.module) or ModuleSpec()
+            if table.menu is None:
+                pairs = self._rules.pairs(module, table)
+            else:
+                pairs = [(each.sharding_type, each.kernel) for each in self._spec.menus[table.menu]]
+            # Menus are listed as they are planned, unless that is the order of a set.
+            if table.menu is None or self._rules.hashed:
+                pairs = self._rules.as_offered(module, pairs)
+            known = self._orders[key] = unusual_order(pairs)
+        return known
 
     def request(self, pricing: Pricing | None, like: SpecJob | None) -> Request:
         if self._hardware.device not in stock.DEVICES:

@@ -107,8 +107,7 @@ class MenuRules:
     def __init__(self, version: str, device: str, *, has_ssd: bool, deterministic: bool) -> None:
         self._device = device
         self._has_ssd = has_ssd
-        self._hashed = not version.startswith("1.9")
-        self._deterministic = deterministic
+        self.hashed = not (version.startswith("1.9") or deterministic)
         self._free_kernels = [
             kernel for kernel in kernels_of(version) if kernel not in stock.GUARDED_KERNELS
         ]
@@ -123,11 +122,21 @@ class MenuRules:
             ]
         return found
 
+    def as_offered(self, module: ModuleSpec, pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Returns the pairs in the order in which the module's sharder offers them."""
+        types = self._offered_types(module)
+        offered = [(kind, name) for kind in types for name in self._offered_kernels(module, kind)]
+        places = {pair: place for place, pair in enumerate(offered)}
+        return sorted(pairs, key=lambda pair: places.get(pair, len(places)))
+
+    def _offered_types(self, module: ModuleSpec) -> list[str]:
+        if module.sharding_types is not None:
+            return list(module.sharding_types)
+        return list(stock.KINDS[module.kind].types[self._device])
+
     def _types(self, module: ModuleSpec, table: TableSpec) -> list[str]:
         kind = stock.KINDS[module.kind]
-        offered = list(
-            kind.types[self._device] if module.sharding_types is None else module.sharding_types
-        )
+        offered = self._offered_types(module)
         if table.sharding_types:
             return self._both(list(table.sharding_types), offered)
         left_out = {"grid_shard"} | (stock.GUARDED_TYPES_OF_PROCESSED if kind.processed else set())
@@ -147,7 +156,7 @@ class MenuRules:
         return left
 
     def _both(self, wanted: list[str], offered: list[str]) -> list[str]:
-        if self._hashed and not self._deterministic:
+        if self.hashed:
             return list(set(wanted) & set(offered))
         return [name for name in offered if name in set(wanted)]
 

@@ -1,11 +1,13 @@
 """One key, one plan: whatever decides TorchRec's plan is in the key, and any setting has a key."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.proposers import (
     EmbeddingOffloadScaleupProposer,
@@ -24,13 +26,22 @@ from torchrec.distributed.types import CacheParams
 
 from fastplan import Cache
 from fastplan.cache.stores import MemoryStore
+from fastplan.spec.lower import lower
+from fastplan.torchrec.export import export_spec
 
 from .compare import assert_same, outcome, plan_record, quiet, run
 from .instances import Built
 from .small import MIB, assert_agree, small, small_constraints, small_topology
-from .subject import ESTIMATES_NATIVELY, SELF_CHECK, FastPlanner, TorchRecPlanner
+from .subject import (
+    ESTIMATES_NATIVELY,
+    SELF_CHECK,
+    TORCHREC_VERSION,
+    FastPlanner,
+    TorchRecPlanner,
+)
 
 pytestmark = pytest.mark.skipif(SELF_CHECK, reason="TorchRec has no such cache")
+needs_cache = pytest.mark.skipif(not ESTIMATES_NATIVELY, reason="TorchRec's own code estimates")
 
 
 def assert_told_apart(builds: list[Any]) -> None:
@@ -151,3 +162,81 @@ def test_devices_that_share_their_memory() -> None:
 
     record, _ = assert_agree(build)
     assert record["reserved"] is not None
+
+
+class Listing(EmbeddingBagCollectionSharder):
+    """Lists types and kernels in its own order."""
+
+    def __init__(self, types: list[str], kernels: list[str]) -> None:
+        super().__init__()
+        self.listed = types, kernels
+
+    def sharding_types(self, compute_device_type: str) -> list[str]:
+        return self.listed[0]
+
+    def compute_kernels(self, sharding_type: str, compute_device_type: str) -> list[str]:
+        return self.listed[1]
+
+
+def listing(types: list[str], kernels: list[str]) -> Built:
+    return replace(small(), sharders=[Listing(types, kernels)])
+
+
+@pytest.mark.parametrize(
+    ("types", "kernels"),
+    [
+        (["table_wise", "column_wise"], ["fused"]),
+        (["table_wise"], ["quant", "quant_uvm", "quant_uvm_caching"]),
+    ],
+    ids=["types", "kernels"],
+)
+def test_a_sharders_order(types: list[str], kernels: list[str]) -> None:
+    """The first of two plans with one rating wins, so the order of the options decides."""
+    orders = [(types, kernels), (types[::-1], kernels[::-1])]
+    assert_told_apart([lambda order=order: listing(*order) for order in orders])
+
+
+@needs_cache
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_each_order_hits_its_own_plan(deterministic: bool) -> None:
+    cache = Cache(MemoryStore())
+    usual = ["table_wise", "column_wise"]
+    plans = []
+    for types, status in zip([usual, usual[::-1]] * 2, ["miss", "miss", "hit", "hit"], strict=True):
+        built = listing(types, ["fused"])
+        planner = FastPlanner(**built.planner_kwargs, cache=cache, deterministic=deterministic)
+        with quiet():
+            plans.append(plan_record(planner.plan(built.module, built.sharders)))
+        assert planner.last_run.cache.status == status
+    assert plans[:2] == plans[2:]
+    assert plans[0] != plans[1]
+
+
+@pytest.mark.skipif(TORCHREC_VERSION < (1, 8), reason="no spec has its rules")
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_a_spec_has_the_key_of_its_sharders_order(deterministic: bool) -> None:
+    digests = []
+    for types in (["table_wise", "column_wise"], ["column_wise", "table_wise"]):
+        built = listing(types, ["fused_uvm_caching", "fused"])
+        planner = FastPlanner(**built.planner_kwargs, deterministic=deterministic)
+        spec = export_spec(planner, built.module, built.sharders)  # compares the keys
+        digests.append(lower(spec).context["option_order"])
+    assert digests[0] != digests[1]
+
+
+class Derived(EmbeddingBagCollectionSharder):
+    """Lists what TorchRec's sharder lists."""
+
+    def sharding_types(self, compute_device_type: str) -> list[str]:
+        return super().sharding_types(compute_device_type)
+
+
+@needs_cache
+def test_the_usual_order_is_not_in_the_key() -> None:
+    cache = Cache(MemoryStore())
+    for sharder, status in ((EmbeddingBagCollectionSharder(), "miss"), (Derived(), "hit")):
+        built = small()
+        planner = FastPlanner(**built.planner_kwargs, cache=cache)
+        with quiet():
+            planner.plan(built.module, [sharder])
+        assert planner.last_run.cache.status == status

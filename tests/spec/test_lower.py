@@ -11,7 +11,16 @@ import pytest
 
 from fastplan.spec.hardware import find_hardware
 from fastplan.spec.lower import lower, torchrec_version
-from fastplan.spec.model import CacheSpec, ModelSpec, ModuleSpec, TableSpec, TopologySpec
+from fastplan.spec.model import (
+    CacheSpec,
+    MenuEntry,
+    ModelSpec,
+    ModuleSpec,
+    SearchSpec,
+    TableSpec,
+    TopologySpec,
+)
+from fastplan.spec.stock import VERSIONS
 
 TWO_HOSTS = TopologySpec(world_size=16, local_world_size=8)
 
@@ -31,6 +40,52 @@ def table_of(**fields):
 def only_table(table, module=None, **more):
     (found,) = lowered(table, module, **more).request.tables
     return found
+
+
+def order_digest(version="1.9.2", module=None, deterministic=False, menu=None, **fields):
+    menus = {}
+    if menu is not None:
+        menus["own"] = tuple(
+            MenuEntry(kind, kernel, 1.0, (1.0, 1.0, 1.0, 0.0), None) for kind, kernel in menu
+        )
+        fields["menu"] = "own"
+    spec = ModelSpec(
+        name="model",
+        tables=(table_of(**fields),),
+        modules={table_of().module: module or ModuleSpec()},
+        topology=TWO_HOSTS,
+        torchrec=version,
+        search=SearchSpec(deterministic=deterministic),
+        menus=menus,
+    )
+    return lower(spec).context.get("option_order")
+
+
+USUAL, OTHER = ("table_wise", "row_wise"), ("row_wise", "table_wise")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_an_unusual_order_of_a_modules_options_is_in_the_key(version, deterministic):
+    def digest(types, **fields):
+        module = ModuleSpec(sharding_types=types, compute_kernels=dict.fromkeys(types, ("fused",)))
+        return order_digest(version, module, deterministic, **fields)
+
+    assert digest(USUAL) is None
+    assert digest(OTHER) == digest(OTHER, sharding_types=USUAL)  # the sharder's counts
+    assert digest(OTHER) is not None
+    assert digest(OTHER, sharding_types=("row_wise",)) is None
+    assert digest(OTHER) != digest(OTHER, name="u")
+
+
+@pytest.mark.parametrize(
+    ("version", "deterministic"), [("1.8.0", False), ("1.8.0", True), ("1.9.2", False)]
+)
+def test_the_order_of_a_menu_is_in_the_key_where_it_is_no_sets(version, deterministic):
+    listed = [("row_wise", "fused"), ("table_wise", "fused")]
+    found = order_digest(version, None, deterministic, menu=listed)
+    assert (found is None) == (version == "1.8.0" and not deterministic)
+    assert order_digest(version, None, deterministic, menu=listed[::-1]) is None
 
 
 @pytest.mark.parametrize("seed", range(20))

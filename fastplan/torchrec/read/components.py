@@ -228,19 +228,23 @@ def read_job(planner: Any, space: Space, cluster: Cluster, parts: Parts, name: s
         uncacheable = "the search space is enumerated in Python"
     elif planner.plan_loader is not None:
         uncacheable = "the plan comes from a plan loader"
+    context = {
+        "torchrec": support.torchrec_name(),
+        "deterministic": planner._fastplan.deterministic,
+        "local_world_size": cluster.local_world_size,
+        "group_size": cluster.group_size,
+        "reservation": _reservation(planner._storage_reservation),
+    }
+    if isinstance(space, EstimatedSpace):
+        order = space.extraction.menus.order_digest(space.request.tables)
+        context |= {"option_order": order} if order else {}
     return Job(
         name=name,
         hardware="" if hardware is None else hardware.sku.name,
         request=space.request if isinstance(space, EstimatedSpace) else None,
         cluster=cluster,
         search=parts.search,
-        context={
-            "torchrec": support.torchrec_name(),
-            "deterministic": planner._fastplan.deterministic,
-            "local_world_size": cluster.local_world_size,
-            "group_size": cluster.group_size,
-            "reservation": _reservation(planner._storage_reservation),
-        },
+        context=context,
         custom=partial(_fingerprints, space, parts),
         uncacheable=uncacheable,
         figures={} if hardware is None else hardware.sku.costs,

@@ -18,7 +18,8 @@ from fastplan.torchrec.compat import NotNative, describe, require_stock
 from fastplan.torchrec.differences import search_space
 from fastplan.torchrec.differences.estimates import MISSING
 from fastplan.torchrec.read import components
-from fastplan.torchrec.read.extract import Extraction, overridden
+from fastplan.torchrec.read.extract import Extraction
+from fastplan.torchrec.read.menus import overridden
 from fastplan.torchrec.read.modules import CachedSharder
 from fastplan.torchrec.read.native_parts import native_parts
 from fastplan.torchrec.read.space import EstimatedSpace, PythonSpace, Space

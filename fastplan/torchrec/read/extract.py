@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
+import sys
 from inspect import getattr_static
 from operator import is_
 from types import SimpleNamespace
@@ -14,15 +14,13 @@ from torchrec.distributed.planner.constants import (
     POOLING_FACTOR,
     UVM_CACHING_RATIO,
 )
-from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.types import ParameterConstraints
 from torchrec.distributed.planner.utils import (
     sharder_name,
 )
 
 from fastplan.model.hardware_costs import kernel_without_figures
-from fastplan.model.request import CostModel, HardwareCosts, MenuItem, Request, Table
-from fastplan.model.vocabulary import KERNEL_INDEX, SHARDING_TYPE_INDEX
+from fastplan.model.request import CostModel, HardwareCosts, Request, Table
 from fastplan.spec.stock_rules import optimizer_states
 from fastplan.torchrec import compat
 from fastplan.torchrec.compat import NotNative
@@ -33,6 +31,7 @@ from fastplan.torchrec.differences.estimates import (
 from fastplan.torchrec.read import custom
 from fastplan.torchrec.read.costs import Estimators
 from fastplan.torchrec.read.hardware import PlannerHardware, optimizer_name
+from fastplan.torchrec.read.menus import Menus
 from fastplan.torchrec.read.miss_rates import MissRates
 from fastplan.torchrec.read.modules import (
     Cache,
@@ -48,6 +47,7 @@ from fastplan.torchrec.read.modules import (
 
 _NAN = math.nan
 _DEFAULT_LENGTHS = [POOLING_FACTOR]
+_LAST = sys.maxsize  # the place of what is not listed
 _FILTERS = "_filter_sharding_types", "_filter_compute_kernels"
 
 
@@ -70,16 +70,6 @@ class _ConstraintSnapshot(NamedTuple):
     copied: Any
 
 
-def overridden(enumerator: Any, *methods: str) -> str:
-    """Returns the first of these methods that is not that of TorchRec's enumerator, or nothing."""
-    own = vars(enumerator)
-    for name in methods:
-        stock = getattr(EmbeddingEnumerator, name, None)
-        if name in own or getattr(type(enumerator), name, None) is not stock:
-            return name
-    return ""
-
-
 class Extraction:
     """Walks a module once and collects its tables, as TorchRec's enumerator does."""
 
@@ -93,8 +83,6 @@ class Extraction:
     ) -> None:
         self._enumerator = enumerator
         self._hardware = hardware
-        self._deterministic = deterministic
-        self._has_own_filters = bool(overridden(enumerator, *_FILTERS))
         self.estimators = Estimators(enumerator)
         if self.estimators.custom:
             custom.use_native_cost(self.estimators, enumerator)
@@ -106,9 +94,7 @@ class Extraction:
         self._cached_sharders = {sharder_name(cached.module_type): cached for cached in sharders}
         self._sharders = {name: cached.sharder for name, cached in self._cached_sharders.items()}
         self._data = build_sharder_data_map(self._sharders)
-        self._menus: dict[Any, int] = {}
-        self._menu_items: list[tuple[MenuItem, ...]] = []
-        self._allowed: dict[Any, list[tuple[str, str, int]]] = {}
+        self.menus = Menus(enumerator, self.estimators, deterministic=deterministic)
         self._wire: dict[Any, tuple[float, float, float, float]] = {}
         self._kept: dict[int, _ConstraintSnapshot] = {}
         self._last_holder: TableModule | None = None
@@ -142,10 +128,10 @@ class Extraction:
         tables = self.tables if tables is None else tables
         if len({(table.path, table.name) for table in tables}) != len(tables):
             raise NotNative("two tables have the same name and path")
-        types = {item.sharding_type for menu in self._menu_items for item in menu}
+        types = {item.sharding_type for menu in self.menus.items for item in menu}
         request = Request(
             tables=tuple(tables),
-            menus=tuple(self._menu_items),
+            menus=tuple(self.menus.items),
             coefficients=self.estimators.coefficients,
             cost=self.estimators.cost_model(types),
             pricing=self.estimators.pricing,
@@ -186,11 +172,7 @@ class Extraction:
         origin = self.origins[index]
         holder = origin.holder
         read = self._cache_of(cache, holder, miss_rates)
-        key = (sharding_type, kernel, read.ratio, read.prefetches)
-        menu = self._menus.get(key)
-        if menu is None:
-            menu = self._menus[key] = len(self._menu_items)
-            self._menu_items.append((self._item(*key),))
+        menu = self.menus.of_option(sharding_type, kernel, read)
         if cache is (origin.constraint.cache_params if origin.constraint else None):
             return self.tables[index].with_menu(menu)
         return self.tables[index]._replace(
@@ -231,7 +213,7 @@ class Extraction:
                 dim,
                 element_size,
                 tensor_bytes(parameter, rows * dim * element_size),
-                self._menu(holder, name, constraint, cache),
+                self.menus.of_table(holder, name, constraint, cache),
                 *perf_batch,
                 *storage_batch,
                 holder.pooled,
@@ -275,68 +257,6 @@ class Extraction:
                 raise NotNative(f"{compat.describe(rule)} computes `{computed}`")
             known = self._kept[id(rule)] = _ConstraintSnapshot(rule, values, _copied_rule(rule))
         return known.copied
-
-    def _menu(self, holder: TableModule, name: str, constraint: Any, cache: Cache) -> int:
-        types = constraint.sharding_types if constraint else None
-        kernels = constraint.compute_kernels if constraint else None
-        if hasattr(types, "__next__") or hasattr(kernels, "__next__"):
-            raise NotNative(f"the types or kernels of table {name} can be read only once")
-        rule: tuple[Any, ...] = (
-            holder.key,
-            tuple(types) if types else None,
-            tuple(kernels) if kernels else None,
-        )
-        if self._has_own_filters:
-            # They may decide by name, and count their calls: TorchRec calls them for each table.
-            rule = (holder.path, name)
-        elif not holder.has_stock_sharder:
-            # It may give another answer for each table.
-            answers = list(self._allowed_by(holder, name))
-            rule = (*rule, *answers)
-            self._allowed[rule] = answers
-        key = (rule, cache.ratio, cache.prefetches)
-        known = self._menus.get(key)
-        if known is None:
-            # Cache sizes often differ by table, and lists of types and kernels seldom do.
-            if rule not in self._allowed:
-                self._allowed[rule] = list(self._allowed_by(holder, name))
-            allowed = self._allowed[rule]
-            if not allowed:
-                raise NotNative(f"table {name} has no allowed sharding option")
-            known = self._menus[key] = len(self._menu_items)
-            speed = {
-                kernel: self.estimators.bandwidth(kernel, cache.ratio, cache.prefetches)
-                for kernel in {kernel: None for _, kernel, _ in allowed}
-            }
-            items = (MenuItem(kind, kernel, speed[kernel], row) for kind, kernel, row in allowed)
-            self._menu_items.append(tuple(items))
-        return known
-
-    def _allowed_by(self, holder: TableModule, name: str) -> Iterator[tuple[str, str, int]]:
-        """Yields allowed sharding types and kernels, and the number of their coefficients."""
-        enumerator, device = self._enumerator, self._enumerator._compute_device
-        allowed_types = holder.sharder.sharding_types(device)
-        types = enumerator._filter_sharding_types(name, allowed_types, holder.key)
-        for sharding_type in self._ordered(types, allowed_types):
-            allowed = holder.sharder.compute_kernels(sharding_type, device)
-            kernels = enumerator._filter_compute_kernels(name, allowed, sharding_type)
-            for kernel in self._ordered(kernels, allowed):
-                if sharding_type not in SHARDING_TYPE_INDEX or kernel not in KERNEL_INDEX:
-                    raise NotNative(f"({sharding_type}, {kernel}) is unknown")
-                row = self.estimators.coefficients_of(sharding_type, kernel)
-                yield sharding_type, kernel, row
-
-    def _item(self, sharding_type: str, kernel: str, cache_ratio: Any, prefetch: bool) -> MenuItem:
-        return MenuItem(
-            sharding_type,
-            kernel,
-            self.estimators.bandwidth(kernel, cache_ratio, prefetch),
-            self.estimators.coefficients_of(sharding_type, kernel),
-        )
-
-    def _ordered(self, names: list[str], allowed: list[str]) -> list[str]:
-        """Returns TorchRec's own order, or the sharder's if string hashes must not matter."""
-        return sorted(names, key=allowed.index) if self._deterministic else names
 
     def _batch(self, lengths: list[float], rule: Any, name: str) -> tuple[float, float]:
         poolings = rule.num_poolings if rule is not None else None
