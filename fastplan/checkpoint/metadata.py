@@ -221,7 +221,7 @@ def _stored(data: dict[Any, Any], kinds: Mapping[str, Any]) -> dict[str, dict[An
         if not isinstance(key, str) or not isinstance(file, str):
             raise CheckpointError("storage_data has an entry without a name")
         if not file or "/" in file or "\\" in file or file in (".", ".."):
-            raise CheckpointError(f"{key}: file {file!r} is not in the checkpoint's directory")
+            raise CheckpointError(f"{key}: file {file!r:.80} is not in the checkpoint's directory")
         offsets = names.get("offset")
         at = None if offsets is None else _ints(offsets, f"an offset of {key}")
         start, length = _ints(
@@ -254,8 +254,22 @@ def _dict(value: Any, name: str) -> dict[Any, Any]:
 def _ints(value: Any, what: str) -> tuple[int, ...]:
     is_right = isinstance(value, tuple | list) and len(value) <= _MOST_DIMENSIONS
     if not is_right or not all(type(n) is int and 0 <= n < 1 << 62 for n in value):
-        raise CheckpointError(f"{what} is {value!r:.80}, which is not a list of sizes")
+        raise CheckpointError(f"{what} is {_shown(value)}, which is not a list of sizes")
     return tuple(value)
+
+
+def _shown(value: Any) -> str:
+    """Returns a short text. A short pickle can hold lists of lists whose `repr` has gigabytes."""
+    if isinstance(value, tuple | list):
+        shown = [*map(_shown_item, value[:4]), *(["..."] if len(value) > 4 else [])]
+        return f"[{', '.join(shown)}]"
+    return _shown_item(value)
+
+
+def _shown_item(value: Any) -> str:
+    short = value is None or type(value) in (bool, float)
+    is_shown = short or (type(value) is int and abs(value) < 1 << 64)
+    return repr(value) if is_shown else f"a {type(value).__name__}"
 
 
 def _dtype(properties: Any, key: str) -> torch.dtype:

@@ -161,12 +161,15 @@ class Checkpoint:
                 "save it without the extension"
             )
         place = self._place(entry, chunk)
-        if place.start is None:  # such as a transposed dense weight
-            yield begin, self._load(entry, chunk, "cpu")[begin:end]
-            return
         width = math.prod(chunk.sizes[1:])
         row_bytes = max(1, width * place.dtype.itemsize)
         step = max(1, BUFFER // row_bytes)
+        if place.start is None:
+            # Such as a transposed dense weight. An expanded one has more rows than numbers.
+            whole = self._load(entry, chunk, "cpu")
+            for first in range(begin, end, step):
+                yield first, whole[first : min(first + step, end)]
+            return
         for first in range(begin, end, step):
             count = min(step, end - first)
             with self._open(chunk.file) as stream:

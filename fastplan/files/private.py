@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+
+_MOST_LINKS = 40  # as Linux has it
 
 
 class DirectoryNotPrivate(Exception):
@@ -40,14 +44,15 @@ def _check_private(place: Path, variable: str) -> None:
         raise DirectoryNotPrivate(f"{place} belongs to user {found.st_uid}: set {variable}")
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise DirectoryNotPrivate(f"others can write to {place}: `chmod 700` it, or set {variable}")
-    # Whoever can write to a directory above could exchange this one after the check. A link on the
-    # way is in one directory and leads to another.
-    for above in dict.fromkeys((*place.absolute().parents, *place.resolve().parents)):
-        found = above.stat()
+    # Whoever can write to a directory above could exchange this one after the check.
+    for above in dict.fromkeys(_looked_up_in(place)):
+        found = above.lstat()
         if found.st_uid not in (os.geteuid(), 0):
             raise DirectoryNotPrivate(
                 f"{above}, above {place}, belongs to user {found.st_uid}: set {variable}"
             )
+        if stat.S_ISLNK(found.st_mode):  # its mode means nothing
+            continue
         if found.st_mode & stat.S_ISVTX:  # others can't exchange what is ours
             continue
         if found.st_mode & stat.S_IWOTH:
@@ -58,6 +63,26 @@ def _check_private(place: Path, variable: str) -> None:
             raise DirectoryNotPrivate(
                 f"group {found.st_gid} can write to {above}, above {place}: `chmod g-w` it"
             )
+
+
+def _looked_up_in(place: Path) -> Iterator[Path]:
+    """Yields the links on the way to a path, and the directories in which names are looked up."""
+    here, parts = Path(place.anchor or "/"), [*reversed(place.absolute().parts[1:])]
+    links = 0
+    while parts:
+        yield here
+        name = parts.pop()
+        found = here.parent if name == ".." else here / name
+        if not found.is_symlink():
+            here = found
+            continue
+        yield found
+        links += 1
+        if links > _MOST_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(place))
+        target = found.readlink()
+        parts += reversed(target.parts[1:] if target.is_absolute() else target.parts)
+        here = Path(target.anchor) if target.is_absolute() else here
 
 
 def _is_own_group(number: int) -> bool:

@@ -7,7 +7,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from torchrec.distributed.types import ParameterSharding
 
-from fastplan.checkpoint import CheckpointError, convert, inspect, writing
+from fastplan.checkpoint import CheckpointError, convert, inspect, storage, writing
 from fastplan.checkpoint.storage import Checkpoint, open_writer
 from tests.checkpoint.samples import (
     KEY,
@@ -154,6 +154,18 @@ def test_a_transposed_weight_is_copied(tmp_path):
     convert(source, whole_plan(tmp_path / "p.json"), tmp_path / "new")
     found = loaded(tmp_path / "new", like_tensors(ROWS, ROWS))
     assert torch.equal(found["model"]["over.weight"], torch.tensor([[0.0, 2.0], [1.0, 3.0]]))
+
+
+def test_an_expanded_weight_is_read_in_parts(tmp_path, monkeypatch):
+    """It has a few numbers in its file, and gigabytes in memory if all rows are read at once."""
+    monkeypatch.setattr(storage, "BUFFER", 64)
+    state = {"weight": torch.arange(4.0).expand(1 << 20, 4)}
+    with Checkpoint(write(tmp_path / "old", state)) as checkpoint:
+        (entry,) = checkpoint.entries.values()
+        (chunk,) = entry.chunks
+        parts = [*checkpoint.rows(entry, chunk, 5, 15)]
+    assert [(first, len(rows)) for first, rows in parts] == [(5, 4), (9, 4), (13, 2)]
+    assert all(torch.equal(rows, state["weight"][: len(rows)]) for _, rows in parts)
 
 
 def test_nothing_is_overwritten(tmp_path, source):

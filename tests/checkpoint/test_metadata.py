@@ -9,6 +9,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
 
+from fastplan.checkpoint import metadata as metadata_module
 from fastplan.checkpoint.errors import CheckpointError
 from fastplan.checkpoint.metadata import parse_metadata
 from fastplan.checkpoint.storage import METADATA, Checkpoint
@@ -136,3 +137,27 @@ def test_a_chunk_that_is_no_tensor_is_told(tmp_path):
         chunk = entry.chunks[0]._replace(length=file.stat().st_size)
         with pytest.raises(CheckpointError, match="is no tensor"):
             list(opened.rows(entry, chunk, 0, 40))
+
+
+def nested() -> object:
+    """Lists of lists whose `repr` has 10^60 characters, in a few hundred bytes of a pickle."""
+    made: object = [1]
+    for _ in range(60):
+        made = [made] * 10
+    return made
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (nested(), "[a list, a list, a list, a list, ...]"),
+        ((1, -2), "[1, -2]"),
+        ((1 << 100_000,), "[a int]"),
+        ("wide", "a str"),
+        ((True, None, 0.5), "[True, None, 0.5]"),
+    ],
+)
+def test_a_wrong_size_is_shown_in_short(value, shown):
+    with pytest.raises(CheckpointError, match="which is not a list of sizes") as error:
+        metadata_module._ints(value, "the size of x")
+    assert str(error.value).startswith(f"the size of x is {shown},")
