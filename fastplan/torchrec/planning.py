@@ -16,7 +16,7 @@ from fastplan.torchrec.compat import NotNative
 from fastplan.torchrec.differences import search_space
 from fastplan.torchrec.differences.validators import validate
 from fastplan.torchrec.read.cluster import read_cluster, reserve
-from fastplan.torchrec.read.components import Parts, read_job
+from fastplan.torchrec.read.components import Parts, mark_as_run, read_job
 from fastplan.torchrec.read.enumeration import Enumeration
 from fastplan.torchrec.read.modules import cached_sharders
 from fastplan.torchrec.read.space import ChosenOptions, EstimatedSpace, PythonSpace, Space
@@ -92,6 +92,7 @@ class Planning:
         )
         if result.searched is None:
             enumeration.leave(space)
+            mark_as_run(planner)
         self._record_result(result)
         if result.placement is None:
             self._raise_no_plan(result)

@@ -253,3 +253,23 @@ def test_lists_of_options_are_those_of_the_constraints(storage: type) -> None:
         planner_class(**built.planner_kwargs).plan(built.module, built.sharders)
         factors.append([rule.pooling_factors for rule in rules.values()])
     assert factors[0] == factors[1] == [[11.0], [7.0], [10.5], [14.0]]
+
+
+class HugePerfModel(NoopPerfModel):
+    """Rates by whole numbers beyond a double."""
+
+    def __init__(self, topology: Topology, factor: int) -> None:
+        super().__init__(topology)
+        self._factor = factor
+
+    def rate(self, plan: list[ShardingOption]) -> Any:
+        return self._factor * (1 + int(super().rate(plan) * 1e6))
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_rating_may_be_beyond_a_double(sign: int) -> None:
+    def build() -> Built:
+        topology = small_topology()
+        return small(topology=topology, performance_model=HugePerfModel(topology, sign * 10**400))
+
+    assert_agree(build)

@@ -10,6 +10,7 @@ import torch
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.proposers import (
+    DynamicProgrammingProposer,
     EmbeddingOffloadScaleupProposer,
     GridSearchProposer,
 )
@@ -240,3 +241,22 @@ def test_the_usual_order_is_not_in_the_key() -> None:
         with quiet():
             planner.plan(built.module, [sharder])
         assert planner.last_run.cache.status == status
+
+
+@needs_cache
+def test_a_hit_leaves_a_proposer_that_proposes_once_as_a_search_does() -> None:
+    """Dynamic programming alone finds no second plan."""
+    cache = Cache(MemoryStore())
+
+    def two_plans(planner_class: type, **settings: Any) -> list[Any]:
+        built = small(proposer=[DynamicProgrammingProposer()])
+        planner = planner_class(**built.planner_kwargs, **settings)
+        with quiet():
+            return [run(planner, built.module, built.sharders) for _ in range(2)]
+
+    (plan, failure) = two_plans(TorchRecPlanner)
+    assert plan["plan"] and failure["error"]
+    two_plans(FastPlanner, cache=cache)
+    found = two_plans(FastPlanner, cache=cache)
+    assert_same(plan["plan"], found[0]["plan"])
+    assert_same(failure["error"]["class"], found[1]["error"]["class"])

@@ -40,7 +40,11 @@ _LARGEST = 1 << 62
 _LONGEST = 1e12
 _SETTINGS: dict[type, dict[str, Any]] = {
     proposers.GridSearchProposer: {"_max_proposals": int},
-    proposers.GreedyProposer: {"_threshold": int | None, "_best_perf_rating": int | float},
+    proposers.GreedyProposer: {
+        "_threshold": int | None,
+        "_best_perf_rating": int | float,
+        "_num_inferior_perf": int,
+    },
     proposers.DynamicProgrammingProposer: {"_hbm_bins_per_device": int},
     partitioners.MemoryBalancedPartitioner: {"_max_search_count": int, "_tolerance": int | float},
 }
@@ -104,6 +108,13 @@ def keep_state(proposer: Any, report: ProposerReport) -> None:
         proposer._num_inferior_perf = report.state_inferior
     elif type(proposer) is proposers.DynamicProgrammingProposer:
         proposer._inited = True
+
+
+def mark_as_run(planner: Any) -> None:
+    """Marks proposers that propose only once, after a plan for which none of them ran."""
+    for proposer in planner._proposers:
+        if type(proposer) is proposers.DynamicProgrammingProposer:
+            proposer._inited = True
 
 
 def read_partitioner(partitioner: Any) -> Partitioner | Custom:

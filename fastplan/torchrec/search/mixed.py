@@ -6,6 +6,7 @@ placement of a proposal, its rating. Objects are updated only if custom code wil
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -167,7 +168,7 @@ class MixedSearch:
             return None
         place(self._best, self._best_ranks)
         record = self._record() if self._best_numbers else None
-        return FixedPlacement.of(self._best, float(self._best_rating), record)
+        return FixedPlacement.of(self._best, _double(self._best_rating), record)
 
     def _load(self, native: list[Any]) -> None:
         """Loads the search space into the proposers.
@@ -206,7 +207,7 @@ class MixedSearch:
             for shard in option.shards
         ]
         columns = self._space.columns
-        return PlanRecord.of(columns, self._best_numbers or (), ranks, float(self._best_rating))
+        return PlanRecord.of(columns, self._best_numbers or (), ranks, _double(self._best_rating))
 
     def _run_proposer(
         self,
@@ -244,7 +245,7 @@ class MixedSearch:
             else:
                 reset_shard_rank(proposal)
         plans = self._planner._num_plans - plans
-        rating = float("nan") if best is None else float(best)
+        rating = math.nan if best is None else _double(best)
         return ProposerReport(fresh, repeats, plans, timed_out, rating, float("inf"), 0)
 
     def _try(
@@ -374,6 +375,14 @@ class MixedSearch:
             proposer.feedback(**arguments)
 
         return report
+
+
+def _double(rating: Any) -> float:
+    """Returns the rating of a custom perf model as a float; a larger number is infinite."""
+    try:
+        return float(rating)
+    except OverflowError:
+        return math.copysign(math.inf, 1 if rating > 0 else -1)
 
 
 def _ask(proposer: Any) -> Iterator[list[ShardingOption]]:
