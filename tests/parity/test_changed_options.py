@@ -57,6 +57,17 @@ def test_a_stock_proposer_between_an_edit_and_its_end(stock: str) -> None:
     assert record["error"] is None
 
 
+@pytest.mark.parametrize("stock", STOCK)
+def test_a_stock_proposer_twice_with_an_edit_in_between(stock: str) -> None:
+    """The same object proposes nothing more the second time, whoever ran it the first time."""
+
+    def build() -> Built:
+        twice = STOCK[stock]()
+        return small(proposer=[twice, LatePenaliser(), twice], count=3)
+
+    assert_agree(build)
+
+
 class Lengthening(GreedyProposer):
     """Changes a list of the options that it proposes."""
 

@@ -133,15 +133,20 @@ class MixedSearch:
         self._load(native)
         start = time.time()
         to_check = False
+        exhausted: set[int] = set()
         for proposer, settings in zip(proposers, native, strict=True):
             if settings is not None and to_check:
                 self._is_edited = self._is_edited or not self._known.are_all_in(self._shown)
                 to_check = False
-            if settings is None or self._is_edited:
+            if id(proposer) in exhausted:  # the same object again, which the core ran before
+                proposals: Iterator[list[ShardingOption]] = iter(())
+                report = None
+            elif settings is None or self._is_edited:
                 proposals, report = _ask(proposer), self._feedback_to(proposer)
                 to_check = to_check or not _is_torchrec_class(proposer)
             else:
                 proposals, report = self._sequence(settings), None
+                exhausted.add(id(proposer))
                 if settings.kind == "dynamic_programming":
                     proposer._inited = True
             self._reads_ranks = report is not None and not _is_torchrec_class(proposer)
