@@ -22,7 +22,7 @@ from tests.parity.compare import quiet
 ROOT = os.path.dirname(fastplan.__file__)
 SHARDERS = [EmbeddingBagCollectionSharder()]
 # What requests pass through today. Fewer is better; more needs a reason.
-PLAN, HIT, REPLAN, COMMAND, COMMAND_REPLAN = 29, 38, 39, 35, 42
+PLAN, HIT, REPLAN, COMMAND, COMMAND_REPLAN = 29, 38, 39, 36, 43
 # A file for each difference between TorchRec's versions, which a reader of the flow can skip.
 DIFFERENCES = "torchrec/differences/"
 

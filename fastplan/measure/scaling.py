@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fastplan.engine.layout import Cut, block_shards, blocks_in, copy_shards, cut_of, runs_of
 from fastplan.measure.settings import LaunchSettings, MeasureError
+from fastplan.model.cuts import Cut, block_shards, blocks_in, copy_shards, cut_of, runs_of
 from fastplan.model.plan import COLUMNS, RANK, ROWS, Layout, TableLayout
 from fastplan.model.units import format_size
 from fastplan.spec.model import ModelSpec, TableSpec, replace

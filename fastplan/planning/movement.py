@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastplan.engine.layout import copy_shards
+from fastplan.model.cuts import copy_shards
 from fastplan.model.plan import COLUMN, COLUMNS, RANK, ROW, ROWS, Plan, Shards, TableLayout
 from fastplan.model.request import Table
 from fastplan.planning.move_time import Ints, LinkSums, move_seconds

@@ -18,17 +18,10 @@ from numpy.typing import NDArray
 from fastplan.cache.entry import MAX_CERTIFICATE, certificate_bytes, certificate_text
 from fastplan.cache.fingerprint import canonical_json, fingerprint, parse_document
 from fastplan.cache.plan_cache import capacities_of
-from fastplan.engine.layout import (
-    ChosenSpace,
-    Cut,
-    chosen_space,
-    cut_of,
-    cuts_of,
-    merged,
-    table_shards,
-)
+from fastplan.engine.layout import ChosenSpace, chosen_space, cuts_of, table_shards
 from fastplan.engine.problem import Ints, SearchSpace
 from fastplan.engine.solve import OutOfRange
+from fastplan.model.cuts import Cut, cut_of, merged
 from fastplan.model.plan import AS_REQUESTED, NO_LOAD_FACTOR, BadRecord, Basis, PlanRecord
 from fastplan.model.request import Cluster, Request, Table
 from fastplan.model.vocabulary import (

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from fastplan.engine.layout import blocks_in
+from fastplan.model.cuts import blocks_in
 from fastplan.model.vocabulary import UNIFORM_TYPES
 from fastplan.plans.checks import (
     BadValue,

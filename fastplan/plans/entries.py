@@ -23,8 +23,8 @@ import numpy as np
 from msgspec import UNSET, Struct, UnsetType, ValidationError, convert
 from msgspec.structs import asdict
 
-from fastplan.engine.layout import MOST_SHARDS, Cut, Runs, blocks_in
 from fastplan.files.kinds import plain_whole, with_problem
+from fastplan.model.cuts import MOST_SHARDS, Cut, Runs, blocks_in
 from fastplan.model.plan import Shards
 from fastplan.plans.checks import (
     LARGEST,

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from fastplan.cache.fingerprint import fingerprint as request_key
-from fastplan.engine.layout import block_shards, copy_shards, cut_of, layout_of
+from fastplan.engine.layout import layout_of
 from fastplan.files.storage import replace_file
+from fastplan.model.cuts import block_shards, copy_shards, cut_of
 from fastplan.model.plan import (
     COLUMN,
     COLUMNS,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fastplan.engine.layout import cut_of
+from fastplan.model.cuts import cut_of
 from fastplan.model.plan import COLUMN, COLUMNS, RANK, ROW, ROWS, Layout, Plan, Shards, TableLayout
 from fastplan.model.replicas import ReplicaGroups, ReplicaGroupsError
 from fastplan.model.vocabulary import UNIFORM_TYPES

@@ -20,7 +20,7 @@ from torchrec.distributed.types import (
     ShardMetadata,
 )
 
-from fastplan.engine.layout import Cut, Runs, cut_of
+from fastplan.model.cuts import Cut, Runs, cut_of
 from fastplan.model.plan import Layout, TableColumns
 from fastplan.plans import checks
 from fastplan.plans.checks import (

@@ -9,18 +9,9 @@ import numpy as np
 import pytest
 
 from fastplan.engine import layout as shards
-from fastplan.engine.layout import (
-    Cut,
-    block_shards,
-    copy_shards,
-    cut_of,
-    cuts_of,
-    layout_in,
-    layout_of,
-    merged,
-    narrowed,
-)
+from fastplan.engine.layout import cuts_of, layout_in, layout_of, narrowed
 from fastplan.engine.solve import estimate
+from fastplan.model.cuts import Cut, block_shards, copy_shards, cut_of, merged
 from fastplan.model.plan import RANK, BadRecord, Plan
 from fastplan.model.vocabulary import KERNEL_INDEX, UNIFORM_TYPES
 from fastplan.torchrec.write.options import shard_offsets

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from fastplan.engine.layout import Cut, block_shards, copy_shards
+from fastplan.model.cuts import Cut, block_shards, copy_shards
 from fastplan.model.plan import Layout, Plan, TableLayout
 from fastplan.planning.exchange import Piece, Tensor, find_pieces, plan_rounds, sent_bytes
 from fastplan.planning.movement import movement

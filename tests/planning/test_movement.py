@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from fastplan.engine.layout import Cut, block_shards, copy_shards
+from fastplan.model.cuts import Cut, block_shards, copy_shards
 from fastplan.model.plan import RANK, Layout, Plan, TableLayout
 from fastplan.planning.movement import (
     ADDED,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fastplan.engine.layout import Cut
+from fastplan.model.cuts import Cut
 from fastplan.model.plan import TableLayout
 from fastplan.plans.checks import BadValue, PlacementRule
 from fastplan.plans.entries import MOST_RANKS, ListedShard, TableEntry

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from fastplan.engine.layout import Cut
+from fastplan.model.cuts import Cut
 from fastplan.plans.checks import BadValue
 from fastplan.plans.entries import EntryReader, ListedShard, TableEntry, _overlap, rank_runs
 

@@ -8,9 +8,10 @@ from functools import cache
 from typing import Any
 
 from fastplan.cache.fingerprint import canonical_request, fingerprint
-from fastplan.engine.layout import copy_shards, layout_of
+from fastplan.engine.layout import layout_of
 from fastplan.engine.problem import Problem
 from fastplan.engine.solve import estimate, solve
+from fastplan.model.cuts import copy_shards
 from fastplan.model.plan import RANK, Basis, Plan, PlanRecord
 from fastplan.model.request import Cluster, Partitioner, Request, Search, Table
 from tests.problems import ALL_TYPES, DEFAULT_PROPOSERS, GIB, menu_of, request, table
