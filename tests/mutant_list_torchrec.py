@@ -275,8 +275,15 @@ LIVE = (
     Mutant(
         name="wrapped-optimizers-keep-old-groups",
         file="fastplan/torchrec/live/optimizers.py",
-        old="        optimizer.param_groups = inner.param_groups\n",
+        old="    wrapper.param_groups = inner.param_groups\n",
         new="",
+        tests=("tests/torchrec/test_resharding.py",),
+    ),
+    Mutant(
+        name="wrapped-optimizers-lose-own-state",
+        file="fastplan/torchrec/live/optimizers.py",
+        old="{**params, **own}, {**state, **kept}",
+        new="{**params, **own}, {**state}",
         tests=("tests/torchrec/test_resharding.py",),
     ),
     Mutant(

@@ -103,10 +103,13 @@ def test_wrapped_optimizers_see_the_new_tables():
     small_job.train(job, range(2))
     warm.step()
     reshard(job, plan(t0=column_wise(T0, 0, 0), t1=COPIES), optimizer=warm)
+    assert warm.param_groups[0]["lr"] == pytest.approx(0.4 * 0.19)
     warm.step()
     rates = {group["lr"] for group in (*job.fused_optimizer.param_groups, *dense.param_groups)}
     assert len(rates) == 1
     assert rates == {group["lr"] for group in warm.param_groups}
+    assert rates.pop() == pytest.approx(0.4 * 0.28)  # of the warm-up's second step
+    assert "__warmup" in warm.params
     assert {*dense.params} == {"scale", "tables.embedding_bags.t1.weight"}
     assert len(job.fused_optimizer.param_groups) == 2
 

@@ -119,6 +119,7 @@ class DenseOptimizer:
         self._optimizer = optimizer
         self._leaves = [*_leaves(optimizer)]
         self._saved: list[tuple[list[list[Any]], dict[Any, Any], dict[str, Any] | None]] = []
+        self._wrappers: list[tuple[Any, dict[str, Any]]] = []
 
     def learning_rate(self, parameter: Any) -> float | None:
         """Returns the learning rate of a parameter; None if the optimizer does not have it."""
@@ -164,6 +165,7 @@ class DenseOptimizer:
             states: the states of new parameters.
         """
         self._saved = [_contents(leaf) for leaf in self._leaves]
+        self._wrappers = [*_wrappers(self._optimizer)]
         for key, old, new in changes:
             place = None if old is None else self._place(old)
             if place is None and (new is None or old is not None):
@@ -179,19 +181,21 @@ class DenseOptimizer:
             _set_key(leaf, key, new)
             if new is not None and states.get(new):
                 leaf.state[new] = dict(states[new])
-        _refresh(self._optimizer)
+        for wrapper, own in self._wrappers:
+            _refresh(wrapper, own)
 
     def undo(self) -> None:
         """Undoes `replace`."""
         for leaf, (groups, state, params) in zip(self._leaves, self._saved, strict=False):
-            for group, own in zip(leaf.param_groups, groups, strict=True):
-                group["params"][:] = own
+            for group, before in zip(leaf.param_groups, groups, strict=True):
+                group["params"][:] = before
             leaf.state.clear()
             leaf.state.update(state)
             if params is not None:
                 leaf.params = params
         self._saved = []
-        _refresh(self._optimizer)
+        for wrapper, own in self._wrappers:
+            _refresh(wrapper, own)
 
     def _place(self, parameter: Any) -> tuple[Any, Any] | None:
         for leaf in self._leaves:
@@ -219,16 +223,29 @@ def _leaves(optimizer: Any) -> Iterator[Any]:
         yield optimizer
 
 
-def _refresh(optimizer: Any) -> None:
-    """Makes wrappers look at the groups and states that their optimizers have now."""
+def _wrappers(optimizer: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Returns wrapped optimizers, inner ones first, and the parameters that only the wrapper has.
+
+    TorchRec's warm-up keeps its step as the state of such a parameter.
+    """
     if isinstance(optimizer, CombinedOptimizer):
         for _, inner in optimizer.optimizers:
-            _refresh(inner)
+            yield from _wrappers(inner)
     elif isinstance(optimizer, OptimizerWrapper):
-        inner = optimizer._optimizer
-        _refresh(inner)
-        optimizer.params, optimizer.state = inner.params, inner.state
-        optimizer.param_groups = inner.param_groups
+        yield from _wrappers(optimizer._optimizer)
+        inner = optimizer._optimizer.params
+        yield optimizer, {key: each for key, each in optimizer.params.items() if key not in inner}
+
+
+def _refresh(wrapper: Any, own: dict[str, Any]) -> None:
+    """Makes a wrapper look at the groups and states that its optimizer has now."""
+    inner = wrapper._optimizer
+    params, state = inner.params, inner.state
+    if own:
+        kept = {each: wrapper.state[each] for each in own.values() if each in wrapper.state}
+        params, state = {**params, **own}, {**state, **kept}
+    wrapper.params, wrapper.state = params, state
+    wrapper.param_groups = inner.param_groups
 
 
 def _contents(leaf: Any) -> tuple[list[list[Any]], dict[Any, Any], dict[str, Any] | None]:
