@@ -26,7 +26,7 @@ from torchrec.modules.embedding_configs import DataType
 from torchrec.modules.embedding_tower import EmbeddingTower, EmbeddingTowerCollection
 
 from fastplan.torchrec import compat
-from fastplan.torchrec.read.extract import Extraction
+from fastplan.torchrec.read.menus import Menus
 from fastplan.torchrec.read.modules import _towers_of_tables
 
 from .compare import assert_same, outcome
@@ -110,13 +110,13 @@ def test_tables_that_differ_in_cache_size_share_their_types_and_kernels(
         for i in range(12)
     }
     asked: list[str] = []
-    stock = Extraction._allowed_by
+    stock = Menus._allowed_by
 
     def counted(self: Any, holder: Any, name: str) -> Any:
         asked.append(name)
         return stock(self, holder, name)
 
-    monkeypatch.setattr(Extraction, "_allowed_by", counted)
+    monkeypatch.setattr(Menus, "_allowed_by", counted)
 
     def build() -> Any:
         return small(count=12, constraints=constraints, topology=small_topology(hbm=48 * MIB))
