@@ -1,13 +1,15 @@
 """One process of the torture test: reads and writes a directory at random, and reports writes.
 
-    python -m tests.cache.hammer <root> <seed> <operations> <max_bytes>
+    python -m tests.cache.hammer <root> <seed> <operations> <max_bytes> <most_writes>
 
 Prints a line per write once it is done. Ends with an error as soon as a read gives anything but
-whole entries of that key, or misses what was written just before.
+whole entries of that key, or misses what was written just before, unless it may have been evicted.
+After `most_writes` it waits to be killed; 0 is no limit.
 """
 
 import os
 import random
+import signal
 import sys
 
 from fastplan.cache.entry import decode, encode
@@ -15,11 +17,13 @@ from fastplan.cache.stores import DirectoryStore
 from tests.cache.samples import entry, key
 
 SHARED_KEYS = 40
+UNLIMITED = 1 << 40
 
 
-def run(root, seed, operations, max_bytes):
+def run(root, seed, operations, max_bytes, most_writes):
     store = DirectoryStore(root, max_bytes=max_bytes)
     draw = random.Random(seed)
+    writes = 0
     for step in range(operations):
         # Few keys that all processes fight for, and many of its own.
         number = draw.randrange(SHARED_KEYS) if draw.random() < 0.5 else 1000 * (seed + 1) + step
@@ -34,7 +38,12 @@ def run(root, seed, operations, max_bytes):
             name = draw.choice(["any", f"own-{seed}"])
             store.write(key(number), name, made)
             os.write(1, f"{number} {name} {step}\n".encode())
+            writes += 1
+            if writes == most_writes:
+                signal.pause()
             found = dict(check(store, number))
+            if name not in found and max_bytes < UNLIMITED:
+                continue  # this process may have slept while others wrote and evicted
             if name not in found or (name != "any" and found[name].provenance["step"] != step):
                 raise AssertionError(f"{number} {name} {step} was written and is not there")
 
