@@ -275,7 +275,7 @@ LIVE = (
     Mutant(
         name="wrapped-optimizers-keep-old-groups",
         file="fastplan/torchrec/live/optimizers.py",
-        old="    wrapper.param_groups = inner.param_groups\n",
+        old="        wrapper.param_groups = inner.param_groups\n",
         new="",
         tests=("tests/torchrec/test_resharding.py",),
     ),

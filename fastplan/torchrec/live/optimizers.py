@@ -181,8 +181,7 @@ class DenseOptimizer:
             _set_key(leaf, key, new)
             if new is not None and states.get(new):
                 leaf.state[new] = dict(states[new])
-        for wrapper, own in self._wrappers:
-            _refresh(wrapper, own)
+        _refresh(self._wrappers)
 
     def undo(self) -> None:
         """Undoes `replace`."""
@@ -194,8 +193,7 @@ class DenseOptimizer:
             if params is not None:
                 leaf.params = params
         self._saved = []
-        for wrapper, own in self._wrappers:
-            _refresh(wrapper, own)
+        _refresh(self._wrappers)
 
     def _place(self, parameter: Any) -> tuple[Any, Any] | None:
         for leaf in self._leaves:
@@ -237,15 +235,16 @@ def _wrappers(optimizer: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
         yield optimizer, {key: each for key, each in optimizer.params.items() if key not in inner}
 
 
-def _refresh(wrapper: Any, own: dict[str, Any]) -> None:
-    """Makes a wrapper look at the groups and states that its optimizer has now."""
-    inner = wrapper._optimizer
-    params, state = inner.params, inner.state
-    if own:
-        kept = {each: wrapper.state[each] for each in own.values() if each in wrapper.state}
-        params, state = {**params, **own}, {**state, **kept}
-    wrapper.params, wrapper.state = params, state
-    wrapper.param_groups = inner.param_groups
+def _refresh(wrappers: Sequence[tuple[Any, dict[str, Any]]]) -> None:
+    """Makes wrappers look at the groups and states that their optimizers have now."""
+    for wrapper, own in wrappers:
+        inner = wrapper._optimizer
+        params, state = inner.params, inner.state
+        if own:
+            kept = {each: wrapper.state[each] for each in own.values() if each in wrapper.state}
+            params, state = {**params, **own}, {**state, **kept}
+        wrapper.params, wrapper.state = params, state
+        wrapper.param_groups = inner.param_groups
 
 
 def _contents(leaf: Any) -> tuple[list[list[Any]], dict[Any, Any], dict[str, Any] | None]:
