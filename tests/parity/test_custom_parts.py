@@ -12,7 +12,11 @@ from torchrec.distributed.planner.estimator import (
 )
 from torchrec.distributed.planner.partitioners import GreedyPerfPartitioner
 from torchrec.distributed.planner.perf_models import NoopPerfModel
-from torchrec.distributed.planner.proposers import UniformProposer
+from torchrec.distributed.planner.proposers import (
+    DynamicProgrammingProposer,
+    GreedyProposer,
+    UniformProposer,
+)
 from torchrec.distributed.planner.shard_estimators import (
     EmbeddingPerfEstimator,
     EmbeddingStorageEstimator,
@@ -273,3 +277,23 @@ def test_a_rating_may_be_beyond_a_double(sign: int) -> None:
         return small(topology=topology, performance_model=HugePerfModel(topology, sign * 10**400))
 
     assert_agree(build)
+
+
+class OwnPerfModel(NoopPerfModel):
+    def rate(self, plan: list[ShardingOption]) -> Any:
+        return super().rate(plan)
+
+
+def test_a_proposer_that_the_core_can_not_run_still_proposes() -> None:
+    """Without memory, TorchRec divides by it; the greedy proposer alone would find a plan."""
+
+    def build() -> Built:
+        topology = Topology(world_size=2, compute_device="cpu", hbm_cap=0)
+        return small(
+            topology=topology,
+            proposer=[DynamicProgrammingProposer(10), GreedyProposer()],
+            performance_model=OwnPerfModel(topology),
+        )
+
+    record, _ = assert_agree(build)
+    assert record["error"]["class"].endswith("ZeroDivisionError")

