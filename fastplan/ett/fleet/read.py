@@ -126,8 +126,19 @@ def _read_chunk(chunk: list[Found]) -> tuple[bytes, int]:
 
 
 def encode(places: list[Place]) -> bytes:
-    """Returns places as JSON lines."""
-    return _ENCODER.encode_lines(places)
+    """Returns places as JSON lines. Half a character of UTF-16 in a text or a name is escaped."""
+    try:
+        return _ENCODER.encode_lines(places)
+    except UnicodeEncodeError:  # whoever can write to one folder must not stop all others
+        return _ENCODER.encode_lines(_escaped(msgspec.to_builtins(places)))
+
+
+def _escaped(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_escaped(name): _escaped(each) for name, each in value.items()}
+    return [*map(_escaped, value)] if isinstance(value, list | tuple) else value
 
 
 def usual_workers() -> int:

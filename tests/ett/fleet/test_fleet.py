@@ -67,6 +67,24 @@ def test_figures_are_those_of_the_report_on_each_job(store, folder):
         assert tuple(job.times_to_recover_s) == report.times_to_recover
 
 
+@pytest.mark.parametrize("where", ["label", "directory"])
+def test_a_text_that_is_not_utf8_stops_no_other_job(store, folder, where):
+    update(store, [str(folder)])
+    others = len(store.jobs([str(folder)]))
+    bad = folder / ("bad" if where == "label" else os.fsdecode(b"bad\xff"))
+    rank = Rank(bad)
+    rank.do("imports", 3.0).steps(0, 4, 1.0)
+    rank.recorder.stop()
+    if where == "label":
+        lines = rank.lines()
+        lines[0]["labels"] = {"team": "a\udc80"}
+        rank.path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    update(store, [str(folder)])
+    jobs = store.jobs([str(folder)])
+    assert len(jobs) == others + 1
+    assert "\\udc" in repr(jobs)
+
+
 def test_what_was_read_is_not_read_again(store, folder):
     refresh(store, folder)
     before = store.jobs([str(folder)])
