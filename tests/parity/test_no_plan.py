@@ -338,3 +338,60 @@ def test_options_that_were_edited_are_not_searched_again_for_the_message() -> No
         record, _ = outcome(planner_class, small(proposer=proposer, constraints=rules, **cramped()))
         told.append({"error": record["error"], "heard": proposer.heard})
     assert_same(*told)
+
+
+class Enlarging(ListeningProposer):
+    """Enlarges the options of a proposal, and makes them slower, after they could not be placed."""
+
+    def feedback(self, partitionable: bool, plan: Any = None, *args: Any, **kwargs: Any) -> None:
+        super().feedback(partitionable, plan, *args, **kwargs)
+        self._current_proposal = {}
+        for option in plan:
+            for shard in option.shards:
+                shard.storage.hbm += 1000
+                shard.perf.fwd_compute += 1.0
+
+
+@pytest.mark.parametrize("adapts", [False, True], ids=["as enumerated", "estimated again"])
+def test_the_message_shows_a_shard_as_it_was_when_it_could_not_be_placed(adapts: bool) -> None:
+    class Own(Enlarging):
+        def propose(self) -> Any:
+            proposal = super().propose()
+            if adapts and proposal:
+                for option in proposal:
+                    option.shards[0].storage.hbm += 8
+            return proposal
+
+    rules = small_constraints(sharding_types=["table_wise", "column_wise"])
+    record, planner = assert_agree(lambda: small(proposer=[Own()], constraints=rules, **cramped()))
+    assert "storage: Storage(" in record["error"]["text"]
+    assert_engine(planner, "mixed")
+
+
+class Recalling(ListeningProposer):
+    """Proposes what could not be placed in the plan before, which has ranks of -1 since then."""
+
+    kept: list[ShardingOption] | None = None
+
+    def propose(self) -> Any:
+        return None if len(self.heard) % 2 else self.kept or super().propose()
+
+    def feedback(self, partitionable: bool, plan: Any = None, *args: Any, **kwargs: Any) -> None:
+        super().feedback(partitionable, plan, *args, **kwargs)
+        self.kept = plan
+
+
+def test_shards_that_are_not_placed_keep_the_ranks_that_they_had() -> None:
+    records = []
+    for planner_class in (TorchRecPlanner, FastPlanner):
+        proposer = Recalling()
+        rules = small_constraints(sharding_types=["table_wise", "column_wise"])
+        built = small(**cramped(), proposer=[proposer], constraints=rules)
+        planner = planner_class(**built.planner_kwargs)
+        record = {}
+        for _ in range(2):
+            record = run(planner, built.module, built.sharders)
+            proposer.heard.append("the plan ended")
+        records.append({**record, "heard": proposer.heard})
+    assert_same(*records)
+    assert -1 in records[0]["heard"][2][2]

@@ -16,7 +16,7 @@ from fastplan.torchrec.compat import NotNative
 from fastplan.torchrec.differences import storage_tiers
 
 _INTS = ("rows", "cols", "hbm", "ddr", "ssd")
-_FLOATS = (
+PERF_PARTS = (
     "fwd_compute",
     "fwd_comms",
     "bwd_compute",
@@ -25,10 +25,10 @@ _FLOATS = (
     "prefetch_compute",
 )
 # The columns of a search space that its shards decide.
-RUN_COLUMNS = ("option_run_begin", "run_count", *(f"run_{name}" for name in (*_INTS, *_FLOATS)))
+RUN_COLUMNS = ("option_run_begin", "run_count", *(f"run_{name}" for name in (*_INTS, *PERF_PARTS)))
 # Where the core finds them in a shard, if all are plain numbers.
 _STORAGE = ("storage", Storage, storage_tiers.TIERS)
-_PERF = ("perf", Perf, _FLOATS)
+_PERF = ("perf", Perf, PERF_PARTS)
 
 
 def read_runs(options: Sequence[ShardingOption]) -> dict[str, Any]:
@@ -88,4 +88,4 @@ def shard_row(shard: Any) -> tuple[Any, ...]:
     if not (isinstance(hbm, int) and isinstance(ddr, int) and isinstance(ssd, int)):
         raise NotNative("a storage estimate is not a whole number of bytes")
     rows, cols = (*shard.size, 0)[:2]
-    return (rows, cols, hbm, ddr, ssd, *(getattr(perf, name) for name in _FLOATS))
+    return (rows, cols, hbm, ddr, ssd, *(getattr(perf, name) for name in PERF_PARTS))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from torchrec.distributed.planner.constants import MAX_SIZE
 from torchrec.distributed.planner.types import PlannerError, ShardingOption
 from torchrec.distributed.planner.utils import reset_shard_rank
 
-from fastplan.engine.problem import Problem
+from fastplan.engine.problem import Problem, SearchSpace
 from fastplan.engine.solve import OutOfRange, Placer, ProposerReport, placer, propose
 from fastplan.model.plan import PlanRecord
 from fastplan.model.request import Proposer
@@ -29,6 +29,12 @@ from fastplan.torchrec.differences import search_space, storage_tiers
 from fastplan.torchrec.fallback import errors_of_parts
 from fastplan.torchrec.read.components import Parts
 from fastplan.torchrec.read.space import FixedPlacement, PythonSpace, Space, place
+from fastplan.torchrec.search.failures import (
+    FailedProposal,
+    Failures,
+    PlacementFailed,
+    present_ranks,
+)
 from fastplan.torchrec.search.known_options import OptionIndex
 from fastplan.torchrec.search.native import PlannerSearched
 from fastplan.torchrec.search.plan_copies import PlanCopies
@@ -43,10 +49,6 @@ class _Placed:
     feasible: bool
     plan: list[ShardingOption] | None
     rating: float | None
-
-
-class _PlacementFailed(PlannerError):
-    """The core could not place a proposal; TorchRec's partitioner has the better error message."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +101,8 @@ class MixedSearch:
         # Proposers receive the list itself, as from TorchRec, and may edit it.
         self._shown = shown
         search_space.show(planner, self._shown)
-        self._known = OptionIndex(self._shown, space.columns)
+        self._columns = space.columns
+        self._known = OptionIndex(self._shown, self._columns)
         self._copies = PlanCopies(self._known)
         self._is_edited = False
         self._reads_ranks = False
@@ -113,9 +116,7 @@ class MixedSearch:
         self._best_ranks: list[int] | None = None
         self._best_numbers: list[int] | None = None
         self._best_rating: float = MAX_SIZE
-        self._lowest = storage_tiers.storage(MAX_SIZE, MAX_SIZE, MAX_SIZE)
-        self._last_failed: list[ShardingOption] = []
-        self._last_error: PlannerError | None = None
+        self._failures = Failures()
 
     def run(self, fixed: str) -> MixedSearched:
         """Searches, and returns the result of TorchRec's loop.
@@ -164,9 +165,9 @@ class MixedSearch:
             evaluated=placed,
             fixed=fixed,
             reserved=self._reserved,
-            error=self._last_error,
-            lowest=self._lowest if self._last_failed else None,
-            last_failed=self._last_failed,
+            error=None if self._best else self._failures.error(self._planner, self._reserved),
+            lowest=self._failures.lowest if self._failures.last else None,
+            last_failed=self._failures.last,
             counted=tuple(reports),
         )
 
@@ -202,7 +203,8 @@ class MixedSearch:
             self._placer = self._placer_of(Problem(space.columns, self._cluster))
         except (NotNative, OutOfRange):
             return
-        self._known = OptionIndex(space.all_options(), space.columns)
+        self._columns = space.columns
+        self._known = OptionIndex(space.all_options(), self._columns)
         self._copies = PlanCopies(self._known)
 
     def _record(self) -> PlanRecord:
@@ -261,7 +263,10 @@ class MixedSearch:
         try:
             plan, rating = self._partition(proposal, numbers, watched)
         except PlannerError as error:
-            self._note_failure(proposal, numbers, error)
+            storage = None
+            if numbers is not None:
+                storage = storage_tiers.storage(*self._known.storage(numbers))
+            self._failures.note(proposal, error, storage)
             return _Placed(False, proposal, None)
         if rating < self._best_rating:
             self._best_rating = rating
@@ -281,12 +286,17 @@ class MixedSearch:
         The options get their ranks if Python reads them, or if the plan is the best so far. A
         custom proposer also sees the ranks of a failed placement.
         """
-        native = self._placer_for(proposal, numbers)
+        native, columns = self._placer_for(proposal, numbers)
         placed = None
         if native is not None:
-            placed = native.place(list(range(len(proposal))) if numbers is None else numbers)
-            if placed is None and self._fails_natively(native, proposal, numbers):
-                raise _PlacementFailed("a shard does not fit on any rank")
+            chosen = range(len(proposal)) if numbers is None else numbers
+            placed = native.place(list(chosen))
+            if placed is None:
+                if not self._reads_ranks:
+                    raise PlacementFailed
+                if partial := native.partial_ranks():
+                    failed = FailedProposal(proposal, columns, chosen)
+                    raise PlacementFailed(self._place_partly(failed, numbers, partial))
         self._ranks = None if placed is None else placed[0]
         if placed is None:
             plan = self._planner._partitioner.partition(
@@ -314,15 +324,16 @@ class MixedSearch:
 
     def _placer_for(
         self, proposal: list[ShardingOption], numbers: list[int] | None
-    ) -> Placer | None:
-        """Returns a placer that knows the proposal's options; None if Python must partition."""
+    ) -> tuple[Placer | None, SearchSpace]:
+        """Returns a placer, or None if Python must partition, and the columns of the options."""
         if self._placer is None or numbers is not None:
-            return self._placer
+            return self._placer, self._columns
         # The proposer creates or changes options: use a problem with one option per table.
         try:
-            return self._placer_of(Problem(PythonSpace(proposal).columns, self._cluster))
+            columns = PythonSpace(proposal).columns
+            return self._placer_of(Problem(columns, self._cluster)), columns
         except (NotNative, OutOfRange):
-            return None
+            return None, self._columns
 
     def _place(
         self,
@@ -335,30 +346,15 @@ class MixedSearch:
         else:
             self._known.place(proposal, numbers, ranks)
 
-    def _fails_natively(
-        self, native: Placer, proposal: list[ShardingOption], numbers: list[int] | None
-    ) -> bool:
-        """Whether a failed placement needs no Python; sets its ranks if a proposer reads them."""
-        if not self._reads_ranks:
-            return True
-        ranks = native.partial_ranks()
-        if ranks:
-            self._place(proposal, numbers, ranks)
-        return bool(ranks)
-
-    def _note_failure(
-        self, proposal: list[ShardingOption], numbers: list[int] | None, error: PlannerError
-    ) -> None:
-        self._last_failed = list(proposal)
-        self._last_error = None if isinstance(error, _PlacementFailed) else error
-        if numbers is not None:
-            storage = storage_tiers.storage(*self._known.storage(numbers))
-        else:
-            storage = storage_tiers.storage(0, 0)
-            for option in proposal:
-                storage += option.total_storage
-        if storage < self._lowest:
-            self._lowest = storage
+    def _place_partly(
+        self, failed: FailedProposal, numbers: list[int] | None, ranks: list[int | None]
+    ) -> FailedProposal:
+        """Sets the ranks of a failed placement; returns the proposal as it was before."""
+        before = present_ranks(failed.options)
+        # TorchRec leaves the ranks of shards that it did not place.
+        left = [b if rank is None else rank for rank, b in zip(ranks, before, strict=True)]
+        self._place(failed.options, numbers, left)
+        return replace(failed, options=list(failed.options), ranks=before)
 
     def _sequence(self, settings: Any) -> Iterator[list[ShardingOption]]:
         begin, size = 0, 1
