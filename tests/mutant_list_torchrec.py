@@ -185,9 +185,23 @@ EXTENDED = (
     Mutant(
         name="failed-placement-without-ranks",
         file="fastplan/torchrec/search/mixed.py",
-        old="            self._place(proposal, numbers, ranks)\n        return bool(ranks)",
-        new="            pass\n        return bool(ranks)",
+        old="        self._place(failed.options, numbers, left)\n",
+        new="",
         tests=("tests/parity/test_extended_parts.py",),
+    ),
+    Mutant(
+        name="failed-placement-forgets-ranks",
+        file="fastplan/torchrec/search/mixed.py",
+        old="[b if rank is None else rank for rank, b in zip(ranks, before, strict=True)]",
+        new="ranks",
+        tests=("tests/parity/test_no_plan.py",),
+    ),
+    Mutant(
+        name="error-shows-edited-options",
+        file="fastplan/torchrec/search/failures.py",
+        old="                if _row(shard) != row:\n                    _restore(shard, row)\n",
+        new="",
+        tests=("tests/parity/test_no_plan.py",),
     ),
 )
 

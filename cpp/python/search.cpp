@@ -12,7 +12,7 @@
 #include "search/custom_objective.h"
 #include "search/partition.h"
 #include "search/proposals.h"
-#include "search/reachable.h"
+#include "search/pruned.h"
 #include "search/verify.h"
 
 using namespace fastplan;
@@ -132,10 +132,11 @@ py::dict solve(const Problem& problem, const py::dict& settings_columns) {
   return out;
 }
 
-double reach(const Problem& problem, const py::dict& settings_columns) {
+std::optional<double> better(const Problem& problem, const py::dict& settings_columns,
+                             double limit) {
   const SearchSettings settings = read_settings(settings_columns, problem);
   py::gil_scoped_release unlocked;
-  return reachable_rating(problem, settings);
+  return better_proposal(problem, settings, limit);
 }
 
 // Proposals [begin, end) of one proposer as rows of option numbers, with the tables' plan order.
@@ -217,7 +218,7 @@ std::string verify_plan(const Problem& problem,
 void bind_search(py::module_& m) {
   m.def("solve", &solve, py::arg("problem"), py::arg("settings"));
   m.def("count_plans", &count, py::arg("problem"), py::arg("settings"));
-  m.def("reachable_rating", &reach, py::arg("problem"), py::arg("settings"));
+  m.def("better_proposal", &better, py::arg("problem"), py::arg("settings"), py::arg("limit"));
   m.def("propose", &propose, py::arg("problem"), py::arg("proposer"), py::arg("begin"),
         py::arg("end"));
   m.def("verify", &verify_plan, py::arg("problem"), py::arg("options"), py::arg("ranks"),

@@ -44,6 +44,7 @@ class Measure {
 
   // The rating that a plan within `limit` has at most.
   double rating_limit(double limit) const {
+    if (objective_) return Partitioner::kNoLimit;
     if (!goal_) return limit;
     return goal_per_rating_ > 0 ? limit / goal_per_rating_ : Partitioner::kNoLimit;
   }

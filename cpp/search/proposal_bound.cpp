@@ -64,4 +64,24 @@ double ProposalBound::value() const {
   return std::max(average, real(uniform_) + largest_[1]);
 }
 
+double ProposalBound::least() const {
+  Fixed all = 0;
+  double largest = 0;
+  for (std::size_t t = 0; t < problem_.tables(); ++t) {
+    Fixed cheapest = 0;
+    double smallest = 0;
+    const auto begin = problem_.table_option_begin[t], end = problem_.table_option_begin[t + 1];
+    for (auto o = begin; o < end; ++o) {
+      // Some rank has the largest shard; every rank has one of a uniform option.
+      const auto& option = problem_.options[o];
+      const double shard = option.reach == Reach::uniform ? option.perf_min : option.perf_max;
+      cheapest = o == begin ? option_all_[o] : std::min(cheapest, option_all_[o]);
+      smallest = o == begin ? shard : std::min(smallest, shard);
+    }
+    all += cheapest;
+    largest = std::max(largest, smallest);
+  }
+  return std::max(real(all) / static_cast<double>(problem_.ranks()), largest);
+}
+
 }  // namespace fastplan

@@ -22,6 +22,8 @@ class ProposalBound {
   // No placement of the present proposal is rated lower, up to the error of adding doubles.
   double value() const;
   const Storage& storage() const { return storage_; }
+  // No proposal is rated lower: every table has the option that is best for it alone.
+  double least() const;
 
  private:
   // Sums go up and down millions of times: fixed point does not drift where doubles would.

@@ -8,7 +8,7 @@ import os
 import platform
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, TypeVar
 
@@ -223,18 +223,6 @@ def capacities_of(cluster: Cluster) -> Capacities:
     return tuple((len(list(run)), *each) for each, run in groupby(ranks))
 
 
-def smaller(cluster: Cluster, solved: Capacities) -> Cluster:
-    """Returns the cluster with at most the memory that a plan was solved for."""
-    ranks = zip(
-        zip(cluster.rank_hbm, cluster.rank_ddr, cluster.rank_ssd, strict=True),
-        _by_rank(solved),
-        strict=True,
-    )
-    least = [tuple(map(min, now, then)) for now, then in ranks]
-    hbm, ddr, ssd = zip(*least, strict=True)
-    return replace(cluster, rank_hbm=hbm, rank_ddr=ddr, rank_ssd=ssd)
-
-
 def _by_rank(capacities: Capacities) -> list[tuple[int, int, int]]:
     return [(hbm, ddr, ssd) for count, hbm, ddr, ssd in capacities for _ in range(count)]
 
@@ -286,4 +274,4 @@ def open_cache(where: Any, *, timeout: float = 5.0) -> Cache | None:
     return Cache(where, timeout=timeout, key=key)
 
 
-__all__ = ["Cache", "CacheReport", "Candidate", "StoreError", "open_cache", "smaller"]
+__all__ = ["Cache", "CacheReport", "Candidate", "StoreError", "open_cache"]

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from fastplan.cache.plan_cache import Cache, CacheReport, Candidate, StoreError, smaller
+from fastplan.cache.plan_cache import Cache, CacheReport, Candidate, StoreError
 from fastplan.cache.stores.base import Deadline
+from fastplan.engine.better_proposal import FOLLOWING_SLACK, better_proposal
 from fastplan.engine.optimize import Optimize
 from fastplan.engine.packed_certificate import proven_bound
 from fastplan.engine.problem import Problem
-from fastplan.engine.reachable import FOLLOWING_SLACK, check_reachable
 from fastplan.engine.solve import Measure, OutOfRange, measure_of, verify_plan
 from fastplan.engine.step import step_of
 from fastplan.model.job import Job
@@ -26,6 +26,11 @@ from fastplan.planning.policy import Key, Replan, key_of
 from fastplan.planning.search import Placement, Result, SearchBackend, table_names
 
 logger = logging.getLogger(__name__)
+
+# Where memory is short, a plan that was solved for slightly less can be a little worse than the
+# search's. Without a margin, too, many proposals would have to be placed to show that none is
+# better.
+_HIT_SLACK = 0.05
 
 
 class CacheSession:
@@ -153,7 +158,7 @@ class CacheSession:
         if complaint := verify_plan(problem, numbers, record.ranks, expected, objective):
             raise BadRecord(complaint)
         if native:
-            self._check_reachable(candidate, problem)
+            self._compare(candidate, problem)
         elif self._backend.python_rating(placement) != record.rating:
             raise BadRecord("its rating has changed")
         return Result(
@@ -165,7 +170,7 @@ class CacheSession:
             proof=partial(bytes, candidate.certificate),
         )
 
-    def _check_reachable(self, candidate: Candidate, chosen: Problem) -> None:
+    def _compare(self, candidate: Candidate, chosen: Problem) -> None:
         """Raises BadRecord for a legal plan that is worse than a proposal of the search.
 
         Args:
@@ -178,20 +183,22 @@ class CacheSession:
         by, slack = self._compared(chosen, search)
         if math.isinf(slack):
             return
-        record, space = candidate.record, self._backend.problem.space
-        problem = Problem(space, smaller(self.job.cluster, candidate.capacities))
+        record = candidate.record
         value = record.rating
         if by == "step":
             value = step_of(chosen, np.arange(len(record.table), dtype=np.int32), record.ranks).ms
-        check_reachable(value, problem, search, by=by, slack=slack)
+        better = better_proposal(self._backend.problem, search, value, by=by, slack=slack)
+        if better is not None:
+            what = "it is rated" if by == "rating" else "its step takes"
+            raise BadRecord(f"{what} {value:.6g}, but TorchRec's own proposals reach {better:.6g}")
 
     def _compared(self, chosen: Problem, search: Search) -> tuple[Measure, float]:
         """Returns what plans under this key are compared by, and how much worse one may be."""
-        by, slack = measure_of(chosen, search), 0.0
+        by, slack = measure_of(chosen, search), _HIT_SLACK
         if self._optimize is not None:
             objectives = self._optimize.objectives
             if objectives.measure != "step" or objectives.rules:
-                by, slack = "rating", objectives.slack
+                by, slack = "rating", max(objectives.slack, _HIT_SLACK)
         return by, slack if self._policy is None else max(slack, FOLLOWING_SLACK)
 
     def _bound(self, candidate: Candidate) -> Any:

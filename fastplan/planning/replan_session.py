@@ -8,19 +8,15 @@ from functools import partial
 
 from fastplan.cache.nearest import nearest_plan
 from fastplan.cache.plan_cache import StoreError
+from fastplan.engine.better_proposal import FOLLOWING_SLACK, better_proposal
 from fastplan.engine.optimize import Optimize
-from fastplan.engine.reachable import FOLLOWING_SLACK, reachable
 from fastplan.model.job import Job
 from fastplan.model.plan import Plan, TableColumns
 from fastplan.planning.caching import CacheSession
-from fastplan.planning.held import balanced_rank_cost
 from fastplan.planning.policy import Key, Replan, key_of
 from fastplan.planning.replan import ReplanAttempt, Scratch
 from fastplan.planning.run import Run
 from fastplan.planning.search import Placement, Result, SearchBackend, Searched
-
-# Sums in another order differ by far less.
-_ROUNDING = 1e-9
 
 
 class ReplanSession:
@@ -167,8 +163,8 @@ class ReplanSession:
         """Whether a plan may be used without a comparison with a plan from scratch.
 
         A plan that follows the user's own plan may, if the costs of that plan are known. A cached
-        plan could be a bad one, and the costs behind a plan without a basis may have changed: the
-        new plan must then be as good as the first proposals of a search.
+        plan could be a bad one, and the costs behind a plan without a basis may have changed: no
+        proposal of the search may then be twice as good.
         """
         assert self._attempt is not None
         if self._given is not None and self._attempt.difference.compared:
@@ -178,10 +174,7 @@ class ReplanSession:
             return False
         problem = self._backend.problem
         problem.handle  # noqa: B018  raises OutOfRange, as a search would
-        # No proposal is rated below perfect balance, and to place some of them takes a while.
-        if rating * (1 + _ROUNDING) <= balanced_rank_cost(problem) * (1 + FOLLOWING_SLACK):
-            return True
-        return rating <= reachable(problem, search) * (1 + FOLLOWING_SLACK)
+        return better_proposal(problem, search, rating, slack=FOLLOWING_SLACK) is None
 
     def _why_unsupported(self, result: Result, searched: Searched) -> str:
         """Why this search can't follow a previous plan; empty if it can."""

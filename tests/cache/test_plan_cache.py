@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fastplan.cache.entry import FORMAT
-from fastplan.cache.plan_cache import Cache, capacities_of, smaller
+from fastplan.cache.plan_cache import Cache
 from fastplan.cache.stores import MemoryStore
 from fastplan.engine.solve import solve
 from fastplan.model.plan import PlanRecord
@@ -68,14 +68,3 @@ def test_an_entry_of_an_older_version_is_a_miss_that_says_so():
     found, reason = cache.find(KEY, CLUSTER, lambda candidate: candidate)
     assert found is None
     assert "older schema 1, this version reads 2: an older fastplan stored it" in reason
-
-
-def test_the_smaller_cluster_has_of_each_kind_on_each_rank_what_both_have():
-    here = replace(CLUSTER, rank_hbm=(5, 9) * 4, rank_ddr=(7,) * 8, rank_ssd=(0, 3) * 4)
-    there = replace(CLUSTER, rank_hbm=(6,) * 8, rank_ddr=(1, 8) * 4, rank_ssd=(2,) * 8)
-    for one, other in ((here, there), (there, here)):
-        least = smaller(one, capacities_of(other))
-        assert least.rank_hbm == (5, 6) * 4
-        assert least.rank_ddr == (1, 7) * 4
-        assert least.rank_ssd == (0, 2) * 4
-        assert least.group_size == CLUSTER.group_size

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from fastplan.engine import _native
+from fastplan.engine.better_proposal import better_proposal
 from fastplan.engine.certificate import lower_bound
 from fastplan.engine.optimize import Optimize, optimize
-from fastplan.engine.reachable import reachable
 from fastplan.engine.solve import OutOfRange, count_plans, solve, verify
 from fastplan.model.request import Partitioner
 from tests.problems import DEFAULT_SEARCH, random_problem, small_problem
@@ -36,7 +36,7 @@ def test_all_functions_share_one_native_problem(built):
     found = solve(problem, DEFAULT_SEARCH)
     assert verify(problem, found) == ""
     count_plans(problem, DEFAULT_SEARCH)
-    reachable(problem, DEFAULT_SEARCH)
+    better_proposal(problem, DEFAULT_SEARCH, found.rating)
     lower_bound(problem)
     optimize(problem, DEFAULT_SEARCH, SETTINGS, start=found)
     assert len(built) == 1

@@ -76,3 +76,21 @@ def test_a_stored_plan_that_is_legal_but_worse_than_torchrecs_is_a_miss():
     assert again.cache.status == "miss"
     assert "TorchRec's own proposals reach" in again.cache.reason
     assert again.rating == record.rating
+
+
+def with_memory(job, hbm):
+    cluster = job.cluster
+    return replace(job, cluster=replace(cluster, rank_hbm=(hbm,) * len(cluster.rank_hbm)))
+
+
+@pytest.mark.parametrize(("hbm", "status"), [(64 << 20, "hit"), (36_600_000, "miss")])
+def test_a_plan_for_slightly_less_memory_hits_if_it_is_about_as_good(hbm, status):
+    """Below 36.57 MB a rank must leave a table in host memory, and the rating is 2.6 x as high."""
+    job = lower(model(topology=TopologySpec(hardware=hardware(), world_size=4)))
+    cache = Cache(MemoryStore())
+    less = plan(with_memory(job, int(0.995 * hbm)), cache=cache)
+    found = plan(with_memory(job, hbm), cache=cache)
+    best = plan(with_memory(job, hbm)).rating
+    assert found.cache.status == status
+    assert found.rating == best
+    assert (less.rating > 2 * best) == (status == "miss")
