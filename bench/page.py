@@ -31,7 +31,7 @@ METHOD = """
 - Times are medians if n is above 1, with their spread.
 - The machine is small, virtual and shared with other work: ratios are more reliable than times, and
   a time may be off by a third.
-- If there is a goal, the page says whether it holds.
+- A section names the goals that its benchmark checks.
 """
 
 

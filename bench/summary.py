@@ -1,9 +1,10 @@
 """The first ten lines of docs/results.md: what all benchmarks showed."""
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from bench.parts import PARTS
 from bench.restart import to_first_step
 from bench.text import duration, ratio
 
@@ -131,17 +132,26 @@ _LINES: tuple[tuple[str, str, Callable[[Result], str]], ...] = (
 
 
 def _goals(results: dict[str, Result]) -> str:
-    checks = [
-        (name, check)
-        for name, result in results.items()
-        if isinstance(result.get("checks"), list)
-        for check in result["checks"]
-        if check.get("holds") is not None
-    ]
-    missed = sorted({name for name, check in checks if not check["holds"]})
-    held = sum(check["holds"] for _, check in checks)
-    rest = f" Missed in: {', '.join(missed)}; look for DOES NOT HOLD." if missed else ""
-    return f"{held} of {len(checks)} goals that benchmarks check by themselves hold.{rest}"
+    verdicts = {name: [*_verdicts(result)] for name, result in results.items()}
+    missed = [part.title for part in PARTS if not all(verdicts.get(part.name, ()))]
+    count = sum(map(len, verdicts.values()))
+    rest = f" Missed in: {', '.join(missed)}." if missed else ""
+    held = sum(map(sum, verdicts.values()))
+    return f"{held} of {count} goals that benchmarks check by themselves hold.{rest}"
+
+
+def _verdicts(value: Any) -> Iterator[bool]:
+    """Whether each goal of a result holds: in a list of checks, by name, or in its cells."""
+    if isinstance(value, list):
+        for each in value:
+            yield from _verdicts(each)
+    elif isinstance(value, dict):
+        if value.get("holds") is not None:
+            yield value["holds"]
+        if isinstance(value.get("checks"), dict):
+            yield from value["checks"].values()
+        for each in value.values():
+            yield from _verdicts(each)
 
 
 def _ratio(cell: Result) -> float:
