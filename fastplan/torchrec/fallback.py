@@ -92,8 +92,9 @@ def internal_error(error: Exception, planner: Any) -> str | None:
 class Snapshot:
     """The state of a planner's parts before a plan, for TorchRec's planner after a failure.
 
-    A native search sets the state that TorchRec's proposers would have after theirs. TorchRec's own
-    search must start from the state of before.
+    A native search sets the state that TorchRec's proposers would have after theirs, and an
+    enumerator would return copies of the options that it has enumerated. TorchRec's own search must
+    start from the state of before.
     """
 
     def __init__(self, planner: Any) -> None:

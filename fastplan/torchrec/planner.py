@@ -248,8 +248,8 @@ def _plan_or_fall_back(planner: Any, run: Run, module: Any, sharders: list[Any])
         if (why_not := internal_error(error, planner)) is None:
             raise
         reason = why_not
-        before.restore()
         logger.warning("fastplan: %s", reason, exc_info=True)
+    before.restore()
     return plan_by_torchrec(planner, run, module, sharders, reason)
 
 

@@ -22,6 +22,7 @@ from .extenders import (
     Editing,
     Estimating,
     FilteringByName,
+    Interleaving,
     PenalisingPerf,
     Recutting,
     SplittingStorage,
@@ -257,3 +258,18 @@ def count_estimates(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         monkeypatch.setattr(kind, "estimate", counted)
     monkeypatch.setattr("fastplan.torchrec.support.support._watch.replaced", dict)
     return calls
+
+
+def test_options_that_torchrec_enumerates_after_a_fallback_have_the_lists_of_the_constraints() -> (
+    None
+):
+    """A proposer that appends to a list of an option then changes the user's constraint."""
+    lists = []
+    for planner_class in (TorchRecPlanner, FastPlanner):
+        rules = small_constraints()
+        built = extended(small(constraints=rules), Interleaving)
+        _, planner = outcome(planner_class, built)
+        options = planner._enumerator.returned
+        lists.append([o.input_lengths is rules[o.name].pooling_factors for o in options])
+    assert lists[0] == lists[1]
+    assert all(lists[0])
