@@ -89,10 +89,6 @@ def show(browser, tmp_path):
     assert complaints == []
 
 
-def row_of(plan, name):
-    return next(i for i, own in enumerate(plan.layout.tables) if own.name == name)
-
-
 def open_table(page, name):
     script = f"[...document.querySelectorAll('td.name button')].find((b) => b.textContent.endsWith({json.dumps(name)})).click()"  # noqa: E501
     page.run(script)
