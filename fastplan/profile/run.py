@@ -146,7 +146,7 @@ def stored_summaries(files: Iterable[str]) -> Summaries:
     """Returns the sums of stored profiles, such as those of several workers.
 
     Raises:
-        ProfileError: A file is none.
+        ProfileError: A file is not a usable profile.
     """
     return merge_summaries([summaries_of(read_profile(file)) for file in files])
 

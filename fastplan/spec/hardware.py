@@ -165,7 +165,8 @@ def for_job(hardware: Hardware, world_size: int, local_world_size: int | None = 
         local_world_size: Ranks per host; default: the hardware's.
 
     Raises:
-        HardwareError: The ranks don't fill the hosts.
+        HardwareError: A number is below 1, or the ranks don't fill the hosts and
+            `local_world_size` is not given.
     """
     if world_size < 1 or (local_world_size is not None and local_world_size < 1):
         raise HardwareError("`world_size` and `local_world_size` must be at least 1")
@@ -239,7 +240,7 @@ def topology_arguments(
         local_world_size: Ranks per host; default: the hardware's.
 
     Raises:
-        HardwareError: The ranks don't fill the hosts, and `local_world_size` is not given.
+        HardwareError: As `for_job`.
     """
     seen = for_job(hardware, world_size, local_world_size)
     return {

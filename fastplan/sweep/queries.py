@@ -98,7 +98,12 @@ def smallest_cluster(
 ) -> list[Smallest]:
     """Finds the smallest number of ranks that fits, for each model, SKU, batch and precision.
 
-    The other arguments select a model, SKU, batch or precision.
+    Args:
+        result: The sweep.
+        model: Only this model; the other arguments select likewise.
+        sku: Only this SKU.
+        batch: Only this batch.
+        precision: Only this precision.
 
     Raises:
         UnknownValue: The sweep does not have such a value.
