@@ -131,17 +131,13 @@ def hardware_of_file(name_or_path: str) -> Hardware:
         ) from error
 
 
-def known_hardware(extra: Sequence[PathLike] = ()) -> list[Hardware]:
-    """Returns all named hardware: shipped, from the files in FASTPLAN_SKUS and from `extra`.
-
-    Args:
-        extra: More SKU files.
+def known_hardware() -> list[Hardware]:
+    """Returns all named hardware: shipped, and from the files in FASTPLAN_SKUS.
 
     Raises:
         HardwareError: A file in FASTPLAN_SKUS is invalid.
-        SpecError: An `extra` file is invalid.
     """
-    return [_built(sku) for sku in _known(extra).values()]
+    return [_built(sku) for sku in _known(()).values()]
 
 
 def read_hardware(document: Document) -> list[Hardware]:
