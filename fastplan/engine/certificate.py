@@ -117,6 +117,10 @@ def check_bound(problem: Problem, certificate: Certificate) -> float:
 
     This takes one pass over slabs and options, without a search, and trusts no number.
 
+    Args:
+        problem: the problem that the bound is for.
+        certificate: the proof, which may come from anywhere.
+
     Raises:
         ValueError: a multiplier is invalid.
     """

@@ -87,7 +87,12 @@ DEFAULT_SIZES = {
 
 
 def sizes_of(spec: ModelSpec, ranks: int) -> Sizes:
-    """Returns the sizes of a model on this number of ranks."""
+    """Returns the sizes of a model on this number of ranks.
+
+    Args:
+        spec: The model.
+        ranks: The number of ranks.
+    """
     means = sorted({max(1, round(mean)) for table in spec.tables for mean in table.pooling})
     dims = sorted({table.dim for table in spec.tables})
     outputs = sum(

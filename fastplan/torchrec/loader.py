@@ -164,6 +164,10 @@ class ProtocolPlanCache:
     """`get(fingerprint)` and `put(fingerprint, plan, metadata)`, as TorchRec 1.9 calls them.
 
     If the store fails, a warning is logged, `get` returns None and `put` stores nothing.
+
+    Args:
+        where: a directory, a URL for fsspec, or a store.
+        timeout: seconds that each call of the store may take.
     """
 
     def __init__(self, where: str | os.PathLike[str] | Store, *, timeout: float = 5.0) -> None:
