@@ -100,10 +100,10 @@ def smallest_cluster(
 
     Args:
         result: The sweep.
-        model: Only this model; the other arguments select likewise.
-        sku: Only this SKU.
-        batch: Only this batch.
-        precision: Only this precision.
+        model: Only this model; None: every model.
+        sku: Only this SKU; None: every SKU.
+        batch: Only this batch; None: every batch.
+        precision: Only this precision; None: every precision.
 
     Raises:
         UnknownValue: The sweep does not have such a value.

@@ -45,7 +45,7 @@ class StoredPlanLoader(PlanLoader):
     Args:
         source: a plan, or a plan file that is read on each request of the planner.
         module: the model that the plan is for. The plan must have exactly its tables: otherwise
-            the planner raises PlanMismatch, which says which tables differ.
+            `load` raises PlanMismatch, which says which tables differ.
         sharders: the planner's, if they are not TorchRec's defaults.
 
     Raises:
