@@ -24,7 +24,6 @@ from fastplan.ett import recording
 from fastplan.ett.exporters.thread import INTERVAL
 
 FILE = "ett_exporters.json"
-LIMIT = 2000.0  # nanoseconds
 STATES = ("recorder", "recorder and exporters")
 
 

@@ -17,13 +17,14 @@ from bench.replan_drawn import drawn
 from bench.replan_models import CHANGES, HOST_LOST, Asked, State, ask, criteo_state, random_state
 from bench.replan_plot import draw
 from bench.replan_proof import impossible
+from bench.replan_ranks import best_renumbering
 from bench.results_file import add_arguments, measured_or_shown
 from bench.text import table
 from fastplan.engine.layout import layout_of
 from fastplan.engine.optimize import Optimize, optimize
 from fastplan.engine.solve import solve, verify_plan
 from fastplan.model.plan import Basis, Plan, PlanRecord
-from fastplan.planning.held import best_renumbering, renumbered
+from fastplan.planning.held import renumbered
 from fastplan.planning.movement import movement
 from fastplan.planning.policy import Replan
 from fastplan.planning.replan import ReplanAttempt, Scratch

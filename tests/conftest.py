@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.report.browser import Browser, find_browser
+
 # `make wheels` runs tests where only fastplan is installed. These files import more.
 if not find_spec("torchrec"):
     collect_ignore = [
@@ -44,3 +46,14 @@ def compiled_code() -> Iterator[Path]:
             del os.environ["NUMBA_CACHE_DIR"]
         else:
             os.environ["NUMBA_CACHE_DIR"] = before
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A Chromium for the tests of a file. They are skipped if there is none."""
+    program = find_browser()
+    if program is None:
+        pytest.skip("no Chromium found; install one, or name it in FASTPLAN_TEST_BROWSER")
+    found = Browser(program)
+    yield found
+    found.close()

@@ -261,8 +261,8 @@ LIVE = (
     Mutant(
         name="one-copy-sends-everything",
         file="fastplan/planning/exchange.py",
-        old="!= host, sent[rank], rank))",
-        new="!= host, rank))",
+        old="lambda rank: (sent[rank], rank))",
+        new="lambda rank: rank)",
         tests=("tests/planning/test_exchange.py",),
     ),
     Mutant(

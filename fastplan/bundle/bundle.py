@@ -131,7 +131,12 @@ class Bundle:
         return len(found)
 
     def mismatches(self, facts: dict[str, str], model: str | None = None) -> list[str]:
-        """Returns the differences between the compiled code and an installation."""
+        """Returns the differences between the compiled code and an installation.
+
+        Args:
+            facts: The installation's versions and device, as `header.facts` has those of the code.
+            model: The model's name, which is compared if both are known.
+        """
         other = []
         if None not in (model, self.header.model) and model != self.header.model:
             other = [f"model: made for {self.header.model}, this is {model}"]
@@ -252,6 +257,9 @@ class Bundle:
 def open_bundle(path: str | os.PathLike[str]) -> Bundle:
     """Opens the bundle in a file. This runs none of its code.
 
+    Args:
+        path: The file.
+
     Raises:
         BundleError: The file is not a bundle, or damaged.
         OSError: The file can't be opened.
@@ -301,6 +309,10 @@ def _why_not_private(info: os.stat_result) -> str | None:
 
 def parse_bundle(data: bytes, name: str = "bundle") -> Bundle:
     """Reads the bundle in bytes.
+
+    Args:
+        data: The content of a bundle's file.
+        name: The bundle's name in messages.
 
     Raises:
         BundleError: The bytes are not a bundle.

@@ -97,8 +97,9 @@ def convert(
         The bytes that were written.
 
     Raises:
-        CheckpointError: as for `load`, or `output` exists.
-        PlanFileError: the plan can't be read.
+        CheckpointError: as for `load`, or `output` exists or is a URL.
+        PlanFileError: the plan file is malformed.
+        OSError: the plan file can't be read, or `output` can't be written.
     """
     target = os.path.abspath(os.fspath(output))
     if is_url(output):

@@ -135,6 +135,8 @@ def load(
     Raises:
         CheckpointError: a table or state is missing or has another shape or type, the checkpoint
             has a state that the job has no place for, or a row-wise state can't be merged exactly.
+        TypeError: `job` is not a DistributedModelParallel.
+        ValueError: `merge` is unknown.
     """
     check_job(job)
     if merge not in ("exact", "mean"):

@@ -42,6 +42,7 @@ def save(job: Any, path: Path, *, optimizer: Any = None) -> None:
 
     Raises:
         CheckpointError: `path` holds a checkpoint, or something of the job can't be saved.
+        TypeError: `job` is not a DistributedModelParallel.
     """
     check_job(job)
     name = os.fspath(path)

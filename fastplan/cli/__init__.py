@@ -1,1 +1,1 @@
-"""The `fastplan` command: one file per command, thin over the rooms that do the work."""
+"""The `fastplan` command: a file for each command, which calls the packages that do the work."""

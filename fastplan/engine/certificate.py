@@ -31,6 +31,7 @@ ROUNDING = 1e-11
 _UNDERFLOW = 1e-290
 # Steps per rank that shards are rounded down to in the knapsack.
 _GRID = 8192
+_EVALUATIONS = 20_000  # at most, while a bound is searched
 MOST_ON_RANK = 64
 
 
@@ -65,10 +66,9 @@ def lower_bound(
     problem: Problem,
     *,
     upper: float = math.inf,
-    evaluations: int = 20_000,
     knapsacks: int = 2_000,
 ) -> Certificate | NoBound:
-    """Returns the highest bound found within the given effort.
+    """Returns the highest bound found within a limited effort.
 
     The bound is valid for uneven ranks, towers and grids.
 
@@ -76,7 +76,6 @@ def lower_bound(
         problem: the problem.
         upper: the rating of some plan. The effort then goes to slabs whose bound is below it, and
             small problems also get a knapsack bound.
-        evaluations: the maximum number of evaluations.
         knapsacks: the maximum number of knapsacks.
 
     Returns:
@@ -86,7 +85,7 @@ def lower_bound(
         OutOfRange: exact arithmetic would need larger numbers than the core has.
     """
     found = _native.lower_bound(
-        problem.handle, {"upper": upper, "evaluations": evaluations, "knapsacks": knapsacks}
+        problem.handle, {"upper": upper, "evaluations": _EVALUATIONS, "knapsacks": knapsacks}
     )
     if found["value"] > found["most"] * (1 + 1e-6):
         return NoBound("there is no plan: the tables' options need more memory than the ranks have")
@@ -117,6 +116,10 @@ def check_bound(problem: Problem, certificate: Certificate) -> float:
     """Verifies a certificate and returns the bound that it proves, at most its value.
 
     This takes one pass over slabs and options, without a search, and trusts no number.
+
+    Args:
+        problem: the problem that the bound is for.
+        certificate: the proof, which may come from anywhere.
 
     Raises:
         ValueError: a multiplier is invalid.

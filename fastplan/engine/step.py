@@ -91,8 +91,8 @@ def step_model(request: Request, columns: dict[str, Any]) -> StepModel:
 def _link_ranks(request: Request) -> int:
     """Returns how many ranks share a link of the network; 1 if nothing crosses the network.
 
-    Each GPU has a card of its own. The CPU ranks of a host share the host's card: it is as busy as
-    all of them together, however the bytes are spread over the ranks.
+    Each GPU has a network card of its own. The CPU ranks of a host share the host's card: it is as
+    busy as all of them together, however the bytes are spread over the ranks.
     """
     assert request.hardware is not None
     ranks = request.hardware.domain_ranks

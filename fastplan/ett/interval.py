@@ -18,7 +18,6 @@ A failure then loses U seconds more, so U counts like R, and T is at least U.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -116,9 +115,9 @@ class FailureModel:
                 high = middle
         return self.between_failures * (low + high) / 2
 
-    def curve(self, times: Sequence[float] = _CURVE) -> list[float]:
+    def curve(self) -> list[float]:
         """Returns intervals around the best one, and the present one, in order."""
-        found = {self.best * time for time in times}
+        found = {self.best * time for time in _CURVE}
         if self.interval is not None:
             found.add(self.interval)
         return sorted(found)

@@ -24,14 +24,13 @@ ASSUMPTIONS = (
 )
 
 
-def interval_text(model: FailureModel, style: Style | None = None) -> str:
+def interval_text(model: FailureModel, style: Style) -> str:
     """Returns the intervals and the curve as text.
 
     Args:
         model: The costs of checkpoints and failures.
         style: `Style.of(stream)` of the stream to print to.
     """
-    style = style or Style()
     lines = [
         style.paint(_headline(model), "bold"),
         f"Young {format_seconds(model.young)}, Daly {format_seconds(model.daly)}, exact "

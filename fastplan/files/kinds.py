@@ -44,11 +44,11 @@ def whole(least: int = 0, most: int | float = LARGEST) -> Meta:
     )
 
 
-def plain_whole(least: int = 0) -> Meta:
+def plain_whole() -> Meta:
     """A whole number of 64 bits, without abbreviations."""
-    expected = f"must be a whole number from {least} to 2^63-1"
+    expected = "must be a whole number from 0 to 2^63-1"
     problem = {"problem": lambda value: f"{expected}, not {shown(value)}"}
-    return Meta(ge=least, le=LARGEST, extra=problem)
+    return Meta(ge=0, le=LARGEST, extra=problem)
 
 
 def size() -> Meta:

@@ -1,4 +1,4 @@
-"""Directories that only this user can write to, for files that are believed."""
+"""Directories that only this user can write to, for files that are trusted."""
 
 from __future__ import annotations
 

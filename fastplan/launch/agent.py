@@ -1,4 +1,4 @@
-"""Starts the workers of torchrun's agent through a fork server, or plainly if that can't be."""
+"""Starts the workers of torchrun's agent through a fork server, or as usual if it can't."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Preloader:
             streams: Its stdin, stdout and stderr.
 
         Returns:
-            The worker; None if it must be started plainly. The reason is logged.
+            The worker; None if torchrun must start it as usual. The reason is logged.
         """
         reason = _why_not_python(words)
         if reason is None:
@@ -214,8 +214,7 @@ class ForkServer:
         """Returns the number of a new worker, which is a child of this process.
 
         Raises:
-            OSError: if the server has ended.
-            EOFError: likewise.
+            OSError, EOFError: if the server has ended.
         """
         # Only now: orphans of workers are not this process's at any other time.
         _set_subreaper(True)

@@ -32,6 +32,7 @@ _MOST_ROWS = 1_000_000
 _TABLES = ((1, False), (4, False), (1, True))  # the number in one lookup, and whether weighted
 _LARGEST_BUFFER = 1 << 28
 _BUFFERS = 8
+_SAMPLED = 4  # dims and poolings at most
 _SPAN = 16  # the least factor between the sizes of buffers
 # Sizes that are mostly latency, which the hardware costs have and TorchRec's formulas don't.
 _SMALL_BUFFERS = (1 << 10, 1 << 12, 1 << 14, 1 << 16)
@@ -86,7 +87,12 @@ DEFAULT_SIZES = {
 
 
 def sizes_of(spec: ModelSpec, ranks: int) -> Sizes:
-    """Returns the sizes of a model on this number of ranks."""
+    """Returns the sizes of a model on this number of ranks.
+
+    Args:
+        spec: The model.
+        ranks: The number of ranks.
+    """
     means = sorted({max(1, round(mean)) for table in spec.tables for mean in table.pooling})
     dims = sorted({table.dim for table in spec.tables})
     outputs = sum(
@@ -126,11 +132,11 @@ def _typical_rows(spec: ModelSpec) -> int:
     return min(table.rows, _MOST_ROWS)
 
 
-def _sample(values: list[int], most: int = 4) -> tuple[int, ...]:
+def _sample(values: list[int]) -> tuple[int, ...]:
     """Returns some of the values, including the smallest and the largest."""
-    if len(values) <= most:
+    if len(values) <= _SAMPLED:
         return tuple(values)
-    return tuple(values[round(i * (len(values) - 1) / (most - 1))] for i in range(most))
+    return tuple(values[round(i * (len(values) - 1) / (_SAMPLED - 1))] for i in range(_SAMPLED))
 
 
 def cases(device: str, ranks: int, ranks_per_host: int, sizes: Sizes) -> list[Case]:

@@ -266,7 +266,7 @@ def _run(*command: str, must: bool = True) -> str:
     """Runs a command of iproute2 and returns its output.
 
     Raises:
-        HostsUnavailable: The command failed and `must` not.
+        HostsUnavailable: The command can't be run, or it failed and `must` is True.
     """
     try:
         done = subprocess.run(

@@ -140,6 +140,9 @@ class Runs:
 def read_runs(folder: str | os.PathLike[str]) -> Runs:
     """Reads the measurement in a folder.
 
+    Args:
+        folder: The folder that `measure` has created.
+
     Raises:
         MeasureError: There is no measurement, or it can't be read.
     """

@@ -62,10 +62,10 @@ def others_code() -> Iterator[None]:
 
 
 def find(target: str) -> Any:
-    """Imports the object of that name. This runs its module: callers check for trust first if the
-    name comes from a file.
+    """Imports the object of that name.
 
-    Modules may be in the current directory. Their output goes to stderr.
+    This runs its module: callers check for trust first if the name comes from a file. Modules may
+    be in the current directory. Their output goes to stderr.
 
     Raises:
         BadReference: the name can't be imported.

@@ -45,17 +45,16 @@ class Tensor(NamedTuple):
     element_size: int
 
 
-def find_pieces(tensors: Sequence[Tensor], ranks: int, ranks_per_host: int = 1) -> list[Piece]:
+def find_pieces(tensors: Sequence[Tensor], ranks: int) -> list[Piece]:
     """Returns the pieces that fill all new shards, each cell of them once.
 
-    A rank takes what it holds from itself. It gets everything else from a rank that holds it: from
-    its own host if possible, and from the rank that has sent the fewest bytes so far. The result
-    depends on the arguments only, so that all ranks compute the same.
+    A rank takes what it holds from itself. It gets everything else from the rank that holds it and
+    has sent the fewest bytes so far. The result depends on the arguments only, so that all ranks
+    compute the same.
 
     Args:
         tensors: the old and new shards of each tensor.
         ranks: the number of ranks.
-        ranks_per_host: how many consecutive ranks share a host.
 
     Raises:
         ValueError: nobody holds a part of a new shard, or old shards overlap.
@@ -68,7 +67,7 @@ def find_pieces(tensors: Sequence[Tensor], ranks: int, ranks_per_host: int = 1) 
             target = shard[RANK]
             for held, rectangle in holders.overlaps(shard):
                 held_by = holders.copies[held]
-                source = _choose(held_by, target, sent, ranks_per_host)
+                source = _choose(held_by, target, sent)
                 piece = Piece(number, source, target, held_by[source], needed, *rectangle)
                 if source != target:
                     sent[source] += piece.cells * tensor.element_size
@@ -112,11 +111,10 @@ class _Holders:
         return zip(found.tolist(), (tuple(each) for each in rectangles), strict=True)
 
 
-def _choose(held_by: dict[int, int], target: int, sent: list[int], ranks_per_host: int) -> int:
+def _choose(held_by: dict[int, int], target: int, sent: list[int]) -> int:
     if target in held_by:
         return target
-    host = target // ranks_per_host
-    return min(held_by, key=lambda rank: (rank // ranks_per_host != host, sent[rank], rank))
+    return min(held_by, key=lambda rank: (sent[rank], rank))
 
 
 def sent_bytes(pieces: Iterable[Piece], tensors: Sequence[Tensor]) -> int:

@@ -70,7 +70,7 @@ class Moves:
         return self.movement.seconds
 
 
-def list_moves(before: Plan, after: Plan, *, pays_back_after: float | None = None) -> Moves:
+def list_moves(before: Plan, after: Plan) -> Moves:
     """Lists the moves and the removed tables. `before` uses the rank numbers of `after`."""
     transfers: dict[Key, Transfers] = {}
     moved = movement(before, after, transfers)
@@ -97,7 +97,6 @@ def list_moves(before: Plan, after: Plan, *, pays_back_after: float | None = Non
         removed=tuple(
             table_name(table.path, table.name) for table in moved.tables if table.after is None
         ),
-        pays_back_after=pays_back_after,
     )
 
 

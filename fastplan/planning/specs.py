@@ -61,10 +61,15 @@ def plan_spec(
         The plan, with its reports. A job that does not fit is a result, not an error.
 
     Raises:
-        SpecError, PlanFileError: a file can't be read.
+        SpecError: the spec file is invalid, or can't be read.
+        PlanFileError, OSError: the plan file can't be read.
+        HardwareError: the SKU is unknown, or the ranks don't fill its hosts.
         CannotPlan: the spec can't be planned, or the arguments exclude each other.
+        PlanModelMismatch: `previous` is a plan of another model.
+        CostError: a custom cost or objective fails.
         ConstraintError: no plan was found that satisfies `pins` and `together`.
         ReplicaGroupsError: the ranks can't form such replica groups.
+        TypeError, ValueError: an argument is not one of the values above.
     """
     from fastplan.spec.lower import lower
 

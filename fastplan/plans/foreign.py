@@ -61,14 +61,11 @@ _RULER = re.compile(r"-+(?: \| -+)*")
 _NUMBERS = re.compile(r"\[((?:\d{1,19}(?:, \d{1,19})*)?)\]", re.ASCII)
 
 
-def read_any(
-    path: str | os.PathLike[str], *, trust_pickle: bool = False, format: str | None = None
-) -> Plan:
-    """Reads a plan in any readable format.
+def read_any(path: str | os.PathLike[str], *, trust_pickle: bool = False) -> Plan:
+    """Reads a plan in any readable format, which its content shows.
 
     Args:
         path: The file.
-        format: The format; by default it is detected.
         trust_pickle: Whether to read pickles. They can run any code, and they need TorchRec.
 
     Raises:
@@ -76,28 +73,25 @@ def read_any(
         OSError: The file can't be read.
     """
     name = os.fspath(path)
-    if format is not None and format not in READABLE:
-        raise PlanFileError(name, "", f"can't be read as {format!r}; known are {_known()}")
     with open(path, "rb") as stream:
         head = stream.read(4)
-    if format == "pickle" or (format is None and head.startswith(_PICKLES)):
+    if head.startswith(_PICKLES):
         return _unpickled(name, trust=trust_pickle)
-    return parse_any(read_bytes(path), name, format=format)
+    return parse_any(read_bytes(path), name)
 
 
-def parse_any(data: bytes, name: str, *, format: str | None = None) -> Plan:
+def parse_any(data: bytes, name: str) -> Plan:
     """Parses a plan in any readable format except pickle.
 
     Args:
         data: The content of the file.
         name: The name of the file in errors.
-        format: The format; by default it is detected.
 
     Raises:
         PlanFileError: The content is not a plan.
     """
     try:
-        document = _document(data, format)
+        document = _document(data)
         check_ranks(document.entries)
         return plan_of(document, name)
     except BadValue as error:
@@ -147,21 +141,19 @@ def write_any(plan: Plan, path: str | os.PathLike[str], format: str = "fastplan"
         _pickle(plan, os.fspath(path))
 
 
-def _document(data: bytes, format: str | None) -> Document:
-    if format == "torchrec-text" or (format is None and data.lstrip().startswith(_MODULE.encode())):
+def _document(data: bytes) -> Document:
+    if data.lstrip().startswith(_MODULE.encode()):
         return _read_printed(data, "torchrec-text")
-    if format is None and _SPEC.match(data.lstrip()[:200]):
+    if _SPEC.match(data.lstrip()[:200]):
         raise BadValue("", _IS_SPEC)
-    if format is None and data.lstrip()[:1] != b"{":
+    if data.lstrip()[:1] != b"{":
         what = "has" if data.strip() else "is empty; it has"
         raise BadValue("", f"{what} none of the known formats: {_known()}")
     content = parse_json(data)
-    found = format or _json_format(content)
+    found = _json_format(content)
     if found == "fastplan":
         return read_document(content)
-    if found == "torchrec-json":
-        return _read_serialized(content, found)
-    return _read_tables(content, found)
+    return _read_tables(content["plan"] if found == "torchrec-json" else content, found)
 
 
 def _json_format(content: Any) -> str:
@@ -213,7 +205,7 @@ def _known() -> str:
 
 
 def _read_tables(content: Any, source: str) -> Document:
-    """Reads a plan from TorchEasyRec's JSON. Raises BadValue."""
+    """Reads a plan from TorchEasyRec's JSON, or TorchRec's. Raises BadValue."""
     modules = as_object(content, "the file")
     reader = EntryReader(has_device=False)
     entries = []
@@ -225,14 +217,6 @@ def _read_tables(content: Any, source: str) -> Document:
             fields["shards"] = _shards(table.get("shards"), below(place, "shards"))
             entries.append(reader.read(path, name, fields))
     return _foreign_document(list(modules), entries, source)
-
-
-def _read_serialized(content: Any, source: str) -> Document:
-    """Reads a plan from `ShardingPlan._serialize()`. Raises BadValue."""
-    fields = as_object(content, "the file")
-    if "plan" not in fields:
-        raise BadValue("plan", "is missing")
-    return _read_tables(fields["plan"], source)
 
 
 def _foreign_document(paths: list[str], entries: list[TableEntry], source: str) -> Document:

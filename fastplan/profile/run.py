@@ -145,8 +145,11 @@ def profile_function(
 def stored_summaries(files: Iterable[str]) -> Summaries:
     """Returns the sums of stored profiles, such as those of several workers.
 
+    Args:
+        files: The state files; see `Settings`.
+
     Raises:
-        ProfileError: A file is none.
+        ProfileError: A file is not a usable profile.
     """
     return merge_summaries([summaries_of(read_profile(file)) for file in files])
 
@@ -158,7 +161,11 @@ def summaries_of(profile: Profile) -> Summaries:
 
 
 def merge_summaries(parts: Iterable[Summaries]) -> Summaries:
-    """Returns the sums of several workers, whose data are independent parts."""
+    """Returns the sums of several workers, whose data are independent parts.
+
+    Args:
+        parts: The sums of each worker, by table.
+    """
     found: dict[str, list[Summary]] = {}
     for part in parts:
         for name, summary in part.items():
@@ -168,6 +175,9 @@ def merge_summaries(parts: Iterable[Summaries]) -> Summaries:
 
 def statistics_by_table(summaries: Mapping[str, Summary]) -> dict[str, IdStatistics]:
     """Returns the statistics of each table.
+
+    Args:
+        summaries: The sums of each table.
 
     Raises:
         ProfileError: A stored profile has numbers that no data have.

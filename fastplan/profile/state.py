@@ -104,7 +104,7 @@ def read_profile(path: str | os.PathLike[str]) -> Profile:
     """Reads a profile.
 
     Raises:
-        ProfileError: The file is damaged or is none.
+        ProfileError: The file can't be read, or is not a usable profile.
     """
     try:
         data = Path(path).read_bytes()
@@ -119,7 +119,7 @@ def parse_profile(data: bytes) -> Profile:
     """Returns the profile in bytes.
 
     Raises:
-        ContainerError, TypeError: For any bytes that are none; nothing else.
+        ContainerError, TypeError: For any bytes that are not a profile; nothing else.
     """
 
     def read(at: int, length: int) -> bytes:

@@ -131,17 +131,13 @@ def hardware_of_file(name_or_path: str) -> Hardware:
         ) from error
 
 
-def known_hardware(extra: Sequence[PathLike] = ()) -> list[Hardware]:
-    """Returns all named hardware: shipped, from the files in FASTPLAN_SKUS and from `extra`.
-
-    Args:
-        extra: More SKU files.
+def known_hardware() -> list[Hardware]:
+    """Returns all named hardware: shipped, and from the files in FASTPLAN_SKUS.
 
     Raises:
         HardwareError: A file in FASTPLAN_SKUS is invalid.
-        SpecError: An `extra` file is invalid.
     """
-    return [_built(sku) for sku in _known(extra).values()]
+    return [_built(sku) for sku in _known(()).values()]
 
 
 def read_hardware(document: Document) -> list[Hardware]:
@@ -165,7 +161,8 @@ def for_job(hardware: Hardware, world_size: int, local_world_size: int | None = 
         local_world_size: Ranks per host; default: the hardware's.
 
     Raises:
-        HardwareError: The ranks don't fill the hosts.
+        HardwareError: A number is below 1, or the ranks don't fill the hosts and
+            `local_world_size` is not given.
     """
     if world_size < 1 or (local_world_size is not None and local_world_size < 1):
         raise HardwareError("`world_size` and `local_world_size` must be at least 1")
@@ -239,7 +236,7 @@ def topology_arguments(
         local_world_size: Ranks per host; default: the hardware's.
 
     Raises:
-        HardwareError: The ranks don't fill the hosts, and `local_world_size` is not given.
+        HardwareError: As `for_job`.
     """
     seen = for_job(hardware, world_size, local_world_size)
     return {

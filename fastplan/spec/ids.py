@@ -68,7 +68,7 @@ def statistics_of(fields: IdFields) -> IdStatistics:
     """Returns the statistics in fields of a file.
 
     Raises:
-        ValueError: A curve is none, or has values that can't be. The message names the field.
+        ValueError: A curve has no points, too many or invalid ones. The message names the field.
     """
     curves: dict[str, Any] = {name: _curve(name, getattr(fields, name)) for name in CURVES}
     return IdStatistics(**curves, **{name: getattr(fields, name) for name in _NUMBERS})
@@ -100,7 +100,7 @@ def check_ids(document: Document, steps: tuple[Step, ...], fields: IdFields) -> 
     """Returns the statistics at a place of a document.
 
     Raises:
-        SpecError: They can't be. The message says where.
+        SpecError: They are invalid. The message says where.
     """
     try:
         return statistics_of(fields)

@@ -310,7 +310,7 @@ def on_cluster(
 
 
 def with_precision(spec: ModelSpec, dtype: str) -> ModelSpec:
-    """Returns the spec with all floating-point tables in another precision: fp16 or `float16`."""
+    """Returns the spec with all floating-point tables in a precision such as fp16 or `float16`."""
     dtype = DTYPE_ALIASES.get(dtype, dtype)
     tables = tuple(
         replace(table, dtype=dtype) if table.dtype in _FLOATS else table for table in spec.tables

@@ -98,7 +98,12 @@ def smallest_cluster(
 ) -> list[Smallest]:
     """Finds the smallest number of ranks that fits, for each model, SKU, batch and precision.
 
-    The other arguments select a model, SKU, batch or precision.
+    Args:
+        result: The sweep.
+        model: Only this model; None: every model.
+        sku: Only this SKU; None: every SKU.
+        batch: Only this batch; None: every batch.
+        precision: Only this precision; None: every precision.
 
     Raises:
         UnknownValue: The sweep does not have such a value.
@@ -128,9 +133,6 @@ def cheapest(
     *,
     rating: float,
     prices: Mapping[str, float] | None = None,
-    model: str | None = None,
-    batch: int | None = None,
-    precision: str | None = None,
 ) -> list[Cheapest]:
     """Finds the cheapest SKU and size with a rating of at most `rating` milliseconds.
 
@@ -140,12 +142,10 @@ def cheapest(
 
     Raises:
         MissingPrice: A SKU that is fast enough has no price.
-        UnknownValue: The sweep does not have such a value.
     """
     known = {**result.prices, **(prices or {})}
     answers = []
-    chosen = _chosen(result.rows, model=model, batch=batch, precision=precision)
-    for key, rows in _groups(chosen, "model", "batch", "precision").items():
+    for key, rows in _groups(result.rows, "model", "batch", "precision").items():
         fitting = [row for row in rows if row.fits and row.time is not None]
         enough = [row for row in fitting if (row.time or 0.0) <= rating]
         missing = sorted({row.sku for row in enough} - known.keys())

@@ -31,17 +31,31 @@ class Sweep:
     """A sweep over every combination of its axes.
 
     For an axis that is omitted, each model's own value applies.
+
+    Args:
+        models: The models, with distinct names.
+        skus: The hardware, with distinct names.
+        world_sizes: Numbers of ranks.
+        hosts: Numbers of hosts, instead of `world_sizes`.
+        local_world_size: Ranks per host, if not the hardware's.
+        batch_sizes: Batch sizes of one rank.
+        global_batch: Whether `batch_sizes` are of all ranks together.
+        precisions: fp32, fp16 or bf16, for all tables of floating point.
+        optimization: How to improve TorchRec's plans; None: not at all.
+
+    Raises:
+        SweepError: An axis has an invalid value, or two arguments exclude each other.
     """
 
     models: tuple[ModelSpec, ...]
     skus: tuple[Hardware, ...] = ()
     world_sizes: tuple[int, ...] = ()
-    hosts: tuple[int, ...] = ()  # instead of `world_sizes`
+    hosts: tuple[int, ...] = ()
     local_world_size: int | None = None
-    batch_sizes: tuple[int, ...] = ()  # per rank
-    global_batch: bool = False  # `batch_sizes` are of all ranks together
-    precisions: tuple[str, ...] = ()  # of all floating-point tables
-    optimization: Optimize | None = None  # how to improve TorchRec's plans, if wanted
+    batch_sizes: tuple[int, ...] = ()
+    global_batch: bool = False
+    precisions: tuple[str, ...] = ()
+    optimization: Optimize | None = None
 
     def __post_init__(self) -> None:
         if not self.models:

@@ -52,7 +52,7 @@ def is_first_plan() -> bool:
 
 @contextmanager
 def errors_of_parts() -> Iterator[None]:
-    """Marks errors of parts that are called just as by TorchRec, as the caller's.
+    """Marks errors in the block as the caller's: its parts are called as TorchRec calls them.
 
     A second search would ask custom parts again, which may have changed.
     """

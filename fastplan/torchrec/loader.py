@@ -33,17 +33,23 @@ CONTEXT_NOTE = "planner_context_hash"
 class StoredPlanLoader(PlanLoader):
     """Returns a stored plan to a planner: `plan_loader=StoredPlanLoader("plan.json", module)`.
 
-    `source` is a plan, or a plan file that is read on each request of the planner. `module` is the
-    model that it is for: the plan must have exactly its tables, or PlanMismatch says which differ.
-    Pass `sharders` if the planner gets others than TorchRec's defaults. The planner
-    enumerates its options, takes those of the plan and does not search: it returns the stored
-    plan, with tables in the order of its options. It uses the plan's shards and ranks, and the
-    settings of its own constraints. TorchRec raises PlannerError for an option that these do not
-    allow, or that has a different cache load factor.
+    The planner enumerates its options, takes those of the plan and does not search: it returns the
+    stored plan, with tables in the order of its options. It uses the plan's shards and ranks, and
+    the settings of its own constraints. TorchRec raises PlannerError for an option that these do
+    not allow, or that has a different cache load factor.
 
     A file saved with `notes={"planner_context_hash": planner.hash_planner_context_inputs_str()}`
     is used only by a planner with the same context. A plan has no costs and no storage, so the
     statistics of a loaded plan show none.
+
+    Args:
+        source: a plan, or a plan file that is read on each request of the planner.
+        module: the model that the plan is for. The plan must have exactly its tables: otherwise
+            `load` raises PlanMismatch, which says which tables differ.
+        sharders: the planner's, if they are not TorchRec's defaults.
+
+    Raises:
+        ValueError: `module` is missing.
     """
 
     def __init__(
@@ -158,6 +164,10 @@ class ProtocolPlanCache:
     """`get(fingerprint)` and `put(fingerprint, plan, metadata)`, as TorchRec 1.9 calls them.
 
     If the store fails, a warning is logged, `get` returns None and `put` stores nothing.
+
+    Args:
+        where: a directory, a URL for fsspec, or a store.
+        timeout: seconds that each call of the store may take.
     """
 
     def __init__(self, where: str | os.PathLike[str] | Store, *, timeout: float = 5.0) -> None:

@@ -98,6 +98,7 @@ def save_plan(
         PlanFileError: a file can't represent the plan, for example because of a spec other than
             EnumerableShardingSpec or an object of a custom class. The message names the table and
             the field.
+        OSError: the file can't be written.
     """
     text = plan_text(
         plan,
@@ -153,6 +154,7 @@ def load_plan(
         PlanMismatch: the module's tables are not the plan's.
         PlanFileError: the file is malformed, does not match the topology, or has a table on ranks
             that TorchRec can't run it on, such as a row-wise table twice on one rank.
+        OSError: the file can't be read.
     """
     found = read_plan_file(path, topology=topology)
     if module is not None:

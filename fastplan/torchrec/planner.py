@@ -66,7 +66,7 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         previous: a plan, a plan file or a planner to follow; see docs/replan.md.
         replan: the policy for following `previous`; without `previous`, "auto" or a `Replan`
             follows the nearest plan in the cache.
-        shard_cost: a function with @fastplan.shard_cost that returns the cost of a shard.
+        shard_cost: a function with @fastplan.shard_cost that sets the cost of a shard.
         objective: a function with @fastplan.plan_objective that rates plans; by default a plan is
             rated by its largest rank.
         shadow: True compares each plan with TorchRec's own, in the background; "torchrec" uses
@@ -188,6 +188,10 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         Raises:
             PlannerError: nothing fits; the message is TorchRec's. Invalid input raises the errors
                 of TorchRec's enumerator and estimators.
+            ConstraintError: no plan was found that satisfies `pins` and `together`.
+            CostError: a custom cost or objective fails.
+            PlanModelMismatch: `previous` is a plan of another model.
+            PlanFileError, OSError: the file of `previous` can't be read.
         """
         plan: Callable[..., ShardingPlan] = _plan
         if state_of(self).shadow is not None:
@@ -206,7 +210,8 @@ class EmbeddingShardingPlanner(TorchRecPlanner):
         An error on any rank is raised on every rank.
 
         Raises:
-            ModelsDiffer: the models of the ranks differ.
+            ModelsDiffer: the models, sharders or constraints of the ranks differ.
+            PlannerError: nothing fits. Other errors are those of `plan`.
         """
         if (pg is None and not dist.is_initialized()) or isinstance(native(), str):
             # TorchRec's own message, or its own way.

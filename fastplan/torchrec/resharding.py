@@ -1,9 +1,9 @@
 """Moves of tables in a running job, from any plan to any other one: all tables or none.
 
-For each module with a changed table, the ranks build the sharded module of the new plan new_job
-the old one (`live/modules`), fill it with what they hold, exchange what they lack
-(`live/tensors`), agree that all have succeeded (`live/agreement`), and only then exchange the
-contents of the modules.
+For each module with a changed table, the ranks build the sharded module of the new plan beside the
+old one (`live/modules`), fill it with what they hold, exchange what they lack (`live/tensors`),
+agree that all have succeeded (`live/agreement`), and only then exchange the contents of the
+modules.
 
 TorchRec's own `DistributedModelParallel.reshard` is not used. It moves only whole table-wise and
 column-wise shards of an EmbeddingBagCollection, one per rank and table. It loses second states of
@@ -100,8 +100,8 @@ def reshard(
     Raises:
         ReshardError: a rank failed or was lost. The ranks that are left have their old plan and
             tables.
-        TypeError: the model is not sharded.
-        ValueError: `merge` or `round_bytes` is none of these.
+        TypeError: the model is not sharded, or `after` is not a ShardingPlan.
+        ValueError: `merge` is unknown, or `round_bytes` is below 1.
     """
     for name, value, kind in (
         ("job", job, DistributedModelParallel),

@@ -19,7 +19,6 @@ from tests.docs.annotations import Annotation, read_annotation
 from tests.docs.blocks import DOCS
 
 PAGE = DOCS / "api.md"
-IMPORT = re.compile(r"^ *from (fastplan[\w.]*) import ([\w, ]+)", re.M)
 MODULES = (
     *("fastplan", "fastplan.bundle", "fastplan.checkpoint", "fastplan.ett"),
     "fastplan.cache.stores",

@@ -32,7 +32,6 @@ PARTS = (
     *("fwd_compute", "fwd_comms", "bwd_compute", "bwd_comms"),
     *("input_dist_comms", "prefetch_compute"),
 )
-ON_DEVICE = ("dense", "fused", "quant", "fused_triton")
 
 
 class Formulas:

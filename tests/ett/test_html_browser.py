@@ -6,21 +6,6 @@ from fastplan.ett.building import load
 from fastplan.ett.html import html_report
 from tests.ett.runs import Rank
 from tests.ett.test_html import NASTY
-from tests.report.browser import Browser, find_browser
-
-PROGRAM = find_browser()
-if PROGRAM is None:
-    pytest.skip(
-        "no Chromium found; install one, or name it in FASTPLAN_TEST_BROWSER",
-        allow_module_level=True,
-    )
-
-
-@pytest.fixture(scope="module")
-def browser():
-    browser = Browser(PROGRAM)
-    yield browser
-    browser.close()
 
 
 @pytest.fixture(scope="module")

@@ -54,7 +54,6 @@ from torchrec.modules.embedding_configs import DataType
 from .draw import Draw
 from .models import Table
 
-GIB = 1024**3
 SHARDING_TYPES = [
     "data_parallel",
     "table_wise",

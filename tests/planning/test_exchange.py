@@ -70,12 +70,11 @@ def test_each_cell_of_a_new_shard_comes_once_and_from_a_rank_that_has_it(seed):
         assert filled == needed
 
 
-@pytest.mark.parametrize("host", [1, RANKS])
 @pytest.mark.parametrize("seed", range(60))
-def test_sent_bytes_are_those_that_a_comparison_of_the_plans_counts(seed, host):
+def test_sent_bytes_are_those_that_a_comparison_of_the_plans_counts(seed):
     tensors = drawn_tensors(seed)
     counted = movement(as_plan(tensors, 1), as_plan(tensors, 2))
-    pieces = find_pieces(tensors, RANKS, ranks_per_host=host)
+    pieces = find_pieces(tensors, RANKS)
     assert sent_bytes(pieces, tensors) == counted.bytes
     received = Counter()
     for piece in pieces:
@@ -83,14 +82,12 @@ def test_sent_bytes_are_those_that_a_comparison_of_the_plans_counts(seed, host):
     assert [received[rank] for rank in range(RANKS)] == counted.rank_received[:RANKS].tolist()
 
 
-def test_copies_send_equally_much_and_those_of_the_own_host_go_first():
+def test_copies_send_equally_much():
     held = copy_shards((6, 4), [0, 1, 2])
     needed = block_shards(Cut(((6, 1),), ((1, 4),)), [3] * 6)
     tensor = Tensor("t", held, needed, 4)
     senders = Counter(piece.source for piece in find_pieces([tensor], 4))
     assert senders == {0: 2, 1: 2, 2: 2}
-    senders = Counter(piece.source for piece in find_pieces([tensor], 4, ranks_per_host=2))
-    assert senders == {2: 6}
 
 
 @pytest.mark.parametrize(

@@ -23,10 +23,9 @@ def path(tmp_path):
 def test_our_own_files_are_read_with_all_that_they_say(path):
     plan = mixed_plan()
     write_plan(plan, path)
-    for format in (None, "fastplan"):
-        found = read_any(path, format=format)
-        assert_same_layout(plan, found)
-        assert found.basis.canonical == plan.basis.canonical
+    found = read_any(path)
+    assert_same_layout(plan, found)
+    assert found.basis.canonical == plan.basis.canonical
 
 
 def test_writing_our_own_format_is_the_default(path):
@@ -82,10 +81,6 @@ def test_a_pickle_is_refused_without_trust_and_not_run(protocol, path):
     with pytest.raises(PlanFileError, match="--trust-pickle") as caught:
         read_any(path)
     assert "--trust-pickle" in str(caught.value)
-    with pytest.raises(PlanFileError, match="--trust-pickle"):
-        read_any(path, format="pickle")
-    with pytest.raises(PlanFileError):
-        read_any(path, format="fastplan")
     assert os.listdir(path.parent) == ["plan"]
 
 
@@ -109,28 +104,23 @@ def test_a_trusted_pickle_needs_torchrec(path):
     assert "`fastplan doctor` shows what to install" in told
 
 
-def test_unknown_formats_are_named(path):
-    write_plan(mixed_plan(), path)
-    with pytest.raises(PlanFileError, match="can't be read as 'yaml'; known are fastplan"):
-        read_any(path, format="yaml")
+def test_formats_that_can_not_be_written_are_refused(path):
     for format in {*READABLE} - {*WRITABLE}:
         with pytest.raises(PlanFileError, match="only as fastplan or torcheasyrec or pickle"):
             write_any(mixed_plan(), path, format)
 
 
-@pytest.mark.parametrize("format", [None, *(name for name in READABLE if name != "pickle")])
-def test_a_missing_file_is_an_error_of_its_own(format, path):
+def test_a_missing_file_is_an_error_of_its_own(path):
     with pytest.raises(FileNotFoundError):
-        read_any(path, format=format)
+        read_any(path)
 
 
 def test_random_bytes_are_refused(path):
     draw = random.Random(1)
     for _ in range(200):
         path.write_bytes(draw.choice([b"", b"{", b"module: ", b'{"plan": ']) + draw.randbytes(30))
-        for format in (None, "torcheasyrec", "torchrec-json", "torchrec-text", "fastplan"):
-            with pytest.raises(PlanFileError):
-                read_any(path, format=format)
+        with pytest.raises(PlanFileError):
+            read_any(path)
 
 
 def test_a_plan_of_another_format_is_called_so_where_only_ours_is_read(path):

@@ -18,7 +18,7 @@ SAMPLE = Path(__file__).parent / "data" / "dry_run_sharding_plan.txt"
 def read(text: str | bytes, tmp_path: Path):
     path = tmp_path / "A100_sharding_plan.txt"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return read_any(path, format="torchrec-text")
+    return read_any(path)
 
 
 def test_every_table_of_a_dry_run_is_read():
@@ -76,7 +76,7 @@ def test_any_name_on_one_line_is_read(name, tmp_path):
         ("module: user", "module: copies", "line", "module 'copies' occurs twice"),
         ("[0, 1]      \nhost columns", "[0, x]      \nhost columns", "line", "list of numbers"),
         ("------- | -", "------= | -", "line", "a line of dashes"),
-        ("module: copies", "modulo: copies", "line", "a line of a plan as TorchRec prints it"),
+        ("module: user", "modulo: user", "line", "a line of a plan as TorchRec prints it"),
         ("whole   | [0, 0]", "while   | [0, 0]", "line", "is not listed"),
         ("host columns | table_col", "host rows    | table_col", "line", "occurs twice"),
         ("rank:2/cuda:0\ncol", "rank:b/cuda:0\ncol", "modules.user.whole.shards[0].placement", ""),

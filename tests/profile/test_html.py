@@ -5,10 +5,7 @@ import pytest
 from fastplan.model.ids import Curve, IdStatistics
 from fastplan.profile.html import html_page
 from fastplan.spec.model import ModelSpec, TableSpec
-from tests.report.browser import Browser, find_browser
 from tests.report.test_html import NASTY
-
-PROGRAM = find_browser()
 
 
 def ids(count, **changes):
@@ -39,15 +36,6 @@ def test_it_fetches_nothing_and_holds_no_markup_of_names():
     for each in ("http://", "https://", "<img", "alert(1)</script>"):
         assert each not in text.replace("http://www.w3.org/2000/svg", "")
     assert "default-src &#39;none&#39;" in text
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if PROGRAM is None:
-        pytest.skip("no Chromium found; install one, or name it in FASTPLAN_TEST_BROWSER")
-    browser = Browser(PROGRAM)
-    yield browser
-    browser.close()
 
 
 @pytest.mark.parametrize("width", [400, 1400])

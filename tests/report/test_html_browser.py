@@ -8,7 +8,6 @@ import pytest
 
 from fastplan.report.comparison import Measured, compare
 from fastplan.report.html import html_report
-from tests.report.browser import Browser, find_browser
 from tests.report.samples import (
     bare,
     cluster_of,
@@ -24,13 +23,6 @@ from tests.report.samples import (
     with_names,
 )
 from tests.report.test_html import NASTY
-
-PROGRAM = find_browser()
-if PROGRAM is None:
-    pytest.skip(
-        "no Chromium found; install one, or name it in FASTPLAN_TEST_BROWSER",
-        allow_module_level=True,
-    )
 
 
 def compared(*plans):
@@ -74,13 +66,6 @@ CASES = {
     "empty": lambda: html_report([empty()]),
     "same": lambda: compared(criteo(), criteo()),
 }
-
-
-@pytest.fixture(scope="module")
-def browser():
-    browser = Browser(PROGRAM)
-    yield browser
-    browser.close()
 
 
 @pytest.fixture(scope="module")

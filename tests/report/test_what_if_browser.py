@@ -24,7 +24,6 @@ from fastplan.report.options import PlanOptions
 from fastplan.report.units import format_bytes
 from fastplan.report.what_if import MOST_TABLES, what_if_data
 from tests.problems import ALL_TYPES, DEFAULT_PROPOSERS, GIB, request, table
-from tests.report.browser import Browser, find_browser
 from tests.report.samples import (
     bare,
     cluster_of,
@@ -39,10 +38,6 @@ from tests.report.samples import (
 from tests.report.test_explain import hardware
 from tests.report.test_html import NASTY
 from tests.report.test_html_browser import free
-
-PROGRAM = find_browser()
-if PROGRAM is None:
-    pytest.skip("no Chromium found", allow_module_level=True)
 
 
 def split():
@@ -63,13 +58,6 @@ PLANS = {
 }
 
 
-@pytest.fixture(scope="module")
-def browser():
-    browser = Browser(PROGRAM)
-    yield browser
-    browser.close()
-
-
 @pytest.fixture
 def show(browser, tmp_path):
     pages = []
@@ -87,10 +75,6 @@ def show(browser, tmp_path):
     for page in pages:
         page.close()
     assert complaints == []
-
-
-def row_of(plan, name):
-    return next(i for i, own in enumerate(plan.layout.tables) if own.name == name)
 
 
 def open_table(page, name):

@@ -74,14 +74,17 @@ class TestFiles:
         with pytest.raises(SpecError, match="can't be read"):
             find_hardware(path)
 
-    def test_extra_files_add_and_override(self, tmp_path: Path) -> None:
+    def test_extra_files_add_and_override(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         skus = {"mine": {"like": "h100"}, "H100": {"like": "h100", "hbm": "70GiB"}}
         path = saved(tmp_path / "lab.json", {"skus": skus})
         assert find_hardware("mine", extra=[path]).hbm == 70 * GIB
         assert find_hardware("h100-80", extra=[Path(path)]).hbm == 70 * GIB
-        names = [each.name for each in known_hardware([path])]
-        assert names == [{"h100": "H100"}.get(name, name) for name in SHIPPED] + ["mine"]
         assert find_hardware("h100").hbm == 80 * GIB
+        monkeypatch.setenv("FASTPLAN_SKUS", path)
+        names = [each.name for each in known_hardware()]
+        assert names == [{"h100": "H100"}.get(name, name) for name in SHIPPED] + ["mine"]
 
     def test_a_name_comes_before_an_alias(self, tmp_path: Path) -> None:
         skus = {"a100": {"like": "a100-40"}, "other": {"like": "h100", "aliases": ["h200"]}}

@@ -14,26 +14,13 @@ from fastplan.sweep.html import write_page
 from fastplan.sweep.plan_files import folder_beside
 from fastplan.sweep.rows import Row, SweepResult
 from fastplan.sweep.run import run_sweep
-from tests.report.browser import Browser, Page, find_browser
+from tests.report.browser import Browser, Page
 from tests.sweep.samples import Inline, failure, hardware, model, row, sweep, tight, unfit
 
-PROGRAM = find_browser()
-if PROGRAM is None:
-    pytest.skip(
-        "no Chromium found; install one, or name it in FASTPLAN_TEST_BROWSER",
-        allow_module_level=True,
-    )
 SAVED = (
     "URL.createObjectURL = (blob) => { window.saved = blob; return 'about:blank'; };"
     "HTMLAnchorElement.prototype.click = function () { window.file = this.download; };"
 )
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    made = Browser(PROGRAM)
-    yield made
-    made.close()
 
 
 def mixed() -> SweepResult:

@@ -44,7 +44,6 @@ OPTIMIZERS: dict[str, type] = {
 }
 # Adam's fused kernel needs a GPU.
 FUSED = ("sgd", "rowwise_adagrad", "adagrad")
-KINDS = ("bags", "sequences")
 _BAG_TYPES = ("tw", "cw", "rw", "twrw", "twcw", "grid")
 _SEQUENCE_TYPES = ("tw", "cw", "rw")
 _NAMES = {

@@ -1,1 +1,1 @@
-"""Differences between TorchRec versions, a file each, told by what TorchRec has."""
+"""Differences between TorchRec versions, a file each, detected by what TorchRec has."""

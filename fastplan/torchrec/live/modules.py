@@ -66,7 +66,7 @@ def build_again(
 
 @contextmanager
 def _alone(module: Any, shardings: Mapping[str, ParameterSharding]) -> Iterator[None]:
-    """Lets modules be built without a word to other ranks, and without random weights.
+    """Lets modules be built without messages to other ranks, and without random weights.
 
     TorchRec sends the weights of data-parallel tables from rank 0 when it resets them, and asks
     all ranks for the shards of an EmbeddingCollection, which the plan has.

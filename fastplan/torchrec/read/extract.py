@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import sys
 from inspect import getattr_static
 from operator import is_
 from types import SimpleNamespace
@@ -47,8 +46,6 @@ from fastplan.torchrec.read.modules import (
 
 _NAN = math.nan
 _DEFAULT_LENGTHS = [POOLING_FACTOR]
-_LAST = sys.maxsize  # the place of what is not listed
-_FILTERS = "_filter_sharding_types", "_filter_compute_kernels"
 
 
 class TableSource(NamedTuple):

@@ -1,1 +1,1 @@
-"""Whether native planning stands for the TorchRec of this process: known, proven, or neither."""
+"""Whether native planning agrees with the TorchRec of this process: known, proven, or neither."""

@@ -1,8 +1,8 @@
 """Finds TorchRec's functions and constants that other code has replaced.
 
-The core stands for what TorchRec's planner is made of. The first look remembers every function,
-class attribute and constant of it; later looks compare. Anything that differs names the part of
-planning that must then run in Python.
+The core does what TorchRec's own functions do. The first look remembers every function, class
+attribute and constant of TorchRec's planner; later looks compare. Each of them belongs to a part of
+planning. If one differs, its part must run in Python.
 """
 
 from __future__ import annotations

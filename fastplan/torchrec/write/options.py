@@ -66,15 +66,13 @@ class OptionBuilder:
             )
         ]
 
-    def of_table(
-        self, table: int, numbers: Any, lists: dict[int, Any] | None = None
-    ) -> list[ShardingOption]:
+    def of_table(self, table: int, numbers: Any, lists: dict[int, Any]) -> list[ShardingOption]:
         """Returns some options of one table. They share the same objects as TorchRec's options.
 
         `lists` are the copies of lists of constraints, by the ids of these: whoever gets the
         options may change a list, which later options must not show.
         """
-        shared = self._shared_arguments(table, {} if lists is None else lists)
+        shared = self._shared_arguments(table, lists)
         options = [self._option(table, number, shared) for number in numbers]
         factors = self._factors(table, shared) if self._has_perf else []
         if any(isinstance(factor, np.generic) for factor in factors):

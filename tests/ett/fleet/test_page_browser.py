@@ -5,21 +5,6 @@ import pytest
 from fastplan.ett.fleet.page import fleet_page
 from tests.ett.fleet.samples import row
 from tests.ett.fleet.test_page import NASTY
-from tests.report.browser import Browser, find_browser
-
-PROGRAM = find_browser()
-if PROGRAM is None:
-    pytest.skip(
-        "no Chromium found; install one, or name it in FASTPLAN_TEST_BROWSER",
-        allow_module_level=True,
-    )
-
-
-@pytest.fixture(scope="module")
-def browser():
-    made = Browser(PROGRAM)
-    yield made
-    made.close()
 
 
 def fleet(count=60):
