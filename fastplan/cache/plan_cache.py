@@ -129,7 +129,7 @@ class Cache:
             try:
                 return accept(self._candidate(key, name, data, cluster, trusted)), ""
             except Exception as problem:
-                reasons.append(f"entry {name}: {_short_reason(problem)}")
+                reasons.append(f"entry {name}: {short_reason(problem)}")
         return None, "; ".join(reasons[:_MOST_REASONS]) or "no entry for this request"
 
     def decode(self, data: bytes) -> Entry:
@@ -249,7 +249,8 @@ def _name(capacities: Capacities, request: bytes) -> str:
         return devices  # without a request there is nothing to compare
 
 
-def _short_reason(problem: Exception) -> str:
+def short_reason(problem: Exception) -> str:
+    """Returns the message of an error about an entry, which may be as long as the entry."""
     text = str(problem) or type(problem).__name__
     return text if len(text) <= _LONGEST_REASON else text[: _LONGEST_REASON - 3] + "..."
 

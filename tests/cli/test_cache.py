@@ -216,6 +216,16 @@ def test_verify_computes_plans_again(capsys, store):
     assert "the rating is" in out
 
 
+def test_verify_goes_on_after_a_planted_entry(capsys, store):
+    good, bad = keep(store), keep(store, context={**CONTEXT, "group_size": 1 << 31})
+    code, out, err = call(capsys, "cache", "verify")
+    assert (code, err) == (2, "")
+    line, total = out.splitlines()
+    assert line.startswith(f"bad     {bad[:12]} ")
+    assert total == "2 entries: 1 good, 0 checked in part, 1 bad"
+    assert call(capsys, "cache", "verify", good)[0] == 0
+
+
 def test_verify_tells_what_it_could_not_check(capsys, store):
     keep(store, context={**CONTEXT, "custom": [["mine.PerfModel", "1"]]})
     code, out, _ = call(capsys, "cache", "verify")
