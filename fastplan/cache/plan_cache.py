@@ -252,6 +252,8 @@ def _name(capacities: Capacities, request: bytes) -> str:
 def short_reason(problem: Exception) -> str:
     """Returns the message of an error about an entry, which may be as long as the entry."""
     text = str(problem) or type(problem).__name__
+    if isinstance(problem, KeyError):  # its message is only the name
+        text = f"it has no {text}"
     return text if len(text) <= _LONGEST_REASON else text[: _LONGEST_REASON - 3] + "..."
 
 
