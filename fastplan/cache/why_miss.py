@@ -14,7 +14,7 @@ from fastplan.cache.stores.base import Deadline
 from fastplan.files.storage import parse_json
 from fastplan.model.plan import BadRecord, PlanRecord
 from fastplan.model.request import Table
-from fastplan.model.units import format_size
+from fastplan.model.units import escape_name, format_size
 
 # Entries that are compared field by field.
 _MOST_COMPARED = 64
@@ -30,7 +30,7 @@ class Difference(NamedTuple):
     new: Any
 
     def __str__(self) -> str:
-        return f"{self.field}: {_short(self.old)} -> {_short(self.new)}"
+        return f"{escape_name(self.field)}: {_short(self.old)} -> {_short(self.new)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class MissExplanation:
             lines += [f"    {change}" for change in self.changed[:_MOST_SHOWN]]
             if len(self.changed) > _MOST_SHOWN:
                 lines.append(f"    and {len(self.changed) - _MOST_SHOWN} more")
-        return "\n".join(lines)
+        return "\n".join(map(escape_name, lines))
 
 
 def explain_miss(request: str | bytes | CacheReport, cache: Any) -> MissExplanation:
