@@ -66,12 +66,11 @@ def _memory(entry: Entry) -> str:
 def item_json(item: EntryInfo) -> dict[str, Any]:
     """Returns an entry for `ls --json`."""
     stored, entry = item.stored, item.entry
-    used = stored.used
     return {
         "key": stored.key,
         "name": stored.name,
         "size": stored.size,
-        "used": None if used is None else datetime.fromtimestamp(used, timezone.utc).isoformat(),
+        "used": _date(stored.used),
         "rating": None if entry is None else entry.rating,
         "capacities": None if entry is None else entry.capacities,
         "provenance": None if entry is None else entry.provenance,
@@ -94,7 +93,8 @@ def show_lines(item: EntryInfo, now: float) -> Iterator[str]:
     yield f"rating      {format_milliseconds(entry.rating)}"
     parts = f"plan {format_bytes(len(entry.payload))}, request {format_bytes(len(entry.request))}"
     yield f"size        {format_bytes(stored.size)}: {parts}"
-    yield f"used        {_ago(stored.used, now)} ago" if stored.used else "used        unknown"
+    used = _ago(stored.used, now)
+    yield f"used        {'unknown' if used == '?' else f'{used} ago'}"
     for i, (count, *sizes) in enumerate(entry.capacities):
         tiers = ", ".join(
             f"{format_bytes(n)} {tier}" for n, tier in zip(sizes, _TIERS, strict=True)
@@ -196,8 +196,18 @@ def _facts(entry: Entry | None) -> _Facts:
     return _Facts({name: str(value) for name, value in entry.provenance.items()})
 
 
-def _ago(used: float | None, now: float) -> str:
+def _date(used: float | None) -> str | None:
+    """Returns a time as text; None if it is unknown or has no date, as files can have any time."""
     if used is None:
+        return None
+    try:
+        return datetime.fromtimestamp(used, timezone.utc).isoformat()
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _ago(used: float | None, now: float) -> str:
+    if used is None or _date(used) is None:
         return "?"
     seconds = max(0.0, now - used)
     for unit, name in _AGES:
