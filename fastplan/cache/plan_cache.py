@@ -286,6 +286,11 @@ def open_cache(where: Any, *, timeout: float = 5.0) -> Cache | None:
     if where is True:
         where = default_directory()
     key = os.environ.get(_KEY_VARIABLE) or None
+    if key is not None:
+        try:
+            parse_key(key)
+        except ValueError as error:
+            raise ValueError(f"{_KEY_VARIABLE}: {error}") from None
     return Cache(where, timeout=timeout, key=key)
 
 
