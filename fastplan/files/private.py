@@ -46,7 +46,7 @@ def private_directory(place: Path, variable: str) -> Path:
         _check_private(place, variable)
         # Other libraries create files here with the permissions that the umask leaves.
         with suppress(OSError):  # not every file system has permissions
-            place.chmod(0o700)
+            place.chmod(stat.S_IMODE(place.stat().st_mode) & 0o700)
     return place
 
 
