@@ -96,7 +96,7 @@ def read_request(canonical: bytes) -> tuple[dict[str, Any], frozenset[TableName]
         if type(document["ranks"]) is not int:
             raise ValueError("`ranks` must be a whole number")
     except (LookupError, TypeError, ValueError) as error:
-        raise ValueError(f"it is not a request: {short_reason(error)}") from None
+        raise ValueError(f"it can't be compared: {short_reason(error)}") from None
     return document, names
 
 

@@ -154,7 +154,7 @@ def _check_request(canonical: bytes) -> None:
     try:
         differences(canonical, canonical)
     except Exception as error:  # untrusted bytes
-        raise ValueError(f"it is not a request: {short_reason(error)}") from error
+        raise ValueError(f"it can't be compared: {short_reason(error)}") from error
 
 
 def _same_key(plans: Cache, key: str, deadline: Deadline) -> list[str]:
