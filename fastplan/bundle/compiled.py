@@ -19,6 +19,7 @@ from zlib import crc32
 from fastplan import __version__
 from fastplan.bundle.format import MAX_KERNEL, Names, is_kernel_path
 from fastplan.doctor.installed import module_folder, read_stack, version_of
+from fastplan.files.private import make_directories
 from fastplan.files.storage import replace_file
 
 # Graphs and GPU kernels depend on exactly these.
@@ -90,12 +91,15 @@ def load(artifacts: bytes) -> int:
 
 
 def place_kernel(path: str, data: bytes) -> None:
-    """Copies a library into torch's compile cache. An existing file stays: it may be in use."""
+    """Copies a library into torch's compile cache. An existing file stays: it may be in use.
+
+    Only this user can write to the copy.
+    """
     target = Path(compile_cache(), path)
     if target.exists():
         return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(target, [data])
+    make_directories(target.parent)
+    replace_file(target, [data], others_write=False)
 
 
 def compile_cache() -> str:

@@ -22,7 +22,7 @@ from fastplan.bundle.gathering import merge, stored_plans
 from fastplan.cache.plan_cache import Cache, StoreError
 from fastplan.cache.stores import MemoryStore
 from fastplan.cache.why_miss import explain_miss
-from fastplan.report.terminal import escape_name
+from fastplan.model.units import escape_name
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ class Start:
         try:
             bundle = open_bundle(self.path)
         except FileNotFoundError:
-            logger.info("fastplan: no bundle %s yet", self.path)
+            _log(logging.INFO, f"no bundle {self.path} yet")
             return
         except (OSError, BundleError) as error:
             self._note(f"{self.path} can't be used: {getattr(error, 'reason', error)}")
@@ -111,10 +111,8 @@ class Start:
         if bundle.has_code and self._trust:
             self._load_code(bundle)
         elif bundle.has_code:
-            logger.info(
-                "fastplan: compiled code of %s was not loaded: pass `trust=True` to load it",
-                self.path,
-            )
+            way_out = "pass `trust=True` to load it"
+            _log(logging.INFO, f"compiled code of {self.path} was not loaded: {way_out}")
 
     def _load_plans(self, bundle: Bundle) -> None:
         for part in bundle.header.plans:
@@ -163,7 +161,7 @@ class Start:
                     content = merge(None, present, code, slot, made)
                     assert content is not None
                     write_content(content, self.path)
-                logger.info("fastplan: wrote %s: %d plans", self.path, len(content.plans))
+                _log(logging.INFO, f"wrote {self.path}: {len(content.plans)} plans")
         self._known = present
         return content is not None
 
@@ -185,7 +183,11 @@ class Start:
         self.notes.append(text)
         # Every rank finds the same; one per host logs it.
         level = logging.WARNING if self._place.slot == 0 else logging.DEBUG
-        logger.log(level, "fastplan: %s", escape_name(text))
+        _log(level, text)
+
+
+def _log(level: int, text: str) -> None:
+    logger.log(level, "fastplan: %s", escape_name(text))
 
 
 def start(path: str | os.PathLike[str], *, trust: bool = False, model: str | None = None) -> Start:

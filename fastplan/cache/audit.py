@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fastplan.cache.entry import BadEntry, Entry, request_bytes
 from fastplan.cache.fingerprint import fingerprint, parse_canonical
+from fastplan.cache.plan_cache import short_reason
 from fastplan.engine.layout import has_sizes, narrowed
 from fastplan.engine.packed_certificate import proven_bound
-from fastplan.engine.problem import Problem, SearchSpace
+from fastplan.engine.problem import Problem
 from fastplan.engine.solve import OutOfRange, estimate, verify_plan
+from fastplan.model.limits import MOST_RANKS
 from fastplan.model.objectives import Objectives
 from fastplan.model.plan import BadRecord, PlanRecord
 from fastplan.model.request import Cluster, Request
@@ -37,9 +39,9 @@ def audit(entry: Entry) -> Verdict:
     """Verifies an entry.
 
     Checks the request's key, estimates the plan again, and verifies it natively against the
-    capacities that it was solved for. Then it checks the certificate, if there is one.
+    capacities that it was solved for. Then it checks the certificate, if there is one. An entry may
+    contain anything, so no error is raised for it.
     """
-
     try:
         record = PlanRecord.unpack(entry.payload)
         if record.rating != entry.rating:
@@ -53,12 +55,14 @@ def audit(entry: Entry) -> Verdict:
         cluster = cluster_of(entry, document)
         complaint = _verify(request, cluster, record)
         if not complaint and entry.certificate:
-            problem = Problem(_estimated(request), cluster)
+            problem = Problem(estimate(request), cluster)
             _check_bound(entry.certificate, record.rating, problem, request, document)
-    except NotVerifiable as why:
-        return Verdict(PARTLY, str(why))
-    except (BadEntry, BadRecord) as error:
-        return Verdict(BAD, str(error))
+    except (NotVerifiable, MemoryError) as why:
+        return Verdict(PARTLY, short_reason(why))
+    except OutOfRange as error:
+        return Verdict(PARTLY, f"its costs can't be recomputed: {error}")
+    except Exception as error:  # untrusted bytes
+        return Verdict(BAD, short_reason(error))
     return Verdict(BAD, complaint) if complaint else Verdict(GOOD)
 
 
@@ -71,16 +75,20 @@ def cluster_of(entry: Entry, document: dict[str, Any]) -> Cluster:
 
     Raises:
         BadEntry: The capacities don't match the request.
-        NotVerifiable: The request does not say which ranks share a host.
+        NotVerifiable: The request does not say which ranks share a host, or has too many ranks.
     """
     ranks = sum(run[0] for run in entry.capacities)
     if ranks != document["ranks"]:
         raise BadEntry(f"it was solved for {ranks} ranks, its request has {document['ranks']}")
-    by_rank = [run[1:] for run in entry.capacities for _ in range(run[0])]
+    if ranks > MOST_RANKS:  # a few bytes can stand for any number of them
+        raise NotVerifiable(f"it was solved for {ranks} ranks; at most {MOST_RANKS} are checked")
     sizes = [document["context"].get(name) for name in ("local_world_size", "group_size")]
     if not all(type(size) is int and size > 0 for size in sizes):
         raise NotVerifiable("its request does not say which ranks share a host")
-    hbm, ddr, ssd = zip(*by_rank, strict=True)
+    hbm, ddr, ssd = (
+        tuple(chain.from_iterable(repeat(run[tier], run[0]) for run in entry.capacities))
+        for tier in (1, 2, 3)
+    )
     return Cluster(
         rank_hbm=hbm, rank_ddr=ddr, rank_ssd=ssd, local_world_size=sizes[0], group_size=sizes[1]
     )
@@ -106,17 +114,9 @@ def _verify(request: Request, cluster: Cluster, record: PlanRecord) -> str:
     """Returns the errors of the plan; empty if there are none."""
     if not has_sizes(request, record):
         raise NotVerifiable("the search resized caches, and their costs are not in the request")
-    space = _estimated(narrowed(request, record))
+    space = estimate(narrowed(request, record))
     numbers = np.arange(len(record.table), dtype=np.int32)
     return verify_plan(Problem(space, cluster), numbers, record.ranks, record.rating)
-
-
-def _estimated(request: Request) -> SearchSpace:
-
-    try:
-        return estimate(request)
-    except OutOfRange as error:
-        raise NotVerifiable(f"its costs can't be recomputed: {error}") from None
 
 
 def _check_bound(

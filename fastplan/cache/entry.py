@@ -226,7 +226,8 @@ def parse_key(key: str | bytes) -> bytes:
     Raises:
         ValueError: The key is too short.
     """
-    secret = key.encode() if isinstance(key, str) else bytes(key)
+    # A variable of the environment may have any bytes; Python reads some as lone surrogates.
+    secret = key.encode(errors="surrogateescape") if isinstance(key, str) else bytes(key)
     if len(secret) < _LEAST_KEY_BYTES:
         raise ValueError(f"`key` must have at least {_LEAST_KEY_BYTES} bytes, not {len(secret)}")
     return blake2b(secret).digest()

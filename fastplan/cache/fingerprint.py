@@ -8,7 +8,6 @@ which a table's options are listed, which on TorchRec 1.8 depends on string hash
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Iterable
 from dataclasses import fields, replace
@@ -129,13 +128,9 @@ def parse_canonical(canonical: bytes) -> tuple[Request, dict[str, Any]]:
     Raises:
         ValueError: The bytes are not a canonical request. The message names the field.
     """
-
-    def not_json(text: str) -> NoReturn:
-        raise ValueError(f"{text} is not JSON")
-
     try:
-        document = json.loads(canonical, parse_constant=not_json)
-    except (ValueError, RecursionError) as error:
+        document = storage.parse_json(canonical.decode())
+    except ValueError as error:
         raise ValueError(f"a canonical request must be JSON: {str(error)[:80]}") from None
     return parse_document(_object(document, "the request"))
 

@@ -6,7 +6,6 @@ entry that fails in any way is skipped.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -22,9 +21,10 @@ from fastplan.cache.entry import (
     table_names,
 )
 from fastplan.cache.fingerprint import fingerprint, parse_canonical
-from fastplan.cache.plan_cache import Cache
+from fastplan.cache.plan_cache import Cache, short_reason
 from fastplan.cache.stores.base import Deadline, Stored, StoreError
 from fastplan.engine.layout import layout_of
+from fastplan.files.storage import parse_json
 from fastplan.model.plan import Basis, Plan, PlanRecord
 
 # Entries that are listed, and those of them that are read.
@@ -62,11 +62,12 @@ def near_entries(
 
     Raises:
         StoreError: The store can't be listed.
+        ValueError: `canonical` is not a request.
     """
-    wanted = json.loads(canonical)
+    wanted, names = read_request(canonical)
     key = fingerprint(canonical)
     listed = plans.store.entries(_MOST_LISTED, deadline)
-    ranked = _ranked((each for each in listed if each.key != key), wanted)
+    ranked = _ranked((each for each in listed if each.key != key), wanted, names)
     limit = _TIMES_BYTES * len(canonical) + _LEAST_BYTES
     for stored in ranked[:most]:
         if deadline.passed:
@@ -81,8 +82,28 @@ def near_entries(
         yield near
 
 
-def _ranked(listed: Iterator[Stored], wanted: dict[str, Any]) -> list[Stored]:
-    ranks, sketch = wanted["ranks"] & 0xFFFF, sketch_of(table_names(wanted))
+def read_request(canonical: bytes) -> tuple[dict[str, Any], frozenset[TableName]]:
+    """Returns a request of any version of fastplan as JSON, and its tables.
+
+    Raises:
+        ValueError: The bytes are not a request.
+    """
+    try:
+        document = parse_json(canonical.decode())
+        if type(document) is not dict:
+            raise TypeError("it is not an object")
+        names = table_names(document)
+        if type(document["ranks"]) is not int:
+            raise ValueError("`ranks` must be a whole number")
+    except (LookupError, TypeError, ValueError) as error:
+        raise ValueError(f"it can't be compared: {short_reason(error)}") from None
+    return document, names
+
+
+def _ranked(
+    listed: Iterator[Stored], wanted: dict[str, Any], names: frozenset[TableName]
+) -> list[Stored]:
+    ranks, sketch = wanted["ranks"] & 0xFFFF, sketch_of(names)
 
     def rank(stored: Stored) -> tuple[float, bool, float]:
         parsed = read_name(stored.name)
@@ -97,8 +118,7 @@ def _read(entry: Entry, stored: Stored, limit: int) -> NearEntry:
     canonical = request_bytes(entry, limit)
     if entry.key != stored.key or fingerprint(canonical) != entry.key:
         raise BadEntry("the key of its request differs")
-    document = json.loads(canonical)
-    return NearEntry(entry, canonical, document, table_names(document))
+    return NearEntry(entry, canonical, *read_request(canonical))
 
 
 def nearest_plan(plans: Cache, canonical: bytes, deadline: Deadline) -> Plan | None:
@@ -118,8 +138,8 @@ def nearest_plan(plans: Cache, canonical: bytes, deadline: Deadline) -> Plan | N
     Raises:
         StoreError: The store can't be listed.
     """
-    wanted = json.loads(canonical)
-    names, ranks = table_names(wanted), wanted["ranks"]
+    wanted, names = read_request(canonical)
+    ranks = wanted["ranks"]
     found: list[tuple[Any, NearEntry]] = []
     for near in near_entries(plans, canonical, deadline=deadline):
         common = len(names & near.names) / len(names | near.names)

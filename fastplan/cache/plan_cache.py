@@ -129,7 +129,7 @@ class Cache:
             try:
                 return accept(self._candidate(key, name, data, cluster, trusted)), ""
             except Exception as problem:
-                reasons.append(f"entry {name}: {_short_reason(problem)}")
+                reasons.append(f"entry {name}: {short_reason(problem)}")
         return None, "; ".join(reasons[:_MOST_REASONS]) or "no entry for this request"
 
     def decode(self, data: bytes) -> Entry:
@@ -237,8 +237,11 @@ def _name(capacities: Capacities, request: bytes) -> str:
         return devices  # without a request there is nothing to compare
 
 
-def _short_reason(problem: Exception) -> str:
+def short_reason(problem: Exception) -> str:
+    """Returns the message of an error about an entry, which may be as long as the entry."""
     text = str(problem) or type(problem).__name__
+    if isinstance(problem, KeyError):  # its message is only the name
+        text = f"it has no {text}"
     return text if len(text) <= _LONGEST_REASON else text[: _LONGEST_REASON - 3] + "..."
 
 
@@ -271,6 +274,11 @@ def open_cache(where: Any, *, timeout: float = 5.0) -> Cache | None:
     if where is True:
         where = default_directory()
     key = os.environ.get(_KEY_VARIABLE) or None
+    if key is not None:
+        try:
+            parse_key(key)
+        except ValueError as error:
+            raise ValueError(f"{_KEY_VARIABLE}: {error}") from None
     return Cache(where, timeout=timeout, key=key)
 
 

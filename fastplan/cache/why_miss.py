@@ -9,14 +9,17 @@ from typing import Any, NamedTuple
 
 from fastplan.cache.entry import BadEntry, request_bytes, table_names
 from fastplan.cache.fingerprint import fingerprint
-from fastplan.cache.plan_cache import Cache, CacheReport, open_cache
+from fastplan.cache.plan_cache import Cache, CacheReport, open_cache, short_reason
 from fastplan.cache.stores.base import Deadline
+from fastplan.files.storage import parse_json
+from fastplan.model.plan import BadRecord, PlanRecord
 from fastplan.model.request import Table
-from fastplan.model.units import format_size
+from fastplan.model.units import escape_name, format_size
 
 # Entries that are compared field by field.
 _MOST_COMPARED = 64
 _MOST_SHOWN = 20
+_MOST_PROBLEMS = 8
 
 
 class Difference(NamedTuple):
@@ -27,7 +30,7 @@ class Difference(NamedTuple):
     new: Any
 
     def __str__(self) -> str:
-        return f"{self.field}: {_short(self.old)} -> {_short(self.new)}"
+        return f"{escape_name(self.field)}: {_short(self.old)} -> {_short(self.new)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +59,7 @@ class MissExplanation:
             lines += [f"    {change}" for change in self.changed[:_MOST_SHOWN]]
             if len(self.changed) > _MOST_SHOWN:
                 lines.append(f"    and {len(self.changed) - _MOST_SHOWN} more")
-        return "\n".join(lines)
+        return "\n".join(map(escape_name, lines))
 
 
 def explain_miss(request: str | bytes | CacheReport, cache: Any) -> MissExplanation:
@@ -68,7 +71,7 @@ def explain_miss(request: str | bytes | CacheReport, cache: Any) -> MissExplanat
 
     Raises:
         StoreError: The store failed.
-        ValueError: No entry has this key, or no cache is configured.
+        ValueError: No entry has this key or its request, or no cache is configured.
     """
     from fastplan.cache.nearest import near_entries  # loads the engine
 
@@ -123,15 +126,35 @@ def _read_request(
             f"not {request!r}"
         )
     if isinstance(request, bytes):
+        _check_request(request)
         return fingerprint(request), request
-    for _, data in plans.store.read(request, deadline):
+    problems = []
+    for name, data in plans.store.read(request, deadline):
         try:
             stored = request_bytes(plans.decode(data))
-        except BadEntry:
-            continue
-        if fingerprint(stored) == request:
+            if not stored or fingerprint(stored) != request:
+                raise BadEntry("it has another key's request" if stored else "it has no request")
+            _check_request(stored)
             return request, stored
+        except (BadEntry, ValueError) as problem:
+            problems.append(f"entry {name}: {short_reason(problem)}")
+    if problems:
+        what = f"no entry of the key {request} has a request that can be compared"
+        raise ValueError(
+            f"{what}; pass the request itself ({'; '.join(problems[:_MOST_PROBLEMS])})"
+        )
     raise ValueError(f"no entry has the key {request}; pass the request itself")
+
+
+def _check_request(canonical: bytes) -> None:
+    """Raises ValueError unless the bytes are a request that can be compared with others."""
+    from fastplan.cache.nearest import read_request
+
+    read_request(canonical)
+    try:
+        differences(canonical, canonical)
+    except Exception as error:  # untrusted bytes
+        raise ValueError(f"it can't be compared: {short_reason(error)}") from error
 
 
 def _same_key(plans: Cache, key: str, deadline: Deadline) -> list[str]:
@@ -139,8 +162,12 @@ def _same_key(plans: Cache, key: str, deadline: Deadline) -> list[str]:
     for name, data in plans.store.read(key, deadline):
         try:
             entry = plans.decode(data)
-        except BadEntry as problem:
+            PlanRecord.unpack(entry.payload)
+        except (BadEntry, BadRecord) as problem:
             reasons.append(f"entry {name} can't be read: {problem}")
+            continue
+        if entry.key != key:
+            reasons.append(f"entry {name} belongs to another request, {entry.key}")
             continue
         solved = ", ".join(
             f"{count} x ({format_size(hbm)} HBM, {format_size(ddr)} DDR, {format_size(ssd)} SSD)"
@@ -151,7 +178,7 @@ def _same_key(plans: Cache, key: str, deadline: Deadline) -> list[str]:
 
 
 def _parse(canonical: bytes) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(canonical) if canonical else {}
+    document: dict[str, Any] = parse_json(canonical.decode()) if canonical else {}
     return document
 
 

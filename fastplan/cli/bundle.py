@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fastplan.cli.errors import NO, OK, CommandError
 from fastplan.cli.options import json_option, usual_cache
-from fastplan.cli.output import check_outputs, print_json, report_written
+from fastplan.cli.output import check_outputs, print_json, print_lines, report_written
 from fastplan.cli.parser import Args, Group, argument, option
 from fastplan.cli.values import cache_place, count
 
@@ -130,7 +130,6 @@ def _show(args: Args) -> int:
 @option("--local-rank N", "local rank whose code to load (default 0)", read=count, default=0)
 def _load(args: Args) -> int:
     from fastplan.bundle.format import BundleError
-    from fastplan.report.terminal import escape_name
     from fastplan.report.units import format_count
 
     bundle = _open(args.bundle)
@@ -141,7 +140,7 @@ def _load(args: Args) -> int:
         raise CommandError(str(problem)) from problem
     except ValueError as error:
         raise CommandError(f"--cache: {error}") from error
-    print(f"{format_count(count, 'plan')} put into {escape_name(str(where))}")
+    print_lines(f"{format_count(count, 'plan')} put into {where}")
     if not bundle.has_code:
         return OK
     if not args.trust_code:
@@ -153,7 +152,6 @@ def _load(args: Args) -> int:
 def _load_code(bundle: Bundle, slot: int) -> int:
     from fastplan.bundle.bundle import BundleMismatch
     from fastplan.bundle.compiled import compile_cache
-    from fastplan.report.terminal import escape_name
     from fastplan.report.units import format_count
 
     try:
@@ -161,13 +159,13 @@ def _load_code(bundle: Bundle, slot: int) -> int:
     except BundleMismatch as other:
         print("compiled code is not for this installation:")
         for difference in other.differences:
-            print(f"  {escape_name(difference)}")
+            print_lines(f"  {difference}")
         return NO
     artifacts = format_count(loaded.artifacts, "compile artifact")
     kernels = format_count(loaded.kernels, "kernel")
-    print(f"{artifacts}, {kernels} put into torch's compile cache {escape_name(compile_cache())}")
+    print_lines(f"{artifacts}, {kernels} put into torch's compile cache {compile_cache()}")
     for difference in loaded.skipped:
-        print(f"  CPU kernels were skipped: {escape_name(difference)}")
+        print_lines(f"  CPU kernels were skipped: {difference}")
     return OK
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from fastplan.cli.errors import NO, OK, CommandError, UsageError
 from fastplan.cli.options import json_option, usual_cache
-from fastplan.cli.output import Progress, print_json
+from fastplan.cli.output import Progress, print_json, print_lines
 from fastplan.cli.parser import Args, Group, argument, option
 from fastplan.cli.values import cache_place, count
 
@@ -34,7 +34,6 @@ _cache_option = option("--cache WHERE", "directory or URL of the cache", read=ca
 def _store(args: Args) -> Any:
     """Opens the store without a timeout: the user waits, and can interrupt."""
     from fastplan.cache.stores import DirectoryStore, open_store
-    from fastplan.report.terminal import escape_name
 
     try:
         store = open_store(usual_cache(args))
@@ -42,7 +41,7 @@ def _store(args: Args) -> Any:
         raise CommandError(f"--cache: {error}") from error
     # The default directory may not exist yet; one that the user names must exist.
     if args.cache and isinstance(store, DirectoryStore) and not os.path.exists(store.describe()):
-        raise CommandError(f"--cache: there is no directory {escape_name(args.cache)}")
+        raise CommandError(f"--cache: there is no directory {args.cache}")
     return store
 
 
@@ -65,11 +64,12 @@ def _ls(args: Args) -> int:
     if args.json:
         print_json({"cache": store.describe(), "entries": [item_json(item) for item in items]})
     elif not items:
-        print(f"no plans in {store.describe()}")
+        print_lines(f"no plans in {store.describe()}")
     else:
         print("\n".join(list_lines(items, time.time())))
         total = format_bytes(sum(item.stored.size for item in items))
-        print(f"\n{format_count(len(items), 'entry', 'entries')}, {total} in {store.describe()}")
+        count = format_count(len(items), "entry", "entries")
+        print_lines("", f"{count}, {total} in {store.describe()}")
     return OK
 
 
@@ -92,13 +92,14 @@ def _show(args: Args) -> int:
             except BadEntry as problem:
                 raise CommandError(f"entry {item.stored.name}: {problem}") from problem
             if text:
-                print(text)
+                print_lines(text)
                 return OK
         raise CommandError(f"no entry of {args.key} has its request")
     if args.json:
         print_json([item_json(item) for item in items])
         return OK
-    print("\n\n".join("\n".join(show_lines(item, time.time())) for item in items))
+    for i, item in enumerate(items):
+        print_lines(*([""] if i else []), *show_lines(item, time.time()))
     return OK
 
 
@@ -115,7 +116,6 @@ def _verify(args: Args) -> int:
     from fastplan.cache.audit import BAD, GOOD, PARTLY, Verdict, audit
     from fastplan.cache.inventory import entries_with_prefix, read_items
     from fastplan.cli.cache_views import KEY_DIGITS
-    from fastplan.report.terminal import escape_name
     from fastplan.report.units import format_count
 
     store = _store(args)
@@ -145,7 +145,7 @@ def _verify(args: Args) -> int:
         for stored, verdict in found:
             if verdict.status != GOOD:
                 where = f"{stored.key[:KEY_DIGITS]} {stored.name}"
-                print(f"{verdict.status:<6}  {where}: {escape_name(verdict.reason or '')}")
+                print_lines(f"{verdict.status:<6}  {where}: {verdict.reason or ''}")
         totals = f"{counts[GOOD]} good, {counts[PARTLY]} checked in part, {counts[BAD]} bad"
         gone = f", {len(removed)} removed" if args.remove else ""
         print(f"{format_count(len(found), 'entry', 'entries')}: {totals}{gone}")
@@ -181,7 +181,7 @@ def _prune(args: Args) -> int:
     total = format_bytes(sum(stored.size for stored in chosen))
     verb = "would be deleted from" if args.dry_run else "deleted from"
     chosen_text = f"{format_count(len(chosen), 'entry', 'entries')} of {len(listed)}, {total}"
-    print(f"{chosen_text}, {verb} {store.describe()}")
+    print_lines(f"{chosen_text}, {verb} {store.describe()}")
     return OK
 
 
@@ -197,7 +197,6 @@ def _why_miss(args: Args) -> int:
     from fastplan.cache.plan_cache import Cache
     from fastplan.cache.why_miss import explain_miss
     from fastplan.report.field_words import field_words
-    from fastplan.report.terminal import escape_name
     from fastplan.report.units import format_count
 
     store = _store(args)
@@ -216,16 +215,14 @@ def _why_miss(args: Args) -> int:
             }
         )
         return OK
-    print(f"request {found.key}")
-    for reason in found.same_key:
-        print(f"  same request: {escape_name(reason)}")
+    same = (f"  same request: {reason}" for reason in found.same_key)
+    print_lines(f"request {found.key}", *same)
     if found.nearest is None:
-        print("  no other entry to compare with")
+        print_lines("  no other entry to compare with")
         return OK
-    changed = format_count(len(found.changed), "field differs", "fields differ")
-    print(f"  nearest entry {found.nearest}: {changed}")
-    for change in found.changed:
-        print(f"    {field_words(change)}")
+    count = format_count(len(found.changed), "field differs", "fields differ")
+    changed = (f"    {field_words(change)}" for change in found.changed)
+    print_lines(f"  nearest entry {found.nearest}: {count}", *changed)
     return OK
 
 

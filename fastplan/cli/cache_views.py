@@ -1,4 +1,4 @@
-"""Formats cached plans as text and as JSON."""
+"""Formats cached plans as text and as JSON. Nothing is escaped here: printing does that."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 from fastplan.cache.entry import BadEntry, Entry, request_bytes
 from fastplan.cache.inventory import EntryInfo
 from fastplan.cli.output import table
-from fastplan.report.terminal import escape_name
 from fastplan.report.units import format_bytes, format_count, format_milliseconds, format_percent
 
 KEY_DIGITS = 12  # enough to distinguish keys
@@ -67,12 +66,11 @@ def _memory(entry: Entry) -> str:
 def item_json(item: EntryInfo) -> dict[str, Any]:
     """Returns an entry for `ls --json`."""
     stored, entry = item.stored, item.entry
-    used = stored.used
     return {
         "key": stored.key,
         "name": stored.name,
         "size": stored.size,
-        "used": None if used is None else datetime.fromtimestamp(used, timezone.utc).isoformat(),
+        "used": _date(stored.used),
         "rating": None if entry is None else entry.rating,
         "capacities": None if entry is None else entry.capacities,
         "provenance": None if entry is None else entry.provenance,
@@ -86,7 +84,7 @@ def show_lines(item: EntryInfo, now: float) -> Iterator[str]:
     yield f"key         {stored.key}"
     yield f"name        {stored.name}"
     if entry is None:
-        yield f"problem     {escape_name(item.problem or '')}"
+        yield f"problem     {item.problem or ''}"
         return
     facts = _facts(entry)
     created = f"{facts['created']} by fastplan {facts['fastplan']}, Python {facts['python']}"
@@ -95,7 +93,8 @@ def show_lines(item: EntryInfo, now: float) -> Iterator[str]:
     yield f"rating      {format_milliseconds(entry.rating)}"
     parts = f"plan {format_bytes(len(entry.payload))}, request {format_bytes(len(entry.request))}"
     yield f"size        {format_bytes(stored.size)}: {parts}"
-    yield f"used        {_ago(stored.used, now)} ago" if stored.used else "used        unknown"
+    used = _ago(stored.used, now)
+    yield f"used        {'unknown' if used == '?' else f'{used} ago'}"
     for i, (count, *sizes) in enumerate(entry.capacities):
         tiers = ", ".join(
             f"{format_bytes(n)} {tier}" for n, tier in zip(sizes, _TIERS, strict=True)
@@ -105,7 +104,7 @@ def show_lines(item: EntryInfo, now: float) -> Iterator[str]:
     yield from _request_lines(entry)
     known = ("created", "fastplan", "python", "host", "engine", "torchrec", "tables", "ranks")
     for name in sorted(set(entry.provenance) - set(known)):
-        yield f"{escape_name(name):<12}{facts[name]}"
+        yield f"{name:<12}{facts[name]}"
 
 
 def _plan(entry: Entry) -> str:
@@ -135,7 +134,7 @@ def _request_lines(entry: Entry) -> Iterator[str]:
             return
         request, document = parse_canonical(canonical)
     except (BadEntry, ValueError) as problem:
-        yield f"request     can't be read: {escape_name(str(problem))}"
+        yield f"request     can't be read: {problem!s}"
         return
     tables = request.tables
     rows, size = sum(table.rows for table in tables), sum(table.bytes for table in tables)
@@ -144,13 +143,13 @@ def _request_lines(entry: Entry) -> Iterator[str]:
     reserved = context.get("reservation")
     host = context.get("local_world_size")
     ranks = format_count(document["ranks"], "rank")
-    yield f"cluster     {ranks}, {escape_name(str(host))} per host"
+    yield f"cluster     {ranks}, {host!s} per host"
     if isinstance(reserved, dict):
         yield f"reserved    {_reserved(reserved)}"
     proposers = ", ".join(proposer["kind"] for proposer in document["search"]["proposers"])
-    yield f"search      {escape_name(proposers)}"
+    yield f"search      {proposers}"
     if context.get("custom"):
-        yield f"custom      {escape_name(json.dumps(context['custom']))}"
+        yield f"custom      {json.dumps(context['custom'])}"
 
 
 def _reserved(reserved: dict[str, Any]) -> str:
@@ -169,16 +168,16 @@ def _reserved(reserved: dict[str, Any]) -> str:
         elif isinstance(value, int) and not isinstance(value, bool):
             value = format_bytes(value)
         parts.append(f"{name.replace('_', ' ')} {value}")
-    return escape_name("; ".join(parts))
+    return "; ".join(parts)
 
 
 def request_text(entry: Entry) -> str:
-    """Returns the canonical request: one line of visible ASCII for any entry.
+    """Returns the canonical request as ASCII, for any entry.
 
     Raises:
         BadEntry: The request can't be unpacked.
     """
-    return escape_name(request_bytes(entry).decode("ascii", "backslashreplace"))
+    return request_bytes(entry).decode("ascii", "backslashreplace")
 
 
 # Entries of older versions don't have these.
@@ -194,11 +193,21 @@ def _facts(entry: Entry | None) -> _Facts:
     """Returns the provenance as text for display; "?" for missing fields."""
     if entry is None:
         return _Facts()
-    return _Facts({name: escape_name(str(value)) for name, value in entry.provenance.items()})
+    return _Facts({name: str(value) for name, value in entry.provenance.items()})
+
+
+def _date(used: float | None) -> str | None:
+    """Returns a time as text; None if it is unknown or has no date, as files can have any time."""
+    if used is None:
+        return None
+    try:
+        return datetime.fromtimestamp(used, timezone.utc).isoformat()
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def _ago(used: float | None, now: float) -> str:
-    if used is None:
+    if used is None or _date(used) is None:
         return "?"
     seconds = max(0.0, now - used)
     for unit, name in _AGES:

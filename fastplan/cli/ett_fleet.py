@@ -10,6 +10,7 @@ from fastplan.cli.ett import ett
 from fastplan.cli.options import json_option
 from fastplan.cli.output import Progress, check_outputs, print_json, print_written, style, warn
 from fastplan.cli.parser import Args, Decorator, argument, option, options
+from fastplan.cli.values import utf8_name
 
 __all__ = ["ett"]
 
@@ -28,7 +29,11 @@ select_options: Decorator = options(
     section="which jobs",
 )
 database_options: Decorator = options(
-    option("--db FILE", "the database; default: FASTPLAN_FLEET, or one in the cache directory"),
+    option(
+        "--db FILE",
+        "the database; default: FASTPLAN_FLEET, or one in the cache directory",
+        read=utf8_name,
+    ),
     option("--jobs N", "processes that read; default: one per core", name="workers"),
     section="reading",
 )
@@ -41,9 +46,14 @@ database_options: Decorator = options(
     "fastplan ett fleet s3://bucket/runs --by team --since 14d --html fleet.html\n"
     "fastplan ett fleet mlperf/ --path-labels '{round}-*' --by round --json",
 )
-@argument("PATH...", "directories or URLs of recordings, MLPerf logs and others", name="paths")
+@argument(
+    "PATH...",
+    "directories or URLs of recordings, MLPerf logs and others",
+    name="paths",
+    read=utf8_name,
+)
 @option("--by LABEL", "a table by this label; can be repeated", multiple=True)
-@option("--html FILE", "write a page to look at in a browser")
+@option("--html FILE", "write a page to look at in a browser", read=utf8_name)
 @option("--parquet FILE", "write a row per job")
 @option("--forget-gone", "delete jobs whose files are gone from the database")
 @select_options
@@ -131,10 +141,10 @@ def selected(args: Args) -> Any:
 def read_fleet(args: Args, paths: list[str], *, forget: bool = False) -> tuple[list[Any], Any]:
     """Returns the jobs below some paths, and what was read for that."""
     from fastplan.ett.fleet.places import clean_root
-    from fastplan.ett.fleet.store import FleetStore, default_database
+    from fastplan.ett.fleet.store import FleetStore
     from fastplan.ett.fleet.update import update
 
-    database = args.db or default_database()
+    database = args.db or _usual_database()
     if database != ":memory:":
         folder = os.path.dirname(os.path.abspath(database))
         try:
@@ -151,6 +161,15 @@ def read_fleet(args: Args, paths: list[str], *, forget: bool = False) -> tuple[l
         store.forget(done.gone)
     jobs = store.jobs([clean_root(path) for path in paths])
     return _with_launches(jobs, args.launches), done
+
+
+def _usual_database() -> str:
+    from fastplan.ett.fleet.store import default_database
+
+    try:
+        return utf8_name(default_database())
+    except ValueError as error:
+        raise CommandError(f"FASTPLAN_FLEET: {error}") from error
 
 
 def _with_launches(jobs: list[Any], files: tuple[str, ...]) -> list[Any]:

@@ -10,7 +10,7 @@ from fastplan.cli.ett_fleet import database_options, ett, read_fleet, select_opt
 from fastplan.cli.options import json_option
 from fastplan.cli.output import print_json, style, warn
 from fastplan.cli.parser import Args, argument, option
-from fastplan.cli.values import age, part
+from fastplan.cli.values import age, part, utf8_name
 
 __all__ = ["ett"]
 
@@ -23,8 +23,13 @@ _DEFAULT = 0.05
     "fastplan ett gate before/ after/ --phase plan --max-regression 5%\n"
     "fastplan ett gate /shared/runs new-runs/ --last 14d --within model",
 )
-@argument("BEFORE", "recordings before the change: a directory, file or URL", name="before")
-@argument("AFTER", "recordings after it", name="after")
+@argument(
+    "BEFORE",
+    "recordings before the change: a directory, file or URL",
+    name="before",
+    read=utf8_name,
+)
+@argument("AFTER", "recordings after it", name="after", read=utf8_name)
 @option(
     "--phase NAME",
     "a phase, time_to_start or time_to_recover; can be repeated; default: time_to_start",

@@ -30,6 +30,11 @@ def style() -> Style:
     return Style.of(sys.stdout)
 
 
+def print_lines(*lines: str) -> None:
+    """Prints lines without colours to stdout, for any texts in them."""
+    print("\n".join(map(escape_name, lines)))
+
+
 def print_json(value: Any, *, allow_nan: bool = True) -> None:
     """Prints a document to stdout."""
     import json
@@ -39,13 +44,13 @@ def print_json(value: Any, *, allow_nan: bool = True) -> None:
 
 def print_written(*paths: str | None) -> None:
     """Prints the names of written files, if any, below a report."""
-    if written := [escape_name(path) for path in paths if path]:
-        print(f"\nwritten: {', '.join(written)}")
+    if written := [path for path in paths if path]:
+        print_lines("", f"written: {', '.join(written)}")
 
 
 def report_written(path: str, content: str) -> None:
     """Prints the name of a written file and what is in it."""
-    print(f"written: {escape_name(path)}{content}")
+    print_lines(f"written: {path}{content}")
 
 
 def warn(text: str) -> None:
@@ -55,7 +60,7 @@ def warn(text: str) -> None:
 
 def report_interrupt(text: str) -> None:
     """Prints the effect of an interrupt, below the terminal's `^C`."""
-    print(f"\nfastplan: interrupted{text}", file=sys.stderr)
+    print(f"\nfastplan: interrupted{escape_name(text)}", file=sys.stderr)
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]], align: str) -> list[str]:

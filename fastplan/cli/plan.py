@@ -160,7 +160,10 @@ def _open_cache(args: Args) -> Cache | None:
         return None
     from fastplan.cache.plan_cache import open_cache
 
-    return open_cache(args.cache, timeout=30.0)
+    try:
+        return open_cache(args.cache, timeout=30.0)
+    except ValueError as error:
+        raise CommandError(str(error)) from error
 
 
 def _policy(args: Args) -> Replan | None:

@@ -25,7 +25,7 @@ from fastplan.cli.output import (
     warn,
 )
 from fastplan.cli.parser import Args, argument, command, option, options
-from fastplan.cli.values import positive
+from fastplan.cli.values import positive, utf8_name
 
 if TYPE_CHECKING:
     from fastplan.spec.model import ModelSpec
@@ -53,7 +53,11 @@ fastplan precompute sweep.yaml --shard $SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_CO
 @options(
     json_option("print everything as JSON"),
     option("--csv", "print a line for each cell", excludes="--json"),
-    option("--html FILE", "write a page with charts, and its plans to a folder next to it"),
+    option(
+        "--html FILE",
+        "write a page with charts, and its plans to a folder next to it",
+        read=utf8_name,
+    ),
     option("--smallest", "show the smallest cluster that fits"),
     option(
         "--cheapest RATING", "show the cheapest cluster with at most this rating in milliseconds"

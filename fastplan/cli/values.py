@@ -121,6 +121,15 @@ def cache_place(text: str) -> str:
     return text
 
 
+def utf8_name(text: str) -> str:
+    """Parses a name that is written into a page or a database, which can hold only UTF-8."""
+    from fastplan.model.units import is_broken
+
+    if is_broken(text):
+        raise ValueError(f"must be a name in UTF-8, not {text!r}; rename it or choose another")
+    return text
+
+
 def pin(text: str) -> tuple[str, tuple[int, ...]]:
     """A table and the ranks of its shards: `users=3` or `users=3,4`."""
     table, _, ranks = text.rpartition("=")

@@ -16,8 +16,20 @@ class DirectoryNotPrivate(Exception):
     """Other users can write to the directory. The message says why and what to do."""
 
 
+def make_directories(place: Path) -> None:
+    """Creates a directory and those above it that are missing. Whatever the umask is, no other user
+    can write to them.
+
+    Raises:
+        OSError: One of them can't be created.
+    """
+    missing = [each for each in (place, *place.parents) if not each.exists()]
+    for each in reversed(missing):
+        each.mkdir(mode=0o755, exist_ok=True)
+
+
 def private_directory(place: Path, variable: str) -> Path:
-    """Creates a directory if necessary and returns it.
+    """Creates a directory if necessary and returns it. Only this user can enter it afterwards.
 
     Args:
         place: The directory.
@@ -27,11 +39,14 @@ def private_directory(place: Path, variable: str) -> Path:
         DirectoryNotPrivate: Other users can write to it.
         OSError: It can't be created or read.
     """
-    place.parent.mkdir(parents=True, exist_ok=True)
+    make_directories(place.parent)
     with suppress(FileExistsError):
         place.mkdir(mode=0o700)
     if hasattr(os, "geteuid"):  # on other systems the user's folders are private
         _check_private(place, variable)
+        # Other libraries create files here with the permissions that the umask leaves.
+        with suppress(OSError):  # not every file system has permissions
+            place.chmod(stat.S_IMODE(place.stat().st_mode) & 0o700)
     return place
 
 

@@ -18,7 +18,6 @@ import re
 import secrets
 import stat
 import struct
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -31,7 +30,7 @@ Read = Callable[[int, int], bytes]  # offset and length; returns less at the end
 _START = struct.Struct("<HI")
 _CHECKSUM_SIZE = 16
 _CHECKSUM = re.compile(r"[0-9a-f]{32}")
-_MOST_DIGITS = 20  # of a 64-bit integer with its sign
+_MOST_DIGITS = 300  # of an integer; longer ones are beyond the range of a float
 
 
 class ContainerError(Exception):
@@ -111,6 +110,18 @@ def canonical_json(document: object) -> bytes:
         ValueError: A number is not finite.
     """
     return _ENCODER.encode(document).encode("ascii")
+
+
+def parse_json(text: str) -> Any:
+    """Returns the value of JSON from outside. Its numbers can be formatted and written again.
+
+    Raises:
+        ValueError: It is not JSON, is nested too deeply, or has a number beyond a float's range.
+    """
+    try:
+        return _DECODER.decode(text)
+    except RecursionError as error:
+        raise ValueError(str(error)) from None
 
 
 def describe(kind: str, size: int, digest: str, **fields: object) -> dict[str, object]:
@@ -234,7 +245,7 @@ def _parts(form: Format, listed: object, at: int) -> tuple[list[Part], int]:
 
 def _parse(header: bytes) -> dict[str, Any]:
     try:
-        fields = _DECODER.decode(header.decode("ascii"))
+        fields = parse_json(header.decode("ascii"))
         canonical = canonical_json(fields)
     except (ValueError, RecursionError) as error:
         raise ContainerError(f"header is not valid JSON: {str(error)[:80]}") from None
@@ -246,9 +257,9 @@ def _parse(header: bytes) -> dict[str, Any]:
 
 
 def _integer(text: str) -> int:
-    # Python releases without a built-in limit need quadratic time for long ones.
+    # Python's own limit is higher, and releases without one need quadratic time for long ones.
     if len(text) > _MOST_DIGITS:
-        raise ValueError("integer over 64 bits")
+        raise ValueError(f"integer with over {_MOST_DIGITS} digits")
     return int(text)
 
 
@@ -267,11 +278,7 @@ def _no_constant(text: str) -> NoReturn:
 _ENCODER = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True
 )
-_DECODER = json.JSONDecoder(
-    parse_int=None if hasattr(sys, "get_int_max_str_digits") else _integer,
-    parse_float=_number,
-    parse_constant=_no_constant,
-)
+_DECODER = json.JSONDecoder(parse_int=_integer, parse_float=_number, parse_constant=_no_constant)
 
 
 def replace_file(

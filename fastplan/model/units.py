@@ -29,6 +29,8 @@ _AMOUNT = re.compile(
 )
 _FLAGS = {"yes": True, "true": True, "on": True, "no": False, "false": False, "off": False}
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
+# Control, format (bidi marks, zero widths), surrogate, private use, unassigned; line separators.
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
 def parse_size(value: str | int | float) -> int:
@@ -144,6 +146,22 @@ def fitted(number: int) -> int | float:
 def is_broken(text: str) -> bool:
     """Whether a string has a lone surrogate, from an escape; it could not be written to a file."""
     return not text.isascii() and _SURROGATE.search(text) is not None
+
+
+def escape_name(name: str) -> str:
+    """Returns the name with characters that are invisible or move other text as escapes."""
+    if name.isascii() and name.isprintable():
+        return name
+    from unicodedata import category  # few names need it
+
+    return "".join(_escape(c) if category(c) in _HIDDEN else c for c in name)
+
+
+def _escape(character: str) -> str:
+    code = ord(character)
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def yaml_scalar(text: str, tag: str) -> Scalar:

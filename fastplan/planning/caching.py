@@ -22,6 +22,7 @@ from fastplan.engine.step import step_of
 from fastplan.model.job import Job
 from fastplan.model.plan import BadRecord
 from fastplan.model.request import Search
+from fastplan.model.units import escape_name
 from fastplan.planning.policy import Key, Replan, key_of
 from fastplan.planning.search import Placement, Result, SearchBackend, table_names
 
@@ -144,7 +145,8 @@ class CacheSession:
 
     def _failed(self, problem: StoreError) -> None:
         self.report = replace(self.report, status="failed", reason=str(problem))
-        logger.warning("fastplan: the plan cache failed, planning continues: %s", problem)
+        text = escape_name(str(problem))  # paths and errors of stores may contain anything
+        logger.warning("fastplan: the plan cache failed, planning continues: %s", text)
 
     def _result(self, candidate: Candidate) -> Result:
         """Rebuilds a stored plan. Raises BadRecord and others if it is not legal here."""

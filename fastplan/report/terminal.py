@@ -7,6 +7,9 @@ import unicodedata
 from collections.abc import Iterator
 from typing import NamedTuple, TextIO
 
+# Defined there, because packages below this one write to logs.
+from fastplan.model.units import escape_name as escape_name
+
 MOST_COLUMNS = 100
 _FEWEST_COLUMNS = 40
 _COLOURS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34"}
@@ -87,24 +90,6 @@ def _shows(characters: str, stream: TextIO) -> bool:
     except (UnicodeEncodeError, LookupError):
         return False
     return True
-
-
-# Control, format (bidi marks, zero widths), surrogate, private use, unassigned; line separators.
-_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-
-
-def escape_name(name: str) -> str:
-    """Returns the name with characters that are invisible or move other text as escapes."""
-    if name.isascii() and name.isprintable():
-        return name
-    return "".join(_escape(c) if unicodedata.category(c) in _HIDDEN else c for c in name)
-
-
-def _escape(character: str) -> str:
-    code = ord(character)
-    if code < 0x100:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def display_width(text: str) -> int:

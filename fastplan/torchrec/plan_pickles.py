@@ -36,9 +36,12 @@ def read_pickle(path: str) -> Plan:
 
 
 def write_pickle(plan: Plan, path: str) -> None:
-    """Writes the plan as a pickled ShardingPlan, as `pickle.dump` does, but atomically."""
+    """Writes the plan as a pickled ShardingPlan, as `pickle.dump` does, but atomically.
+
+    Only this user can write to the file, because whoever reads it runs it.
+    """
     found = parse_plan_text(plan_text(plan).encode(), path).plan
-    replace_file(path, [pickle.dumps(found)])
+    replace_file(path, [pickle.dumps(found)], others_write=False)
 
 
 def _unpickle(path: str) -> Any:

@@ -30,6 +30,16 @@ def test_a_kernel_is_put_into_the_folder(folder):
     assert os.listdir(folder / "ab") == ["new.so"]
 
 
+def test_only_the_user_can_write_to_a_kernel_and_its_folders(folder):
+    before = os.umask(0)
+    try:
+        compiled.place_kernel("ab/cd/new.so", b"library")
+    finally:
+        os.umask(before)
+    for place, mode in (("ab", 0o755), ("ab/cd", 0o755), ("ab/cd/new.so", 0o644)):
+        assert (folder / place).stat().st_mode & 0o777 == mode
+
+
 def test_a_kernel_that_is_there_stays(folder):
     write(folder / "ab" / "old.so")
     before = (folder / "ab" / "old.so").stat().st_ino

@@ -366,3 +366,11 @@ def test_a_pipe_in_place_of_the_bundle_or_its_lock_is_not_waited_for(path, torch
     os.mkfifo(path.with_name(f".{path.name}.lock"))
     begun = start(path, trust=True)
     begun.save()
+
+
+def test_the_name_of_a_bundle_plays_no_tricks_in_a_log(tmp_path, torch, caplog):
+    caplog.set_level(logging.INFO, logger="fastplan")
+    start(tmp_path / "plans\x1b[2J\u202e")
+    assert "\\x1b[2J\\u202e" in caplog.text
+    assert "\x1b" not in caplog.text
+    assert "\u202e" not in caplog.text

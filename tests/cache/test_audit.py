@@ -1,11 +1,13 @@
 """Entries that hold what they promise, and those that don't."""
 
 import json
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from fastplan.cache import audit as audit_module
 from fastplan.cache.audit import BAD, GOOD, PARTLY, audit
 from fastplan.cache.entry import decode, pack_request, request_bytes
 from fastplan.cache.fingerprint import fingerprint
@@ -14,6 +16,7 @@ from fastplan.model.objectives import Objectives
 from fastplan.model.plan import PlanRecord
 from tests.cache.planned import CONTEXT, keep, keep_better
 from tests.cache.samples import entry as random_entry
+from tests.problems import GIB
 
 
 @pytest.fixture
@@ -78,6 +81,48 @@ def test_ranks_outside_the_cluster_are_bad(entry):
 def test_another_number_of_ranks_than_the_request_has_is_bad(entry):
     verdict = audit(replace(entry, capacities=((1 << 60, 1, 1, 1),)))
     assert verdict == (BAD, f"it was solved for {1 << 60} ranks, its request has 8")
+
+
+@pytest.mark.parametrize("ranks", [1 << 20, (1 << 20) + 1, 1 << 24])
+def test_a_small_entry_with_many_ranks_needs_little_memory(entry, ranks):
+    planted = replace(with_request(entry, ranks=ranks), capacities=((ranks, GIB, 8 * GIB, 0),))
+    tracemalloc.start()
+    try:
+        verdict = audit(planted)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 100 << 20
+    if ranks > 1 << 20:
+        why = f"it was solved for {ranks} ranks; at most {1 << 20} are checked"
+        assert verdict == (PARTLY, why)
+    else:
+        assert verdict.status == GOOD
+
+
+@pytest.mark.parametrize("name", ["local_world_size", "group_size"])
+def test_hosts_that_no_cluster_has_are_bad(entry, name):
+    verdict = audit(with_request(entry, context={**CONTEXT, name: 1 << 31}))
+    assert verdict == (BAD, f"`{name}` must be between 1 and 2^24")
+
+
+def test_more_memory_than_the_core_can_add_up_is_checked_in_part(entry):
+    verdict = audit(replace(entry, capacities=((8, (1 << 63) - 1, 0, 0),)))
+    assert verdict.status == PARTLY
+    assert verdict.reason.startswith("its costs can't be recomputed: `rank_hbm`")
+
+
+@pytest.mark.parametrize(
+    ("raised", "status"), [(KeyError("x" * 100_000), BAD), (MemoryError(), PARTLY)]
+)
+def test_an_error_that_no_check_foresees_is_a_short_reason(entry, monkeypatch, raised, status):
+    def fail(*_):
+        raise raised
+
+    monkeypatch.setattr(audit_module, "verify_plan", fail)
+    verdict = audit(entry)
+    assert verdict.status == status
+    assert 0 < len(verdict.reason) <= 300
 
 
 def test_a_request_with_another_key_is_bad(entry):

@@ -172,6 +172,15 @@ def test_many_processes_that_write_once_stay_near_the_limit_together(tmp_path, m
     assert 399 in held(tmp_path)
 
 
+def test_a_sweep_that_fails_warns_without_control_characters(tmp_path, caplog):
+    root = tmp_path / "plans\x1b[2J\u202e"
+    root.write_text("in the way")
+    DirectoryStore(root)._sweep_quietly(key(1), "a")
+    assert "sweeping failed" in caplog.text
+    assert "\x1b" not in caplog.text
+    assert "\u202e" not in caplog.text
+
+
 def test_old_temporary_files_are_removed_and_young_ones_stay(aged, tmp_path):
     folder = path(tmp_path, 0).parent
     old, young = folder / f".{'0' * 16}.tmp", folder / f".{'1' * 16}.tmp"

@@ -13,7 +13,7 @@ from fastplan.cache.fingerprint import (
     parse_canonical,
     parse_search,
 )
-from fastplan.cache.why_miss import differences, format_differences
+from fastplan.cache.why_miss import MissExplanation, differences, format_differences
 from fastplan.model.request import Coefficients, MenuItem, Partitioner, Proposer
 from tests.plans.samples import canonical_of, random_request
 from tests.problems import ALL_TYPES, DEFAULT_SEARCH, request, table
@@ -109,6 +109,15 @@ def test_added_removed_and_reordered_tables_are_named():
 def test_changed_settings_are_named_by_their_path():
     found = differences(canonical(), canonical(ranks=16, torchrec="1.9.2"))
     assert {d.field for d in found} == {"ranks", "context.torchrec"}
+
+
+def test_names_of_tables_play_no_tricks_in_differences():
+    other = request([*TABLES, table("\x1b[2J\u202e", 1, 4)], 8, 4, ALL_TYPES)
+    changed = differences(canonical(), canonical(other))
+    told = MissExplanation(key="ab", same_key=("entry \x9b",), nearest="cd", changed=tuple(changed))
+    for text in (format_differences(canonical(), canonical(other)), str(told)):
+        assert "\\x1b[2J\\u202e" in text
+        assert not any(sign in text for sign in "\x1b\u202e\x9b")
 
 
 def test_long_lists_of_differences_are_cut():
@@ -287,5 +296,5 @@ def test_what_is_no_request_is_refused(data):
 def test_numbers_that_are_not_finite_are_refused():
     text = json.dumps(SMALL).replace('"all": 512.0', '"all": 1e999', 1)
     assert text != json.dumps(SMALL)
-    with pytest.raises(ValueError, match="must be a number"):
+    with pytest.raises(ValueError, match="number that is not finite"):
         parse_canonical(text.encode())

@@ -114,6 +114,9 @@ def test_a_message_does_not_give_the_secrets_away(url):
         ({"updated": "yesterday"}, None),
         ({"mtime": 1704067200}, 1704067200.0),
         ({"mtime": None}, None),
+        ({"mtime": float("nan")}, None),
+        ({"mtime": float("inf")}, None),
+        ({"mtime": 10**400}, None),
         ({}, None),
     ],
 )

@@ -46,3 +46,7 @@ def test_another_key_and_no_signature_are_refused():
 def test_a_key_that_could_be_guessed_is_refused():
     with pytest.raises(ValueError, match="`key` must have at least 16 bytes, not 6"):
         parse_key("secret")
+
+
+def test_a_key_with_bytes_that_are_not_utf8_is_those_bytes():
+    assert parse_key(16 * b"x\xff") == parse_key(16 * "x\udcff")

@@ -112,6 +112,38 @@ def test_ls_as_json_has_everything(capsys, damaged, where):
     assert good["used"].endswith("+00:00")
 
 
+YEAR_9999, YEAR_10000 = 253402300799.0, 253402300800.0
+
+
+@pytest.mark.parametrize(
+    ("used", "date", "age"),
+    [
+        (None, None, "?"),
+        (-1.0, "1969-12-31T23:59:59+00:00", " d"),
+        (0.0, "1970-01-01T00:00:00+00:00", " d"),
+        (YEAR_9999, "9999-12-31T23:59:59+00:00", "0 s"),
+        (YEAR_10000, None, "?"),
+        (2.0**63, None, "?"),
+        (-1e18, None, "?"),
+        (float("nan"), None, "?"),
+        (float("inf"), None, "?"),
+    ],
+)
+def test_an_entry_may_have_been_used_at_any_time(capsys, store, monkeypatch, used, date, age):
+    key = keep(store)
+    listed = [stored._replace(used=used) for stored in store.entries()]
+    monkeypatch.setattr(DirectoryStore, "entries", lambda _: iter(listed))
+    code, out, err = call(capsys, "cache", "ls", "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out, parse_constant=pytest.fail)["entries"][0]["used"] == date
+    code, out, _ = call(capsys, "cache", "ls")
+    assert code == 0
+    assert out.splitlines()[1].endswith(age)
+    code, out, _ = call(capsys, "cache", "show", key)
+    assert code == 0
+    assert ("used        unknown" in out) == (date is None)
+
+
 def test_the_cache_argument_comes_before_the_environment(capsys, where, tmp_path):
     keep(DirectoryStore(tmp_path / "other"))
     code, out, _ = call(capsys, "cache", "ls", "--cache", str(tmp_path / "other"))
@@ -214,6 +246,16 @@ def test_verify_computes_plans_again(capsys, store):
     code, out, _ = call(capsys, "cache", "verify", key)
     assert code == 2
     assert "the rating is" in out
+
+
+def test_verify_goes_on_after_a_planted_entry(capsys, store):
+    good, bad = keep(store), keep(store, context={**CONTEXT, "group_size": 1 << 31})
+    code, out, err = call(capsys, "cache", "verify")
+    assert (code, err) == (2, "")
+    line, total = out.splitlines()
+    assert line.startswith(f"bad     {bad[:12]} ")
+    assert total == "2 entries: 1 good, 0 checked in part, 1 bad"
+    assert call(capsys, "cache", "verify", good)[0] == 0
 
 
 def test_verify_tells_what_it_could_not_check(capsys, store):

@@ -11,11 +11,12 @@ import pytest
 from fastplan.cache.entry import decode, encode
 from fastplan.cache.stores import DirectoryStore
 from fastplan.cli.main import main
+from fastplan.cli.output import report_interrupt
 from fastplan.plans.file import write_plan
 from tests.ett.runs import Rank
 from tests.measure import samples
 
-EVIL = "t\x1b]0;owned\x07\x1b[2J\x1b[8m\r\u202e\x9b1m"
+EVIL = "t\x1b]0;owned\x07\x1b[2J\x1b[8m\r\u202e\x9b1m\x7f"
 # What a terminal obeys, or what turns text around.
 OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]")
 SPEC = {
@@ -106,6 +107,36 @@ def test_a_request_that_is_not_what_fastplan_writes(spec, say, tmp_path):
     hostile = f'{{"ranks": "{EVIL}"}}'.encode()
     store.write(stored.key, name, encode(replace(entry, request=zlib.compress(hostile))))
     say("cache", "show", stored.key, "--cache", str(tmp_path / "plans"), "--request")
+
+
+def test_a_cache_in_a_directory_with_a_hostile_name(spec, say, tmp_path):
+    cache = str(tmp_path / f"plans {EVIL}")
+    say("cache", "ls", "--cache", cache, code=1)
+    say(*made(spec, "--world-size", "8", "--cache", cache))
+    (tmp_path / f"plans {EVIL}" / "ab" / ("ab" * 20)).mkdir(parents=True)
+    planted = tmp_path / f"plans {EVIL}" / "ab" / ("ab" * 20) / "a.plan"
+    planted.write_bytes(b"garbage")
+    for words in (
+        *(("ls",), ("ls", "--json"), ("prune", "--all", "--dry-run"), ("prune", "--all")),
+        ("ls",),
+    ):
+        say("cache", *words, "--cache", cache)
+    say("cache", "show", "ab", "--cache", cache, code=1)
+
+
+def test_a_cache_that_fails(spec, say, tmp_path, caplog):
+    (tmp_path / f"plans {EVIL}").write_text("in the way")
+    _, err = say(*made(spec, "--world-size", "8", "--cache", str(tmp_path / f"plans {EVIL}")))
+    assert "the cache failed" in err
+    assert "the plan cache failed, planning continues" in caplog.text
+    assert not OBEYED.search(caplog.text)
+
+
+def test_an_interrupt(say, capsys):
+    report_interrupt(f"; the state is in {EVIL}")
+    _, err = capsys.readouterr()
+    assert not OBEYED.search(err.replace("\n", ""))
+    assert "owned" in err
 
 
 def test_errors_and_where_they_come_from(spec, say, tmp_path):

@@ -185,3 +185,49 @@ def test_a_misspelt_sku_leads_to_the_one_that_it_begins_with(capsys):
 
 def test_one_table_is_one(capsys, plan):
     assert call(capsys, "convert", plan, "-o", "other.json")[1] == "written: other.json (1 table)\n"
+
+
+# A name with bytes that are not UTF-8, as Python reads it from the command line.
+BYTES = "x\udcff\udcfe"
+SWEEP = {"models": ["model.yaml"], "skus": ["h100"], "world_sizes": [8]}
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("precompute", "sweep.json", "--no-cache", "--html", BYTES), "argument --html"),
+        (("ett", "fleet", "runs", "--db", ":memory:", "--html", BYTES), "argument --html"),
+        (("ett", "fleet", "runs", "--db", BYTES), "argument --db"),
+        (("ett", "fleet", BYTES, "--db", ":memory:"), "argument PATH"),
+        (("ett", "gate", BYTES, "runs", "--db", ":memory:"), "argument BEFORE"),
+        (("ett", "gate", "runs", BYTES, "--db", ":memory:"), "argument AFTER"),
+        (("ett", "fleet", "runs"), "FASTPLAN_FLEET"),
+    ],
+)
+def test_a_name_that_is_not_utf8_is_refused_where_pages_or_databases_hold_it(
+    capsys, monkeypatch, folder, words, named
+):
+    (folder / "sweep.json").write_text(json.dumps(SWEEP))
+    monkeypatch.setenv("FASTPLAN_FLEET", BYTES)
+    told = refused(capsys, *words)
+    assert told.startswith(f"{named}: must be a name in UTF-8, not 'x\\udcff\\udcfe'; rename it")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such file names")
+def test_a_name_that_is_not_utf8_works_for_all_else(capsys, folder):
+    for words in (
+        ("plan", "model.yaml", *ON_H100, "-o", BYTES, "--html", f"{BYTES}.html"),
+        ("inspect", BYTES, "--html", f"{BYTES}.html"),
+        ("compare", BYTES, BYTES, "--html", f"{BYTES}.html"),
+        ("cache", "ls", "--cache", "."),
+    ):
+        assert call(capsys, *words)[0] == 0
+
+
+def test_a_key_of_the_cache_may_have_any_bytes(capsys, monkeypatch, folder):
+    monkeypatch.setenv("FASTPLAN_CACHE_KEY", 8 * BYTES)
+    words = ("plan", "model.yaml", *ON_H100, "--cache", "plans", "--quiet")
+    assert call(capsys, *words) == (0, "", "")
+    monkeypatch.setenv("FASTPLAN_CACHE_KEY", BYTES)
+    told = refused(capsys, *words)
+    assert told == "FASTPLAN_CACHE_KEY: `key` must have at least 16 bytes, not 3"

@@ -1,10 +1,13 @@
 """`fastplan cache why-miss`: what differs between a request and the plans that are kept."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from tests.cache.planned import keep
+from fastplan.cache.entry import FORMAT, decode, encode, pack_request, request_bytes
+from fastplan.cache.fingerprint import fingerprint
+from tests.cache.planned import CONTEXT, keep
 from tests.cache.samples import data
 from tests.cache.samples import key as sample_key
 from tests.cli.command import call
@@ -84,3 +87,94 @@ def test_why_miss_is_not_stopped_by_entries_with_foreign_content(capsys, store):
     code, out, _ = call(capsys, "cache", "why-miss", new)
     assert code == 0
     assert f"nearest entry {old}" in out
+
+
+def plant(store, request):
+    """Stores an entry with any bytes as its request, under their key, which is returned."""
+    ((name, data),) = store.read(keep(store))
+    key = fingerprint(request)
+    store.write(key, name, encode(replace(decode(data), request=pack_request(request), key=key)))
+    return key
+
+
+def partial(store, **changes):
+    """The bytes of a request with other fields; None removes a field."""
+    ((_, data),) = store.read(keep(store))
+    document = {**json.loads(request_bytes(decode(data))), **changes}
+    return json.dumps({k: v for k, v in document.items() if v is not None}).encode()
+
+
+@pytest.mark.parametrize(
+    ("request_", "told"),
+    [
+        (b"", "it has no request"),
+        (b"[]", "it can't be compared: it is not an object"),
+        (b"{}", "it can't be compared: it has no 'table_count'"),
+        (b"\xff", "it can't be compared: 'utf-8' codec can't decode"),
+        (b"[" * 100_000, "it can't be compared: maximum recursion depth"),
+        ({"ranks": "8"}, "it can't be compared: `ranks` must be a whole number"),
+        ({"tables": {"path": [1], "name": ["a"]}}, "names of tables must be strings"),
+        ({"tables": {"path": {}, "name": {"all": "a"}}}, "it has no 'all'"),
+        ({"tables": {"path": {"all": "a"}, "name": ["a", "b", "c"]}}, "it has no 'menu'"),
+        ({"context": {"a": 10**301}}, "integer with over 300 digits"),
+        ({"context": {"a": float("nan")}}, "number that is not finite: NaN"),
+    ],
+)
+def test_why_miss_of_a_key_whose_request_is_none_says_what_the_entry_is(
+    capsys, store, request_, told
+):
+    raw = request_ if isinstance(request_, bytes) else partial(store, **request_)
+    key = plant(store, raw)
+    if not raw:
+        ((name, data),) = store.read(key)
+        store.write(key, name, encode(replace(decode(data), request=b"")))
+    code, out, err = call(capsys, "cache", "why-miss", key)
+    assert (code, out) == (1, "")
+    assert err.startswith(f"fastplan: error: no entry of the key {key} has a request that can be")
+    assert told in err
+    assert "--debug" not in err
+    assert call(capsys, "cache", "why-miss", keep(store))[0] == 0
+
+
+def test_why_miss_of_a_key_with_a_damaged_entry_says_so(capsys, store):
+    key = sample_key(1)
+    store.write(key, "a", b"garbage")
+    _, _, err = call(capsys, "cache", "why-miss", key)
+    assert "pass the request itself (entry a: not an entry)" in err
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"), [(1, "older schema 1"), (FORMAT.schema + 1, "newer schema 3")]
+)
+def test_why_miss_names_the_version_of_an_entry_of_another_fastplan(capsys, store, schema, told):
+    key = keep(store)
+    ((name, data),) = store.read(key)
+    at = len(FORMAT.magic)
+    store.write(key, "other", data[:at] + schema.to_bytes(2, "little") + data[at + 2 :])
+    code, out, _ = call(capsys, "cache", "why-miss", key)
+    assert code == 0
+    assert f"  same request: entry other can't be read: {told}" in out
+    assert f"  same request: entry {name} was solved for" in out
+
+
+def test_why_miss_says_which_entries_of_a_key_belong_elsewhere_or_have_no_plan(capsys, store):
+    key, other = keep(store), keep(store, rows=20_000)
+    ((_, foreign),) = store.read(other)
+    ((_, own),) = store.read(key)
+    store.write(key, "foreign", foreign)
+    store.write(key, "planless", encode(replace(decode(own), payload=b"no plan")))
+    code, out, _ = call(capsys, "cache", "why-miss", key)
+    assert code == 0
+    assert f"  same request: entry foreign belongs to another request, {other}\n" in out
+    assert "  same request: entry planless can't be read: too short for a plan\n" in out
+
+
+def test_a_number_beyond_a_float_in_an_entry_ends_no_command(capsys, store):
+    huge = {"reservation": {"policy": "x", "dense": {"hbm": 10**400}}, **CONTEXT}
+    old, key = plant(store, partial(store, context=huge)), keep(store)
+    code, out, _ = call(capsys, "cache", "why-miss", key)
+    assert code == 0
+    assert "no other entry to compare with" in out
+    code, out, _ = call(capsys, "cache", "show", old)
+    assert code == 0
+    assert "request     can't be read: a canonical request must be JSON: integer with over" in out

@@ -53,3 +53,17 @@ def test_the_parent_of_a_links_target_counts(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("deep/inner")
     place = tmp_path / "link" / ".." / "mine"
     assert (tmp_path / "deep") in [*private._looked_up_in(place)]
+
+
+def test_only_the_user_can_enter_a_private_directory_whatever_the_umask(tmp_path: Path) -> None:
+    place = tmp_path / "above" / "mine"
+    before = os.umask(0)
+    try:
+        private_directory(place, "PLACE")
+    finally:
+        os.umask(before)
+    assert place.parent.stat().st_mode & 0o777 == 0o755
+    assert place.stat().st_mode & 0o777 == 0o700
+    place.chmod(0o755)  # others could write to files that a library creates in it
+    private_directory(place, "PLACE")
+    assert place.stat().st_mode & 0o777 == 0o700

@@ -92,6 +92,16 @@ def test_settings_survive(path: Path) -> None:
     assert_equal_plans(plan, load_plan(path))
 
 
+def test_only_the_user_can_write_to_a_pickle(path: Path) -> None:
+    path.write_bytes(pickle.dumps(one_table()))
+    before = os.umask(0)
+    try:
+        write_any(read_any(path, trust_pickle=True), path.with_name("new"), format="pickle")
+    finally:
+        os.umask(before)
+    assert path.with_name("new").stat().st_mode & 0o777 == 0o644
+
+
 @pytest.mark.parametrize(
     ("data", "text"),
     [

@@ -1,5 +1,6 @@
 """The TorchRec of these tests is known, and a known source costs nothing but a hash."""
 
+import os
 import re
 
 import pytest
@@ -79,6 +80,21 @@ def test_a_verdict_that_others_can_write_is_not_used(unknown, own_cache, monkeyp
     folder.chmod(0o777)
     verdict.verdict(Watch())
     assert not list(folder.iterdir())
+
+
+def test_only_the_user_can_write_to_a_verdict(unknown, own_cache, monkeypatch):
+    monkeypatch.setattr(
+        verdict,
+        "proven",
+        lambda name, digest: verdict.Verdict(name=name, digest=digest, origin="proven"),
+    )
+    before = os.umask(0)
+    try:
+        verdict.verdict(Watch())
+    finally:
+        os.umask(before)
+    [file] = own_cache.glob("fastplan/verdicts/*.json")
+    assert file.stat().st_mode & 0o777 == 0o644
 
 
 def test_skip_lets_torchrec_plan_without_a_self_check(unknown, monkeypatch):

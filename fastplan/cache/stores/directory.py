@@ -33,6 +33,7 @@ from fastplan.cache.stores.base import (
     readable,
 )
 from fastplan.cache.stores.folder import Folder, Way
+from fastplan.model.units import escape_name
 
 _log = logging.getLogger(__name__)
 
@@ -219,7 +220,7 @@ class DirectoryStore:
         try:
             self.sweep(keep=(key, name))
         except StoreError as error:
-            _log.warning("%s", error)
+            _log.warning("%s", escape_name(str(error)))
 
     def _survey(self) -> tuple[list[_File], int]:
         """Returns all entries, and the bytes of entries and of temporary files in use."""

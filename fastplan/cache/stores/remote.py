@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -150,7 +151,10 @@ def _modified_time(info: Mapping[str, Any]) -> float | None:
             time = datetime.fromisoformat(time.replace("Z", "+00:00"))
     if isinstance(time, datetime):
         return (time if time.tzinfo else time.replace(tzinfo=timezone.utc)).timestamp()
-    return float(time) if isinstance(time, int | float) else None
+    with suppress(OverflowError):
+        if isinstance(time, int | float) and math.isfinite(time):
+            return float(time)
+    return None
 
 
 def _folder(root: str, key: str) -> str:

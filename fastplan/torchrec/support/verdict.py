@@ -150,4 +150,4 @@ def _keep(file: Path | None, found: Verdict) -> None:
             {"reasons": dict(found.reasons), "plans": found.plans, "seconds": found.seconds}
         )
         with suppress(OSError):
-            replace_file(file, [text.encode()])
+            replace_file(file, [text.encode()], others_write=False)
