@@ -96,7 +96,7 @@ def html_report(
         findings=findings,
         origins=[_origin(*pair) for pair in zip(analyses, labels, strict=True)],
         version=__version__,
-        text=Markup(escape("\n".join(texts))),
+        text="\n".join(texts),
         data=Markup(embedded(data)),
     )
 
