@@ -25,6 +25,7 @@ from fastplan.cli.output import (
 )
 from fastplan.cli.parser import Args, argument, command, option, options
 from fastplan.cli.values import scale
+from fastplan.report.terminal import escape_name
 
 if TYPE_CHECKING:
     from fastplan.measure.calibrate import Calibrated, CalibratedSku
@@ -116,7 +117,7 @@ def measure(args: Args) -> int:
         failures = _measure(args, folder, subject, group, settings)
     except KeyboardInterrupt:
         kept = f"finished rounds are in {folder}" if _is_first(folder) else "no round was finished"
-        report_interrupt(f"; {kept}")
+        report_interrupt(escape_name(f"; {kept}"))
         return INTERRUPTED
     _print_runs(args, folder, has_results=group.on_this_machine or _is_first(folder))
     if failures:

@@ -26,6 +26,7 @@ from fastplan.cli.output import (
 )
 from fastplan.cli.parser import Args, argument, command, option, options
 from fastplan.cli.values import positive
+from fastplan.report.terminal import escape_name
 
 if TYPE_CHECKING:
     from fastplan.spec.model import ModelSpec
@@ -124,7 +125,7 @@ def _run(args: Args, sweep: Sweep, chosen: list[Cell]) -> SweepResult | None:
             way_on = (
                 "Nothing was stored. With --results FILE or --cache WHERE the command can resume."
             )
-        report_interrupt(f" after {done} of {len(chosen)} cells. {way_on}")
+        report_interrupt(escape_name(f" after {done} of {len(chosen)} cells. {way_on}"))
         return None
 
 

@@ -17,6 +17,7 @@ from fastplan.cli.output import (
 )
 from fastplan.cli.parser import Args, argument, command, option, options
 from fastplan.cli.values import positive
+from fastplan.report.terminal import escape_name
 
 if TYPE_CHECKING:
     from fastplan.model.ids import IdStatistics
@@ -71,7 +72,7 @@ def profile(args: Args) -> int:
         way_on = "Nothing was stored"
         if state is not None:
             way_on = f"What was read is in {state}: run the same command again to resume"
-        report_interrupt(f". {way_on}.")
+        report_interrupt(escape_name(f". {way_on}."))
         return INTERRUPTED
     if not found:
         raise CommandError("the data have no ids")
