@@ -137,7 +137,7 @@ class Walk:
         hidden = tuple(f"{path}/" for path in self._unreadable)
         return sorted(
             place
-            for place in self._known.keys() - self.seen
+            for place in self._known.keys() - set(map(as_stored, self.seen))
             if (place in self._roots or place.startswith(below))
             and not f"{place}/".startswith(hidden)
         )
@@ -183,6 +183,11 @@ class Walk:
             files = len(found.files) or 1
             if known is None or (known.size, known.files) != (found.size, files):
                 yield found
+
+
+def as_stored(text: str) -> str:
+    """Returns a text with half characters of UTF-16 as escapes, as the database has it."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def clean_root(root: str) -> str:

@@ -311,6 +311,13 @@ def test_jobs_at_a_path_that_cannot_be_read_are_not_gone(store, folder, tmp_path
     assert refresh(store, folder).gone == (str(folder / "a.log"),)
 
 
+def test_a_job_in_a_folder_whose_name_is_no_unicode_is_not_gone(store, folder):
+    job = next(folder.rglob("*.ett.jsonl")).parent
+    os.rename(job, os.fsencode(folder) + b"/\xff")
+    for _ in range(2):
+        assert refresh(store, folder).gone == ()
+
+
 def test_jobs_below_a_directory_that_cannot_be_listed_are_not_gone(store, folder, monkeypatch):
     refresh(store, folder)
     scandir = os.scandir
