@@ -244,9 +244,9 @@ SUPPORT = (
     Mutant(
         name="failed-search-keeps-its-state",
         file="fastplan/torchrec/planner.py",
-        old="        before.restore()\n",
+        old="    before.restore()\n",
         new="",
-        tests=("tests/torchrec/test_fallback.py",),
+        tests=("tests/torchrec/test_fallback.py", "tests/parity/test_extended_parts.py"),
     ),
 )
 

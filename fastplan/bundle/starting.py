@@ -22,9 +22,9 @@ from fastplan.bundle.gathering import merge, stored_plans
 from fastplan.cache.plan_cache import Cache, StoreError
 from fastplan.cache.stores import MemoryStore
 from fastplan.cache.why_miss import explain_miss
-from fastplan.model.units import escape_name
+from fastplan.model.log import escaped_logger
 
-logger = logging.getLogger(__name__)
+logger = escaped_logger(__name__)
 
 _LOCK_TIMEOUT = 60.0  # seconds to wait for other ranks of the host that write the same file
 
@@ -187,7 +187,7 @@ class Start:
 
 
 def _log(level: int, text: str) -> None:
-    logger.log(level, "fastplan: %s", escape_name(text))
+    logger.log(level, "fastplan: %s", text)
 
 
 def start(path: str | os.PathLike[str], *, trust: bool = False, model: str | None = None) -> Start:

@@ -15,6 +15,7 @@ from fastplan.cli.values import utf8_name
 __all__ = ["ett"]
 
 _WORST_PAGES = 20
+_MOST_PROBLEMS = 20  # others may have put any number of bad links into a shared folder
 _LINE_SECONDS = 10.0  # between two lines about progress in a file
 select_options: Decorator = options(
     option(
@@ -66,8 +67,6 @@ def _fleet(args: Args) -> int:
     selection = selected(args)
     jobs, done = read_fleet(args, list(args.paths), forget=args.forget_gone)
     jobs = selection.apply(jobs)
-    for problem in done.problems:
-        warn(problem)
     if not jobs:
         raise CommandError(_nothing(args, done))
     written = _write(args, jobs)
@@ -157,6 +156,11 @@ def read_fleet(args: Args, paths: list[str], *, forget: bool = False) -> tuple[l
     store = FleetStore(database, warn)
     with _Reading() as reading:
         done = update(store, paths, workers=args.workers, progress=reading.advance)
+    for problem in done.problems[:_MOST_PROBLEMS]:
+        warn(problem)
+    if len(done.problems) > _MOST_PROBLEMS:
+        more = len(done.problems) - _MOST_PROBLEMS
+        warn(f"{more:,} more paths can't be read; `fastplan ett fleet --json` lists all")
     if forget:
         store.forget(done.gone)
     jobs = store.jobs([clean_root(path) for path in paths])

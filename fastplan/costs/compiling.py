@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dis
 import linecache
-import logging
 import re
 import time
 from collections.abc import Callable
@@ -18,8 +17,9 @@ from fastplan.costs.extensions import EXTENSIONS
 from fastplan.costs.identity import Frozen
 from fastplan.engine import _native
 from fastplan.files.private import DirectoryNotPrivate
+from fastplan.model.log import escaped_logger
 
-_log = logging.getLogger(__name__)
+_log = escaped_logger(__name__)
 
 # Python's semantics, to the bit: a division by zero or an index out of bounds raises, and no
 # product and sum is contracted.

@@ -6,13 +6,13 @@ are read. Nothing here raises because of them; only KeyboardInterrupt and the li
 
 from __future__ import annotations
 
-import logging
 import math
 from contextlib import suppress
 from numbers import Integral, Real
 from operator import index
 from typing import TYPE_CHECKING, Any
 
+from fastplan.model.log import escaped_logger
 from fastplan.report.terminal import escape_name
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _OTHER_NAMES = "(other names)"
 
 Sums = dict[str, list[int]]  # short phases by name: their count, and their own nanoseconds
 
-logger = logging.getLogger(__name__)
+logger = escaped_logger(__name__)
 
 
 def warn(text: str, *details: Any) -> None:

@@ -7,7 +7,6 @@ A module is patched after the job has imported it; nothing here imports torch or
 from __future__ import annotations
 
 import functools
-import logging
 import os
 import sys
 import threading
@@ -28,10 +27,11 @@ from fastplan.ett import recording
 from fastplan.ett.events import Frame, to_text
 from fastplan.ett.library_hooks import library_hooks
 from fastplan.ett.recorder import Recorder
+from fastplan.model.log import escaped_logger
 
 Hook = Callable[[Any], None]  # receives the module, or a stand-in for it in tests
 
-logger = logging.getLogger(__name__)
+logger = escaped_logger(__name__)
 
 # Python creates these loaders for one module each, so replacing a method affects only that module.
 _LOADERS_OF_ONE_MODULE = (SourceFileLoader, SourcelessFileLoader, ExtensionFileLoader)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import logging
 import os
 import socket
 import subprocess
@@ -13,6 +12,7 @@ from contextlib import suppress
 from typing import IO, Any
 
 from fastplan.launch import server
+from fastplan.model.log import escaped_logger
 
 # What jobs of TorchRec import, most of them; torch.compile imports its own when it is first used.
 # Modules that are not installed, or that another version does not have, are skipped.
@@ -57,7 +57,7 @@ _PATIENCE = 300.0  # seconds for the imports
 _END_TIMEOUT = 5.0
 _MOST_SERVERS = 5  # of a job: if the environment differs per worker, another one does not help
 
-logger = logging.getLogger(__name__)
+logger = escaped_logger(__name__)
 
 
 class Preloader:

@@ -20,7 +20,7 @@ def calibration_text(sku: CalibratedSku, style: Style | None = None) -> str:
     lines = [style.paint("time = bytes / bandwidth, and latency + bytes / bandwidth", "bold")]
     lines += [*_fits(sku, style), "", style.paint("constants", "bold"), *_constants(sku, style)]
     if found.left_out:
-        lines += ["", f"not determined, values of {sku.like} are used:"]
+        lines += ["", f"not determined, values of {escape_name(sku.like)} are used:"]
         lines += [f"  {name}: {reason}" for name, reason in found.left_out.items()]
     if found.remarks:
         lines += ["", *found.remarks]

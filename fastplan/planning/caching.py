@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,13 +19,13 @@ from fastplan.engine.problem import Problem
 from fastplan.engine.solve import Measure, OutOfRange, measure_of, verify_plan
 from fastplan.engine.step import step_of
 from fastplan.model.job import Job
+from fastplan.model.log import escaped_logger
 from fastplan.model.plan import BadRecord
 from fastplan.model.request import Search
-from fastplan.model.units import escape_name
 from fastplan.planning.policy import Key, Replan, key_of
 from fastplan.planning.search import Placement, Result, SearchBackend, table_names
 
-logger = logging.getLogger(__name__)
+logger = escaped_logger(__name__)
 
 # Where memory is short, a plan that was solved for slightly less can be a little worse than the
 # search's. Without a margin, too, many proposals would have to be placed to show that none is
@@ -145,8 +144,7 @@ class CacheSession:
 
     def _failed(self, problem: StoreError) -> None:
         self.report = replace(self.report, status="failed", reason=str(problem))
-        text = escape_name(str(problem))  # paths and errors of stores may contain anything
-        logger.warning("fastplan: the plan cache failed, planning continues: %s", text)
+        logger.warning("fastplan: the plan cache failed, planning continues: %s", problem)
 
     def _result(self, candidate: Candidate) -> Result:
         """Rebuilds a stored plan. Raises BadRecord and others if it is not legal here."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from fastplan import __version__
 from fastplan.model.ids import Curve, IdStatistics
@@ -47,7 +47,7 @@ def html_page(spec: ModelSpec, statistics: Mapping[str, IdStatistics]) -> str:
         name=spec.name,
         facts=facts,
         version=__version__,
-        text=Markup(escape(_text(statistics, batch))),
+        text=_text(statistics, batch),
         data=Markup(embedded(data)),
     )
 

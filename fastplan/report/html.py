@@ -70,7 +70,9 @@ def html_report(
         analyses, labels = [analyse(plan) for plan in plans], [plan.name for plan in plans]
     else:
         analyses, labels = list(comparison.analyses), list(comparison.labels)
-    if any(analysis.plan is not plan for analysis, plan in zip(analyses, plans, strict=True)):
+    # A comparison may rate plans by other costs, which keeps their layouts.
+    pairs = zip(analyses, plans, strict=True)
+    if any(analysis.plan.layout is not plan.layout for analysis, plan in pairs):
         raise ValueError("`comparison` must be of these plans")
     data: dict[str, Any] = {"plans": [plan_data(analysis) for analysis in analyses]}
     for own, analysis in zip(data["plans"], analyses, strict=True):
@@ -94,7 +96,7 @@ def html_report(
         findings=findings,
         origins=[_origin(*pair) for pair in zip(analyses, labels, strict=True)],
         version=__version__,
-        text=Markup(escape("\n".join(texts))),
+        text="\n".join(texts),
         data=Markup(embedded(data)),
     )
 
@@ -123,9 +125,12 @@ def _comparison(comparison: Comparison) -> dict[str, Any]:
     return {
         "sentence": _sentence(comparison),
         "remarks": [
-            f"{step.label}: {text}" if len(steps) > 1 else text
-            for step in steps
-            for text in remarks(step, most=5)
+            *filter(None, [comparison.yardstick]),
+            *(
+                f"{step.label}: {text}" if len(steps) > 1 else text
+                for step in steps
+                for text in remarks(step, most=5)
+            ),
         ],
         "counts": [(mark, f"{count:,}", words) for mark, count, words in counted(steps[0])]
         if len(steps) == 1

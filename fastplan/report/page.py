@@ -21,7 +21,8 @@ def render_page(
     """Renders a template of `fastplan/report/templates`.
 
     Every value in the template is escaped, and characters that are invisible or move other text are
-    shown as escapes. Values of type `markupsafe.Markup` are inserted unchanged.
+    shown as escapes. The filter `lines` keeps the ends of lines. Values of type `markupsafe.Markup`
+    are inserted unchanged.
 
     Args:
         template: The file name of a template that extends `page.html`.
@@ -45,7 +46,7 @@ def render_page(
 
 @cache
 def _environment() -> Environment:
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("fastplan.report"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -53,6 +54,13 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["lines"] = _lines
+    return environment
+
+
+def _lines(text: str) -> Markup:
+    """Returns a text with its line ends, which are escaped in any other value."""
+    return Markup("\n").join(map(escape_name, text.split("\n")))
 
 
 def _assets(names: Sequence[str]) -> str:

@@ -5,7 +5,6 @@ A sweep can be killed and resumed, and a failing cell does not stop the others.
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import time
@@ -18,6 +17,7 @@ from threading import current_thread, main_thread
 from typing import Any
 
 from fastplan.cache.stores import kind_of, open_store
+from fastplan.model.log import escaped_logger
 from fastplan.model.references import check_trust
 from fastplan.spec.lower import check_trusted
 from fastplan.sweep.plan_files import plan_file
@@ -26,7 +26,7 @@ from fastplan.sweep.rows import ResultsFile, Row, SweepResult, row_of
 from fastplan.sweep.sweep import Cell, Sweep, SweepError, cells
 from fastplan.sweep.work import Task, pack_model, reason
 
-_log = logging.getLogger(__name__)
+_log = escaped_logger(__name__)
 
 _MOST_CELLS = 8  # per task, so that a lost task costs little
 _TASKS_PER_WORKER = 8  # so that all workers finish at about the same time

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import pickle
 import signal
@@ -12,6 +11,7 @@ from functools import lru_cache
 from threading import Thread
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fastplan.model.log import escaped_logger
 from fastplan.spec.model import ModelSpec
 from fastplan.sweep.rows import Row, row_of
 from fastplan.sweep.sweep import Cell, in_precision, pinned, variant
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fastplan.engine.optimize import Optimize
     from fastplan.planning.search import Result
 
-_log = logging.getLogger(__name__)
+_log = escaped_logger(__name__)
 
 _STORE_TIMEOUT = 30.0  # seconds; longer than elsewhere, because no user waits for a single plan
 

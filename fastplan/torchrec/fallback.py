@@ -6,7 +6,6 @@ planner can be made and can plan with any version.
 
 from __future__ import annotations
 
-import logging
 import os
 import traceback
 from collections.abc import Iterator
@@ -20,11 +19,12 @@ import torchrec
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner as TorchRecPlanner
 from torchrec.distributed.types import ShardingPlan
 
+from fastplan.model.log import escaped_logger
 from fastplan.model.objectives import ConstraintError
 from fastplan.planning.run import Run
 from fastplan.torchrec.state import state_of
 
-logger = logging.getLogger(__name__)
+logger = escaped_logger(__name__)
 
 _OWN_FOLDER = os.path.dirname(__file__) + os.sep
 _TORCHRECS = tuple(f"{path}{os.sep}" for path in torchrec.__path__)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 import zlib
 from collections.abc import Iterable
@@ -18,6 +17,7 @@ from torchrec.distributed.types import ParameterSharding, ShardingPlan
 
 from fastplan.cache.entry import BadEntry, Entry, decode, encode
 from fastplan.cache.stores import GuardedStore, Store, StoreError, open_store
+from fastplan.model.log import escaped_logger
 from fastplan.torchrec.plan_files import (
     MOST_BYTES,
     check_module,
@@ -145,7 +145,7 @@ def _shards(path: str, name: str, sharding: ParameterSharding, shape: list[int])
     ]
 
 
-logger = logging.getLogger(__name__)
+logger = escaped_logger(__name__)
 
 _NAME = "plan"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -17,6 +16,7 @@ from fastplan.cache.plan_cache import Cache, open_cache
 from fastplan.costs.functions import PlanObjective, ShardCost
 from fastplan.engine.optimize import Optimize
 from fastplan.engine.solve import OutOfRange
+from fastplan.model.log import escaped_logger
 from fastplan.planning.run import Run
 from fastplan.torchrec.fallback import (
     Snapshot,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from fastplan.model.ids import IdStatistics
     from fastplan.spec.hardware import Hardware
 
-logger = logging.getLogger(__name__)
+logger = escaped_logger(__name__)
 
 
 class EmbeddingShardingPlanner(TorchRecPlanner):

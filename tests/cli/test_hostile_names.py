@@ -13,6 +13,8 @@ from fastplan.cache.stores import DirectoryStore
 from fastplan.cli.main import main
 from fastplan.cli.output import report_interrupt
 from fastplan.plans.file import write_plan
+from fastplan.profile import run as profiling
+from fastplan.sweep import run
 from tests.ett.runs import Rank
 from tests.measure import samples
 
@@ -176,6 +178,39 @@ def test_a_record_of_a_job(say, tmp_path):
     say("ett", "report", str(tmp_path / "runs"))
     say("ett", "report", str(tmp_path / "runs"), "--json")
     say("ett", "diff", str(tmp_path / "runs"), str(tmp_path / "runs"))
+
+
+def test_a_fleet_with_bad_links(say, tmp_path):
+    pytest.importorskip("duckdb")
+    for side in ("before", "after"):
+        for number in range(4):
+            rank = Rank(tmp_path / side / f"{number} {EVIL}")
+            rank.do(EVIL, 5.0).steps(0, 5, 1.0).recorder.failure(EVIL)
+            rank.recorder.stop()
+        (tmp_path / side / EVIL).symlink_to(EVIL)
+    before, after, memory = str(tmp_path / "before"), str(tmp_path / "after"), ("--db", ":memory:")
+    say("ett", "fleet", before, *memory, "--path-labels", "{team}", "--by", "team")
+    say("ett", "fleet", before, *memory, "--where", EVIL, code=1)
+    say("ett", "gate", before, after, *memory, "--phase", EVIL)
+
+
+@pytest.mark.parametrize("given", ["--results", "--cache"])
+def test_a_sweep_that_is_interrupted(spec, say, tmp_path, monkeypatch, given):
+    sweep = {"models": [spec], "skus": ["h100"], "world_sizes": [8]}
+    (tmp_path / "sweep.json").write_text(json.dumps(sweep))
+    monkeypatch.setattr(run, "run_sweep", interrupted)
+    say("precompute", str(tmp_path / "sweep.json"), given, str(tmp_path / EVIL), code=130)
+
+
+def test_a_profile_that_is_interrupted(spec, say, tmp_path, monkeypatch):
+    monkeypatch.setattr(profiling, "profile_files", interrupted)
+    (tmp_path / "ids.npz").touch()
+    state = ("--state", str(tmp_path / EVIL), "-o", str(tmp_path / "ids.json"))
+    say("profile", spec, str(tmp_path / "ids.npz"), *state, code=130)
+
+
+def interrupted(*_, **__):
+    raise KeyboardInterrupt
 
 
 def test_files_that_are_written(spec, say, tmp_path):

@@ -222,6 +222,18 @@ def test_anything_but_a_python_program_starts_plainly(monkeypatch, caplog, words
     preloader.close()
 
 
+def test_names_of_modules_and_files_are_logged_with_escapes(monkeypatch, caplog):
+    evil, shown = "a\x1b[2J\u202e", r"a\x1b[2J\u202e"
+    monkeypatch.setattr("fastplan.launch.agent.MODULES", ("json",))
+    preloader = Preloader([evil])
+    preloader.start(sys.executable, os.environ)
+    assert preloader.popen([sys.executable, "-u", evil], os.environ, [0, 1, 2]) is None
+    assert preloader._server.wait() is None
+    preloader.close()
+    assert f"without preloaded modules: {shown} is not a file" in caplog.text
+    assert f"--preload {shown}: ModuleNotFoundError" in caplog.text
+
+
 def test_a_worker_has_the_variables_that_imports_have_set(tmp_path, monkeypatch):
     (tmp_path / "setting.py").write_text(
         "import os\nos.environ['SET_BY_IMPORT'] = os.environ['CHANGED'] = 'new'"

@@ -171,6 +171,16 @@ def test_an_interrupt_before_the_first_round_leaves_the_folder_usable(files, cap
     assert call(capsys, *words)[0] == 0
 
 
+def test_the_folder_of_an_interrupted_measurement_is_shown_with_escapes(files, capsys, monkeypatch):
+    def interrupted(folder, group, watch):
+        (folder / "rounds.jsonl").write_text("{}")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run_module, "run_group", interrupted)
+    _, _, errors = call(capsys, *MEASURE, "--nproc", "2", "-o", "a\x1b[2J\u202e")
+    assert errors.endswith(r"finished rounds are in a\x1b[2J\u202e" + "\n")
+
+
 def test_a_measurement_that_is_running_is_left_alone(files, capsys, monkeypatch):
     seen = []
 

@@ -123,6 +123,14 @@ def test_the_text_has_fits_constants_and_topology():
         assert words in text
 
 
+def test_the_hardware_that_the_rest_is_from_is_shown_with_escapes(tmp_path):
+    path = tmp_path / "a\x1b[2J\u202e.json"
+    path.write_text('{"name": "base", "like": "torchrec-cpu"}')
+    text = calibration_text(replace(sku(), like=str(path)))
+    assert r"a\x1b[2J\u202e.json are used" in text
+    assert not {"\x1b", "\u202e"} & set(text)
+
+
 def test_the_json_is_json():
     told = json.loads(json.dumps(calibration_json(sku("cuda")), allow_nan=False))
     assert told["constants"]["hbm_mem_bw"]["value"] == pytest.approx(5e6, rel=0.03)

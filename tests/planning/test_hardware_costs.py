@@ -14,11 +14,13 @@ from fastplan.planning.specs import plan_spec
 from fastplan.plans.file import read_plan, write_plan
 from fastplan.report.analysis import analyse
 from fastplan.report.comparison import compare
+from fastplan.report.html import html_report
 from fastplan.spec.hardware import HardwareError
 from fastplan.spec.lower import lower
 from fastplan.spec.model import ModelSpec, TableSpec
 from fastplan.spec.read import on_cluster, read_spec
 from fastplan.spec.write import write_spec
+from tests.report.pages import Page
 
 MOVES = Optimize(time_budget=None, move_budget=2000)
 
@@ -141,6 +143,18 @@ def test_plans_with_different_costs_are_compared_by_the_same_costs():
     assert found.analyses[1].step == other.step
     assert found.steps[0].settings.words == ("other costs",)
     assert not compare([other.plan(), other.plan()]).yardstick
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_page_compares_plans_with_different_costs(order):
+    plans = [plan_spec(spec(costs)).plan() for costs in ("torchrec", "hardware")][::order]
+    comparison = compare(plans)
+    page = Page(html_report(plans, comparison))
+    assert comparison.yardstick in page.text_of("p")
+    for plan in page.data["plans"]:
+        assert plan["tiles"][0]["title"] == "Predicted step"
+    with pytest.raises(ValueError, match="must be of these plans"):
+        html_report(plans[::-1], comparison)
 
 
 def test_a_sku_without_constants_is_named():

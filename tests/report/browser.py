@@ -95,8 +95,10 @@ class Browser:
         answer: dict[str, Any] = json.loads(message)
         return answer
 
-    def open(self, path: Path, *, width: int = 1280, dark: bool = False) -> Page:
-        return Page(self, path, width, dark)
+    def open(
+        self, path: Path, *, width: int = 1280, dark: bool = False, scripts: bool = True
+    ) -> Page:
+        return Page(self, path, width, dark, scripts)
 
     def close(self) -> None:
         if self._process.poll() is None:
@@ -110,7 +112,7 @@ class Browser:
 class Page:
     """One open file."""
 
-    def __init__(self, browser: Browser, path: Path, width: int, dark: bool) -> None:
+    def __init__(self, browser: Browser, path: Path, width: int, dark: bool, scripts: bool) -> None:
         self._browser = browser
         browser.events.clear()
         self._target = browser.call("Target.createTarget", url="about:blank")["targetId"]
@@ -120,6 +122,7 @@ class Page:
             self.call(f"{domain}.enable")
         self._size(width)
         self.media(dark=dark)
+        self.call("Emulation.setScriptExecutionDisabled", value=not scripts)
         self.call("Page.navigate", url=path.as_uri())
         browser.wait_for("Page.loadEventFired", self._session)
 

@@ -12,6 +12,8 @@ from fastplan.sweep.html import page_data, sweep_page, write_page
 from fastplan.sweep.plan_files import folder_beside
 from fastplan.sweep.rows import ResultsFile, SweepResult
 from fastplan.sweep.run import run_sweep
+from fastplan.sweep.text import summary
+from tests.report.pages import Page
 from tests.sweep.samples import Inline, failure, model, row, sweep, tight, unfit
 
 NASTY = "</script><b>\u202ex"
@@ -100,6 +102,11 @@ def test_names_cannot_end_the_script_or_turn_the_text(tmp_path: Path) -> None:
     assert "<b>" not in page
     assert "\u202e" not in page
     assert page.count("</script>") == 2
+
+
+def test_a_reader_without_scripts_gets_the_text_line_by_line() -> None:
+    result = SweepResult(rows=(row(model=f"a\n{NASTY}"), failure(error=NASTY)))
+    assert Page(sweep_page(result)).text_of("pre") == "\n".join(summary(result))
 
 
 def test_cells_without_a_plan_say_why() -> None:

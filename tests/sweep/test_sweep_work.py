@@ -43,6 +43,17 @@ def test_a_row_says_what_planning_the_variant_says() -> None:
         assert row.seconds > 0
 
 
+def test_names_in_warnings_are_escaped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    asked = sweep(models=(model("a\x1b[2J\u202e"),))
+    (tmp_path / "file").touch()
+    folder = str(tmp_path / "file" / "plans")
+    task = Task(pack_model(asked.models[0]), tuple(cells(asked)), None, plans=folder)
+    assert all(row.fits for row in work(task))
+    (first, *_) = caplog.messages
+    assert first.startswith(r"fastplan: the plan of a\x1b[2J\u202e on 2 x h100")
+    assert "can't be written" in first
+
+
 def test_what_does_not_fit_says_by_how_much() -> None:
     huge = model(rows=400_000_000)
     small, large = rows_of(sweep(models=(huge,), skus=(tight(),), world_sizes=(2, 64)))

@@ -10,7 +10,6 @@ leaves at most a temporary file, which a later sweep removes.
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import re
 import time
@@ -33,9 +32,9 @@ from fastplan.cache.stores.base import (
     readable,
 )
 from fastplan.cache.stores.folder import Folder, Way
-from fastplan.model.units import escape_name
+from fastplan.model.log import escaped_logger
 
-_log = logging.getLogger(__name__)
+_log = escaped_logger(__name__)
 
 _PREFIX = re.compile(r"[0-9a-f]{2}")
 _TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.tmp")
@@ -220,7 +219,7 @@ class DirectoryStore:
         try:
             self.sweep(keep=(key, name))
         except StoreError as error:
-            _log.warning("%s", escape_name(str(error)))
+            _log.warning("%s", error)
 
     def _survey(self) -> tuple[list[_File], int]:
         """Returns all entries, and the bytes of entries and of temporary files in use."""

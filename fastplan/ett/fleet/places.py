@@ -64,7 +64,7 @@ class Walk:
 
     Attributes:
         seen: Every place that is there, read or not.
-        problems: Directories that can't be listed.
+        problems: Directories that can't be listed, and files and links that can't be read.
     """
 
     def __init__(self, roots: Iterable[str], known: Mapping[str, Known]) -> None:
@@ -73,6 +73,7 @@ class Walk:
         self._now = time.time_ns()
         self.seen: set[str] = set()
         self.problems: list[str] = []
+        self._unreadable: list[str] = []
 
     def __iter__(self) -> Iterator[Found]:
         for root in self._roots:
@@ -91,33 +92,55 @@ class Walk:
         if known is not None and known.settled and known.modified == modified:
             self.seen.add(path)
             return
-        names, folders, others = [], [], []
         try:
             with os.scandir(path) as entries:
-                for entry in entries:
-                    if entry.name.endswith(SUFFIX):
-                        names.append(entry.name)
-                    elif entry.is_dir(follow_symlinks=False):
-                        folders.append(entry.path)
-                    elif entry.is_file():
-                        others.append(entry.path)
+                listed = sorted(entries, key=lambda entry: entry.name)
         except OSError as error:
-            self.problems.append(f"{path}: {error.strerror or error}")
+            self._report(path, error)
             return
+        names, folders, others = [], [], []
+        for entry in listed:
+            if entry.name.endswith(SUFFIX):
+                names.append(entry.name)
+            elif found := self._status(entry):
+                if stat.S_ISREG(found.st_mode):
+                    others.append((entry.path, found))
+                elif stat.S_ISDIR(found.st_mode) and not entry.is_symlink():
+                    folders.append((entry.path, found))
         if names:
-            yield from self._recording(path, sorted(names), modified, not (folders or others))
-        for other in sorted(others):
-            try:
-                found = os.stat(other)
-            except OSError:
-                continue  # deleted after the listing
+            yield from self._recording(path, names, modified, len(names) == len(listed))
+        for other, found in others:
             yield from self._file(other, found.st_mtime_ns, found.st_size)
-        for folder in sorted(folders) if depth < _DEEPEST else ():
-            try:
-                found = os.stat(folder)
-            except OSError:
-                continue
+        for folder, found in folders if depth < _DEEPEST else ():
             yield from self._directory(folder, found.st_mtime_ns, depth + 1)
+
+    def _status(self, entry: os.DirEntry[str]) -> os.stat_result | None:
+        """The status of what an entry is or links to; None after a report if there is none."""
+        try:
+            return entry.stat()
+        except OSError as error:
+            if not isinstance(error, FileNotFoundError) or entry.is_symlink():
+                self._report(entry.path, error)
+            return None  # or it was deleted after the listing
+
+    def _report(self, path: str, error: OSError) -> None:
+        self.problems.append(f"{path}: {error.strerror or error}")
+        if not isinstance(error, FileNotFoundError):
+            self._unreadable.append(path)
+
+    def gone(self) -> list[str]:
+        """Returns known places below the roots that are not there, after the walk.
+
+        What is at or below a path that can't be read may be there.
+        """
+        below = tuple(f"{root.rstrip('/')}/" for root in self._roots)
+        hidden = tuple(f"{path}/" for path in self._unreadable)
+        return sorted(
+            place
+            for place in self._known.keys() - set(map(as_stored, self.seen))
+            if (place in self._roots or place.startswith(below))
+            and not f"{place}/".startswith(hidden)
+        )
 
     def _recording(
         self, path: str, names: list[str], modified: int, alone: bool
@@ -128,8 +151,9 @@ class Walk:
         for name in names:
             try:
                 size += os.stat(f"{path}/{name}").st_size
-            except OSError:
-                continue
+            except OSError as error:
+                self._report(f"{path}/{name}", error)
+                alone = False  # a link may lead somewhere later, which doesn't change the directory
         known = self._known.get(path)
         if known is None or (known.size, known.files) != (size, len(names)):
             recent = self._now - modified < _TICK
@@ -141,13 +165,11 @@ class Walk:
         if known is not None and (known.modified, known.size) == (modified, size):
             self.seen.add(path)
             return
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            return
         try:
             with open_regular(path) as file:
                 kind = recognise(path, file.read(HEAD_BYTES))
         except OSError as error:
-            self.problems.append(f"{path}: {error.strerror or error}")
+            self._report(path, error)
             return
         self.seen.add(path)
         yield Found(path, kind or "", modified if self._now - modified > _TICK else 0, size)
@@ -161,6 +183,11 @@ class Walk:
             files = len(found.files) or 1
             if known is None or (known.size, known.files) != (found.size, files):
                 yield found
+
+
+def as_stored(text: str) -> str:
+    """Returns a text with half characters of UTF-16 as escapes, as the database has it."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def clean_root(root: str) -> str:

@@ -14,7 +14,7 @@ import msgspec
 from fastplan.ett.arithmetic import job_report
 from fastplan.ett.building import load
 from fastplan.ett.fleet.jobs import RECORDED, FleetJob, Place, recorded_job
-from fastplan.ett.fleet.places import Found
+from fastplan.ett.fleet.places import Found, as_stored
 from fastplan.ett.imports import MOST_BYTES, import_file
 from fastplan.ett.reading import RecordError
 from fastplan.files.document import open_regular
@@ -135,7 +135,7 @@ def encode(places: list[Place]) -> bytes:
 
 def _escaped(value: Any) -> Any:
     if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
+        return as_stored(value)
     if isinstance(value, dict):
         return {_escaped(name): _escaped(each) for name, each in value.items()}
     return [*map(_escaped, value)] if isinstance(value, list | tuple) else value

@@ -152,8 +152,9 @@ class FleetStore:
                 database.close()
 
     def _connect(self) -> Any:
-        if os.path.exists(self._path) and not os.path.isfile(self._path):
-            raise FleetError(f"{self._path} is not a file; name another one with --db")
+        for path in (self._path, f"{self._path}.wal"):  # DuckDB creates both, also through links
+            if os.path.lexists(path) and not os.path.isfile(path):
+                raise FleetError(f"{path} is not a file; name another one with --db")
         try:
             database = self._duckdb.connect(self._path)
             database.execute("SET memory_limit = '400MB'")
@@ -196,6 +197,11 @@ def load_duckdb() -> Any:
 
 
 def _create(database: Any, path: str) -> None:
+    tables = {
+        name for (name,) in database.execute("SELECT table_name FROM duckdb_tables()").fetchall()
+    }
+    if tables and "schema" not in tables:  # others may have made it a link to any database
+        raise FleetError(f"{path} is a database of something else; name another one with --db")
     database.execute("CREATE TABLE IF NOT EXISTS schema (version INTEGER)")
     row = database.execute("SELECT max(version) FROM schema").fetchone()
     if row[0] not in (None, SCHEMA):
@@ -285,18 +291,25 @@ def _lock(path: str, shown: str, waiting: Waiting | None) -> Iterator[None]:
 
 
 def _open_lock(path: str) -> TextIO:
-    opener = _open_no_link
     try:
-        return open(path, "a+", encoding="ascii", errors="replace", opener=opener)
+        return open(path, "a+", encoding="ascii", errors="replace", opener=_open_only_name)
     except OSError as error:
         raise FleetError(
             f"{path} can't be locked: {error.strerror}; name another file with --db"
         ) from error
 
 
-def _open_no_link(path: str, flags: int) -> int:
-    """Opens a file, but not through a link: a link must not create or empty files elsewhere."""
-    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+def _open_only_name(path: str, flags: int) -> int:
+    """Opens a file by its only name: a link must not create or empty files elsewhere."""
+    file = os.open(path, flags | os.O_NOFOLLOW, 0o666)
+    found = os.fstat(file)
+    if stat.S_ISREG(found.st_mode) and found.st_nlink < 2:
+        return file
+    os.close(file)
+    raise FleetError(
+        f"{path} can't be locked: it is no file, or a second name of one (a hard link); "
+        "delete it, or name another file with --db"
+    )
 
 
 def _unusable(path: str, error: Exception) -> str:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from fastplan.ett.fleet.places import Walk, clean_root
+from fastplan.ett.fleet.places import Walk
 from fastplan.ett.fleet.read import read_places, usual_workers
 from fastplan.ett.fleet.store import FleetStore
 
@@ -22,7 +22,7 @@ class Update:
         read: Places that were read.
         unchanged: Places that were not.
         gone: Places that the database has, and the disk has not. Their jobs are kept.
-        problems: Directories that can't be listed.
+        problems: Directories that can't be listed, and files and links that can't be read.
     """
 
     read: int
@@ -49,9 +49,7 @@ def update(
     Raises:
         FleetError: A root can't be read, or the database can't be used.
     """
-    places = [clean_root(root) for root in roots]
-    known = store.known()
-    walk = Walk(places, known)
+    walk = Walk(roots, store.known())
     held: list[bytes] = []
     size, since, count = 0, time.monotonic(), 0
     try:
@@ -66,11 +64,9 @@ def update(
                 progress(number)
     finally:
         store.stage(b"".join(held))  # also after Ctrl-C
-    below = tuple(f"{place.rstrip('/')}/" for place in places)
-    gone = [p for p in known.keys() - walk.seen if p in places or p.startswith(below)]
     return Update(
         read=count,
         unchanged=len(walk.seen) - count,
-        gone=tuple(sorted(gone)),
+        gone=tuple(walk.gone()),
         problems=tuple(walk.problems),
     )

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 from typing import Any
 
 from fastplan import __version__
+from fastplan.model.log import escaped_logger
 from fastplan.planning.run import Run
 from fastplan.torchrec.api import api_module
 from fastplan.torchrec.api.provider import PlannerProvider
 from fastplan.torchrec.api.throughput import estimated_qps
 
-logger = logging.getLogger(__name__)
+logger = escaped_logger(__name__)
 
 
 class PlannerExecutor:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import inspect
-import logging
 from typing import Any
 
 from torchrec.distributed.planner.perf_models import NoopPerfModel
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner as TorchRecPlanner
 
+from fastplan.model.log import escaped_logger
 from fastplan.torchrec.api import api_module
 from fastplan.torchrec.api.reporter import PlanFileStats
 from fastplan.torchrec.compat import describe
 from fastplan.torchrec.planner import EmbeddingShardingPlanner
 
-logger = logging.getLogger(__name__)
+logger = escaped_logger(__name__)
 
 # The attributes that hold the arguments of TorchRec's planner.
 _ATTRIBUTES = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import weakref
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ from torchrec.distributed.planner.stats import EmbeddingStats, _calculate_critic
 from torchrec.distributed.planner.types import Stats
 
 from fastplan.files.storage import replace_file
+from fastplan.model.log import escaped_logger
 from fastplan.model.plan import Plan
 from fastplan.report.html import html_report
 from fastplan.report.plan_text import inspect_text
@@ -21,7 +21,7 @@ from fastplan.torchrec.api import api_module
 from fastplan.torchrec.api.throughput import estimated_qps
 from fastplan.torchrec.plan_files import describe_plan, plan_text
 
-logger = logging.getLogger(__name__)
+logger = escaped_logger(__name__)
 
 _FORMATS = ("json", "txt", "html")
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from types import TracebackType
 from typing import NamedTuple
 
 from torchrec.distributed.planner import planners
 
+from fastplan.model.log import escaped_logger
 from fastplan.torchrec.patch.late_imports import LateImports
 from fastplan.torchrec.patch.substitutes import (
     Applied,
@@ -19,7 +19,7 @@ from fastplan.torchrec.patch.substitutes import (
 )
 from fastplan.torchrec.planner import EmbeddingShardingPlanner
 
-logger = logging.getLogger(__name__)
+logger = escaped_logger(__name__)
 
 _NAME = "EmbeddingShardingPlanner"
 # Where TorchRec creates a default planner, and where other code imports it from. Inference reads it

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +11,7 @@ from torchrec.distributed.planner import planners
 from fastplan.engine.problem import Problem, SearchSpace
 from fastplan.engine.solve import ProposerReport
 from fastplan.model.job import Job
+from fastplan.model.log import escaped_logger
 from fastplan.model.plan import PlanRecord
 from fastplan.model.request import Search
 from fastplan.planning.run import Run
@@ -145,7 +145,7 @@ class PlannerBackend(SearchBackend):
         return next(filter(None, (scaleup.why_not(each, space) for each in proposers)), "")
 
 
-logger = logging.getLogger(__name__)
+logger = escaped_logger(__name__)
 
 
 class LoadedPlan(Searched):

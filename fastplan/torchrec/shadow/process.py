@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import json
-import logging
 import os
 import pickle
 import signal
@@ -15,9 +14,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from fastplan.model.log import escaped_logger
 from fastplan.torchrec.plan_facts import PlanFacts
 
-logger = logging.getLogger("fastplan.shadow")
+logger = escaped_logger("fastplan.shadow")
 
 Answer = dict[str, Any]
 

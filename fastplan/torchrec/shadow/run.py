@@ -22,6 +22,7 @@ from torchrec.distributed.planner.types import PlannerError
 from torchrec.distributed.types import ShardingPlan
 
 from fastplan.engine.solve import OutOfRange
+from fastplan.model.log import escaped_logger
 from fastplan.planning.run import Run
 from fastplan.planning.shadow import (
     DIFFERENT,
@@ -47,7 +48,7 @@ from fastplan.torchrec.shadow import process
 from fastplan.torchrec.shadow.inputs import Inputs, copied, impose_orders, pack, read_inputs
 from fastplan.torchrec.state import state_of
 
-logger = logging.getLogger("fastplan.shadow")
+logger = escaped_logger("fastplan.shadow")
 
 Plan = Callable[[Any, Run, Any, list[Any]], ShardingPlan]
 

@@ -7,7 +7,6 @@ small models with both planners. Its verdict is kept in a private directory of t
 from __future__ import annotations
 
 import json
-import logging
 import os
 import time
 from collections.abc import Mapping
@@ -17,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from fastplan.files.private import DirectoryNotPrivate, private_directory
+from fastplan.model.log import escaped_logger
 from fastplan.torchrec.support.digest import own_digest, torchrec_digest, torchrec_version
 from fastplan.torchrec.support.known import KNOWN
 from fastplan.torchrec.support.watch import PLANNER, STATISTICS, Watch
 
-logger = logging.getLogger(__name__)
+logger = escaped_logger(__name__)
 
 _VARIABLE = "FASTPLAN_PROOF"
 _NO_STATISTICS = "the self-check does not compare tables of statistics"

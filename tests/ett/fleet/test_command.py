@@ -69,6 +69,20 @@ def test_mistakes_are_named(fleet, words, error):
     assert error in told
 
 
+def test_what_cannot_be_read_is_reported_within_limits(fleet, logs, capsys, tmp_path):
+    (tmp_path / "logs" / "loop").symlink_to("loop")
+    reason = "logs/loop: Too many levels of symbolic links\n"
+    assert fleet()[2].endswith(reason)
+    words = ("ett", "gate", logs, logs, "--db", ":memory:")
+    assert reason in call(capsys, *words)[2]
+    for number in range(22):
+        (tmp_path / "logs" / f"{number}").symlink_to("/nowhere")
+    _, out, error = fleet("--json")
+    assert len(json.loads(out)["problems"]) == 23
+    assert error.count("\n") == 21
+    assert "3 more paths can't be read; `fastplan ett fleet --json` lists all" in error
+
+
 def test_a_directory_without_recordings_says_what_to_do(capsys, tmp_path):
     (tmp_path / "empty").mkdir()
     words = ("ett", "fleet", str(tmp_path / "empty"), "--db", ":memory:")

@@ -1,5 +1,6 @@
 """A fleet is read incrementally: what is new, what has grown, and nothing twice."""
 
+import errno
 import json
 import os
 import subprocess
@@ -283,6 +284,53 @@ def test_a_pipe_is_no_database(tmp_path):
     os.mkfifo(database)
     ended = known_by_another_process(database)
     assert "is not a file; name another one with --db" in ended.stderr
+
+
+@pytest.mark.parametrize("target", ["/nowhere", "{self}", "/etc/passwd/x", f"/{'x' * 300}"])
+@pytest.mark.parametrize("place", ["link", "link.ett.jsonl", "{job}/link", "{job}/link.ett.jsonl"])
+def test_a_link_that_leads_nowhere_costs_only_itself_and_is_reported(store, folder, place, target):
+    job = next(folder.rglob("*.ett.jsonl")).parent
+    link = folder / place.format(job=job)
+    link.symlink_to(target.format(self=link))
+    os.utime(link.parent, (LONG_AGO, LONG_AGO))
+    for _ in range(2):  # also when the job beside it is known
+        (problem,) = refresh(store, folder).problems
+        assert problem.startswith(f"{link}: ")
+        assert len(store.jobs([str(folder)])) == 4
+
+
+def test_jobs_at_a_path_that_cannot_be_read_are_not_gone(store, folder, tmp_path):
+    outside = tmp_path / "b.log"
+    (folder / "a.log").rename(outside)
+    (folder / "a.log").symlink_to(outside)
+    refresh(store, folder)
+    (folder / "a.log").unlink()
+    (folder / "a.log").symlink_to("a.log")
+    assert refresh(store, folder).gone == ()
+    (folder / "a.log").unlink()
+    assert refresh(store, folder).gone == (str(folder / "a.log"),)
+
+
+def test_a_job_in_a_folder_whose_name_is_no_unicode_is_not_gone(store, folder):
+    job = next(folder.rglob("*.ett.jsonl")).parent
+    os.rename(job, os.fsencode(folder) + b"/\xff")
+    for _ in range(2):
+        assert refresh(store, folder).gone == ()
+
+
+def test_jobs_below_a_directory_that_cannot_be_listed_are_not_gone(store, folder, monkeypatch):
+    refresh(store, folder)
+    scandir = os.scandir
+
+    def refusing(path):
+        if path == str(folder):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    done = refresh(store, folder)
+    assert done.problems == (f"{folder}: Permission denied",)
+    assert done.gone == ()
 
 
 def test_a_path_that_is_not_there_is_an_error(store):

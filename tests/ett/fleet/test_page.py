@@ -64,6 +64,12 @@ def test_a_page_needs_nothing_else_and_any_name_is_safe():
     assert not re.search(r"(src|href)=\"(?!data:,)", page)
 
 
+def test_a_reader_without_scripts_gets_the_text_line_by_line():
+    jobs = [row(0, job=f"a\n{NASTY}"), row(1)]
+    text = Page(fleet_page(jobs)).text_of("pre")
+    assert text == fleet_text(jobs, ())
+
+
 def test_the_data_has_every_job_with_its_labels():
     jobs = [row(0, labels={"team": "a"}), row(1, labels={"team": "b"}, times_to_recover_s=[5.0])]
     data = json.loads(json.dumps(page_data(jobs, {"/runs/1": "x/1.html"})))
