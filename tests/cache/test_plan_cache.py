@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from fastplan.cache.entry import FORMAT
-from fastplan.cache.plan_cache import Cache, capacities_of, smaller
+from fastplan.cache.entry import FORMAT, capacities_of
+from fastplan.cache.plan_cache import Cache, smaller
 from fastplan.cache.stores import MemoryStore
 from fastplan.engine.solve import solve
 from fastplan.model.plan import PlanRecord
