@@ -13,6 +13,7 @@ from torchrec.modules.embedding_configs import EmbeddingBagConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
 import fastplan
+import fastplan.planning.replan_session  # only re-plans import it, and imports run class bodies
 from fastplan.cache.plan_cache import Cache
 from fastplan.cli.main import main
 from fastplan.engine import _native

@@ -17,6 +17,13 @@ def test_the_core_needs_no_torch():
     assert python(code) == "False"
 
 
+def test_a_plan_from_scratch_loads_nothing_that_follows_plans():
+    code = "import fastplan.planning.specs, fastplan.report.plan_text, sys; print(LOADED)"
+    others = "('replan_session', 'replan', 'difference', 'held')"
+    loaded = f"[m for m in {others} if f'fastplan.planning.{{m}}' in sys.modules]"
+    assert python(code.replace("LOADED", loaded)) == "[]"
+
+
 def test_a_default_plan_loads_no_numba():
     code = """
 import sys

@@ -16,8 +16,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from itertools import repeat
-from typing import Any
+from itertools import groupby, repeat
+from typing import TYPE_CHECKING, Any
 
 from fastplan.files.storage import (
     ContainerError,
@@ -29,6 +29,9 @@ from fastplan.files.storage import (
     read_part,
     reader,
 )
+
+if TYPE_CHECKING:
+    from fastplan.model.request import Cluster
 
 MAX_HEADER = 1 << 20
 MAX_SECTION = 16 << 20
@@ -283,6 +286,12 @@ def sketch_of(names: Iterable[TableName]) -> str:
 def similarity(one: str, other: str) -> float:
     """Estimates the share of both models' tables that both have, from their sketches."""
     return sum(map(str.__eq__, one, other)) / _PLACES
+
+
+def capacities_of(cluster: Cluster) -> tuple[CapacityRun, ...]:
+    """Returns the capacities of a cluster as runs of equal ranks."""
+    ranks = zip(cluster.rank_hbm, cluster.rank_ddr, cluster.rank_ssd, strict=True)
+    return tuple((len(list(run)), *each) for each, run in groupby(ranks))
 
 
 def entry_name(capacities: str, ranks: int, sketch: str) -> str:

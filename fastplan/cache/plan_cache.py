@@ -9,13 +9,13 @@ import platform
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import Any, TypeVar
 
 from fastplan import __version__
 from fastplan.cache.entry import (
     BadEntry,
     Entry,
+    capacities_of,
     check_signature,
     decode,
     encode,
@@ -215,12 +215,6 @@ def _distinct_sizes(one: int, two: int) -> tuple[str, str]:
     # `1 GiB` is exactly that, `1.0 GiB` is not.
     alike = texts[0].replace(".0 ", " ") == texts[1].replace(".0 ", " ")
     return (f"{one:,} B", f"{two:,} B") if alike else texts
-
-
-def capacities_of(cluster: Cluster) -> Capacities:
-    """Returns the capacities of a cluster as runs of equal ranks."""
-    ranks = zip(cluster.rank_hbm, cluster.rank_ddr, cluster.rank_ssd, strict=True)
-    return tuple((len(list(run)), *each) for each, run in groupby(ranks))
 
 
 def _by_rank(capacities: Capacities) -> list[tuple[int, int, int]]:

@@ -20,6 +20,8 @@ from fastplan.model.units import escape_name, format_size
 _MOST_COMPARED = 64
 _MOST_SHOWN = 20
 _MOST_PROBLEMS = 8
+# The fields of a table besides its names. The number of a menu stands for options.
+_FIELDS = (*(name for name in Table._fields if name not in ("path", "name", "menu")), "menu")
 
 
 class Difference(NamedTuple):
@@ -187,7 +189,7 @@ class _Tables:
     stand for many tables."""
 
     def __init__(self, document: dict[str, Any]) -> None:
-        self._columns = document.pop("tables", {})
+        self._columns = document.pop("tables", {}) or {}
         self._menus = document.pop("menus", [])
         count = document.pop("table_count", 0)
         self.number: dict[str, int] = {}
@@ -199,13 +201,27 @@ class _Tables:
                 f"{path}.{name}" if path else name: i for i, (path, name) in enumerate(pairs)
             }
 
-    def row(self, name: str) -> dict[str, Any]:
-        """Returns a table's fields, with its options in place of the number of their menu."""
+    def unequal_fields(self, other: _Tables) -> list[str]:
+        """Returns the fields that may differ in a table that both have.
+
+        Comparing whole columns takes a fraction of the time of comparing each table.
+        """
+        if self.number != other.number:
+            return [*_FIELDS]
+        return [field for field in _FIELDS if self._column(field) != other._column(field)]
+
+    def row(self, name: str, fields: list[str]) -> dict[str, Any]:
+        """Returns fields of a table, with its options in place of the number of their menu."""
         number = self.number[name]
-        left = [field for field in Table._fields if field not in ("path", "name", "menu")]
-        row = {field: self._value(field, number) for field in left if field in self._columns}
-        row["options"] = self._menus[self._value("menu", number)]
+        row = {field: self._value(field, number) for field in fields if field in self._columns}
+        if "menu" in fields:
+            row["options"] = self._menus[row.pop("menu")]
         return row
+
+    def _column(self, field: str) -> Any:
+        """Returns what a field has in all tables."""
+        column = self._columns.get(field)
+        return (column, self._menus) if field == "menu" else column
 
     def _value(self, field: str, number: int) -> Any:
         column = self._columns[field]
@@ -222,8 +238,9 @@ def _compare_tables(old: _Tables, new: _Tables) -> Iterator[Difference]:
     common = [name for name in old.number if name in new.number]
     if common != [name for name in new.number if name in old.number]:
         yield Difference("tables", "in one order", "in another order")
-    for name in common:
-        before, after = old.row(name), new.row(name)
+    fields = old.unequal_fields(new)
+    for name in common if fields else ():
+        before, after = old.row(name, fields), new.row(name, fields)
         for field in before:
             if before[field] != after.get(field):
                 yield Difference(f"tables[{name}].{field}", before[field], after.get(field))

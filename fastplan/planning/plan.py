@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,9 +21,11 @@ from fastplan.model.plan import Plan
 from fastplan.model.request import Search
 from fastplan.planning.caching import CacheSession
 from fastplan.planning.policy import Replan, key_of
-from fastplan.planning.replan_session import ReplanSession
 from fastplan.planning.run import Run
 from fastplan.planning.search import Placement, Result, SearchBackend, Searched, table_names
+
+if TYPE_CHECKING:
+    from fastplan.planning.replan_session import ReplanSession
 
 NO_CACHE = CacheReport(status="off", reason="no cache is configured")
 
@@ -64,6 +67,8 @@ def plan(
     optimize = _for_costs(optimize, job)
     use, session = None, None
     if previous is not None or replan is not None:
+        from fastplan.planning.replan_session import ReplanSession
+
         use = CacheSession(backend, cache, optimize)
         session = ReplanSession(backend, use, previous, replan, optimize, run)
     elif cache is not None:

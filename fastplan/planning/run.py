@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from fastplan.cache.plan_cache import CacheReport
 from fastplan.engine.optimize import relative_gap
-from fastplan.planning.moves import Moves
-from fastplan.planning.replan import ReplanReport
 
 if TYPE_CHECKING:
     from fastplan.model.step import Step
+    from fastplan.planning.moves import Moves
+    from fastplan.planning.replan import ReplanReport
     from fastplan.planning.search import Result
     from fastplan.planning.shadow import Shadow
 

@@ -30,11 +30,11 @@ from fastplan.model.plan import BadRecord, Plan, PlanRecord
 from fastplan.model.request import Cluster, Request, Search
 from fastplan.model.step import Step
 from fastplan.planning.policy import Key
-from fastplan.planning.replan import ReplanReport
 from fastplan.planning.run import Run
 
 if TYPE_CHECKING:
     from fastplan.planning.describe import Shortage
+    from fastplan.planning.replan import ReplanReport
     from fastplan.planning.replicas import Replication
 
 

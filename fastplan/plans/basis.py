@@ -15,9 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastplan.cache.entry import MAX_CERTIFICATE, certificate_bytes, certificate_text
+from fastplan.cache.entry import (
+    MAX_CERTIFICATE,
+    capacities_of,
+    certificate_bytes,
+    certificate_text,
+)
 from fastplan.cache.fingerprint import canonical_json, fingerprint, parse_document
-from fastplan.cache.plan_cache import capacities_of
 from fastplan.engine.layout import ChosenSpace, chosen_space, cuts_of, table_shards
 from fastplan.engine.problem import Ints, SearchSpace
 from fastplan.engine.solve import OutOfRange

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastplan.model.plan import Plan
 from fastplan.model.step import PHASES, Step
-from fastplan.planning.moves import Move
-from fastplan.planning.replan import ReplanReport
 from fastplan.report.analysis import Analysis, Costs, Memory, TableRow, analyse
 from fastplan.report.estimates import by_load
 from fastplan.report.terminal import Column, Style, escape_name, table_lines, table_name
@@ -20,6 +18,10 @@ from fastplan.report.units import (
     format_seconds,
     rank_words,
 )
+
+if TYPE_CHECKING:
+    from fastplan.planning.moves import Move
+    from fastplan.planning.replan import ReplanReport
 
 _FEW_RANKS = 8
 _FEW_TABLES = 10

@@ -124,10 +124,11 @@ def _raise_first(reports: list[str | None]) -> None:
 def _describe(planner: Any, module: Any, sharders: list[Any]) -> _RankTables:
     """Reads this rank's tables. Errors are raised after the other ranks have received them."""
     try:
-        space = drafted(planner, module, sharders)
-        return _RankTables(
-            space, _canonical(space), settings_digest(space.origins, planner._topology)
-        )
+        with compat.paused():
+            space = drafted(planner, module, sharders)
+            return _RankTables(
+                space, _canonical(space), settings_digest(space.origins, planner._topology)
+            )
     except (NotNative, OutOfRange):
         return _RankTables()
     except Exception as error:

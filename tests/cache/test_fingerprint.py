@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from fastplan.cache import why_miss
 from fastplan.cache.fingerprint import (
     canonical_request,
     fingerprint,
@@ -96,6 +97,27 @@ def test_differences_name_table_and_field_with_old_and_new_value():
         ("tables[sparse.t1].rows", 2000, 5),
         ("tables[sparse.t1].pooled", True, False),
     ]
+
+
+def test_only_columns_that_differ_are_compared_table_by_table(monkeypatch):
+    read, value = set(), why_miss._Tables._value
+
+    def noted(self, field, number):
+        read.add(field)
+        return value(self, field, number)
+
+    monkeypatch.setattr(why_miss._Tables, "_value", noted)
+    changed = [TABLES[0]._replace(rows=5), *TABLES[1:]]
+    found = differences(canonical(), canonical(request(changed, 8, 4, ALL_TYPES)))
+    assert [d.field for d in found] == ["tables[sparse.t0].rows"]
+    assert read == {"path", "name", "rows"}
+
+
+def test_a_table_with_other_options_is_named():
+    menus = (REQUEST.menus[0], REQUEST.menus[0][:1])
+    tables = [*REQUEST.tables[:3], REQUEST.tables[3]._replace(menu=1)]
+    found = differences(canonical(), canonical(replace(REQUEST, menus=menus, tables=tuple(tables))))
+    assert [d.field for d in found] == ["tables[sparse.t3].options"]
 
 
 def test_added_removed_and_reordered_tables_are_named():

@@ -6,7 +6,7 @@ import weakref
 
 import pytest
 
-from fastplan.torchrec import compat
+from fastplan.torchrec import collective, compat
 
 YOUNG = 10_000
 
@@ -106,6 +106,19 @@ def test_plans_alone_do_not_put_off_a_full_collection_for_good(collected):
         with compat.paused():
             kept.append(objects())
     assert max(collected) > 0
+
+
+def test_ranks_of_a_collective_start_read_their_tables_without_a_collection(monkeypatch):
+    enabled = []
+
+    def drafted(*_):
+        enabled.append(gc.isenabled())
+        raise compat.NotNative("no more is needed")
+
+    monkeypatch.setattr(collective, "drafted", drafted)
+    collective._describe(None, None, [])
+    assert enabled == [False]
+    assert gc.isenabled()
 
 
 def test_a_block_that_makes_little_collects_nothing(collected):

@@ -127,8 +127,7 @@ def _losses(jobs: Sequence[FleetJob], seconds: float) -> list[PhaseLoss]:
     times: dict[str, list[float]] = {}
     for job in jobs:
         for name, took in job.phases.items():
-            if not is_training(name):
-                times.setdefault(name, []).append(took)
+            times.setdefault(name, []).append(took)
     found = [
         PhaseLoss(
             phase=name,
@@ -138,6 +137,7 @@ def _losses(jobs: Sequence[FleetJob], seconds: float) -> list[PhaseLoss]:
             median=quantile(sorted(took), 0.5),
         )
         for name, took in times.items()
+        if not is_training(name)
     ]
     return sorted(found, key=lambda loss: (-loss.seconds, phase_order(loss.phase)))
 

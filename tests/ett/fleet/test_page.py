@@ -6,6 +6,7 @@ import re
 import pytest
 
 from bench.fleet_jobs import Fleet, write_jobs
+from fastplan.ett.fleet import summary
 from fastplan.ett.fleet.jobs import FleetJob
 from fastplan.ett.fleet.page import fleet_page, page_data, write_pages
 from fastplan.ett.fleet.places import Walk
@@ -30,6 +31,15 @@ def test_figures_of_a_fleet_are_weighted_by_time():
     assert summary.time_to_start.median == 100.5
     assert [day.name for day in summary.days] == ["2026-01-01", "2026-01-02"]
     assert worst_jobs(jobs, 1) == [jobs[1]]
+
+
+def test_each_phase_is_classified_once_and_not_for_every_job(monkeypatch):
+    asked, is_training = [], summary.is_training
+    monkeypatch.setattr(
+        summary, "is_training", lambda name: asked.append(name) or is_training(name)
+    )
+    assert "training" not in {loss.phase for loss in summarise([row(i) for i in range(9)]).phases}
+    assert len(asked) == len({*asked}) > 1
 
 
 def test_groups_have_their_own_figures():
