@@ -18,6 +18,7 @@ import torch
 
 from fastplan.checkpoint.contents import find_tables, place_of
 from fastplan.checkpoint.copying import (
+    check_merge,
     copy_block,
     copy_region,
     find_disagreement,
@@ -98,9 +99,11 @@ def convert(
 
     Raises:
         CheckpointError: as for `load`, or `output` exists or is a URL.
+        ValueError: `merge` is unknown.
         PlanFileError: the plan file is malformed.
         OSError: the plan file can't be read, or `output` can't be written.
     """
+    check_merge(merge)
     target = os.path.abspath(os.fspath(output))
     if is_url(output):
         raise CheckpointError(f"{output}: convert to a local directory, and copy it from there")

@@ -85,6 +85,12 @@ def find_disagreement(checkpoint: Checkpoint, source: Source, region: Region) ->
     return first
 
 
+def check_merge(merge: str) -> None:
+    """Raises ValueError unless `merge` is a way to merge row-wise states."""
+    if merge not in ("exact", "mean"):
+        raise ValueError(f"`merge` must be 'exact' or 'mean', not {merge!r}")
+
+
 def merge_mean(
     checkpoint: Checkpoint, source: Source, region: Region, target: torch.Tensor
 ) -> None:

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from fastplan.checkpoint.copying import (
+    check_merge,
     copy_block,
     copy_region,
     find_disagreement,
@@ -139,8 +140,7 @@ def load(
         ValueError: `merge` is unknown.
     """
     check_job(job)
-    if merge not in ("exact", "mean"):
-        raise ValueError(f"`merge` must be 'exact' or 'mean', not {merge!r}")
+    check_merge(merge)
     chosen = _Options(
         optimizer=optimizer, states=states, merge=merge, step=step, under=under, tables=tables
     )

@@ -60,7 +60,7 @@ fastplan precompute sweep.yaml --shard $SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_CO
     ),
     option("--smallest", "show the smallest cluster that fits"),
     option(
-        "--cheapest RATING", "show the cheapest cluster with at most this rating in milliseconds"
+        "--cheapest RATING", "show the cheapest cluster with at most this rating (or step) in ms"
     ),
     option("--price SKU=X", "price per rank and hour of a SKU", multiple=True),
     section="answers",

@@ -262,7 +262,7 @@ def _set(fields: Struct) -> dict[str, Any]:
     return {name: value for name, value in asdict(fields).items() if value is not UNSET}
 
 
-_FLOATS = frozenset({"fp64", "fp32", "fp16", "bf16", "fp8"})
+_FLOATS = ("fp64", "fp32", "fp16", "bf16", "fp8")
 
 
 def on_cluster(
@@ -310,8 +310,14 @@ def on_cluster(
 
 
 def with_precision(spec: ModelSpec, dtype: str) -> ModelSpec:
-    """Returns the spec with all floating-point tables in a precision such as fp16 or `float16`."""
+    """Returns the spec with all floating-point tables in a precision such as fp16 or `float16`.
+
+    Raises:
+        ValueError: The precision is unknown, or is not one of floating-point numbers.
+    """
     dtype = DTYPE_ALIASES.get(dtype, dtype)
+    if dtype not in _FLOATS:
+        raise ValueError(f"`precision` must be one of {', '.join(_FLOATS)}, not {dtype!r}")
     tables = tuple(
         replace(table, dtype=dtype) if table.dtype in _FLOATS else table for table in spec.tables
     )

@@ -85,9 +85,9 @@ def _open_cache(where: str | None) -> Cache | None:
     """Opens the cache for each task, because a cache object does not retry a failed store."""
     if where is None:
         return None
-    from fastplan.cache.plan_cache import Cache
+    from fastplan.cache.plan_cache import open_cache
 
-    return Cache(where, timeout=_STORE_TIMEOUT)
+    return open_cache(where, timeout=_STORE_TIMEOUT)
 
 
 def _row(task: Task, cell: Cell, cache: Cache | None) -> Row:

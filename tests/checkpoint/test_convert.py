@@ -206,3 +206,8 @@ def test_blocks_can_be_written_through_fsspec(tmp_path):
     assert [table.key for table in inspect(url).tables] == [K0]
     state = loaded(tmp_path / "new", {"model": {K0: torch.zeros(shape)}})
     assert torch.equal(state["model"][K0], weights())
+
+
+def test_an_unknown_way_to_merge_is_refused_before_anything_is_read(tmp_path):
+    with pytest.raises(ValueError, match="`merge` must be 'exact' or 'mean', not 'average'"):
+        convert(tmp_path / "none", tmp_path / "none.json", tmp_path / "out", merge="average")

@@ -114,6 +114,8 @@ def test_a_signal_to_the_agent_leaves_what_torchrun_leaves(tmp_path, number):
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
+        # A test that runs in the background of a shell ignores SIGINT, and so would the workers.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         files = [tmp_path / f"up.{rank}" for rank in range(2)]

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from fastplan.files.document import SpecError, parse_document
-from fastplan.spec.model import DEFAULT_PROPOSERS, ModelSpec
-from fastplan.spec.read import read_spec, spec_of
+from fastplan.spec.model import DEFAULT_PROPOSERS, ModelSpec, TableSpec
+from fastplan.spec.read import read_spec, spec_of, with_precision
 
 SMALLEST = {
     "model": "dlrm",
@@ -182,3 +182,10 @@ def test_an_unknown_data_type_is_refused_with_the_known_ones():
     assert "output_dtype: must be one of" in broken(
         json.dumps({**SMALLEST, "tables": [table]}), "model.json"
     )
+
+
+@pytest.mark.parametrize("precision", ["fp7", "int8"])
+def test_a_precision_that_is_not_one_of_floating_point_numbers_is_refused(precision) -> None:
+    spec = ModelSpec(name="m", tables=(TableSpec(name="t", rows=10, dim=4),))
+    with pytest.raises(ValueError, match=f"`precision` must be one of fp64, .* not '{precision}'"):
+        with_precision(spec, precision)

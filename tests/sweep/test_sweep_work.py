@@ -146,3 +146,18 @@ def test_pods_and_hosts_are_those_of_the_sku() -> None:
     pods = hardware("pods", ranks_per_host=4, pod_size=18)
     [row] = rows_of(sweep(skus=(pods,), world_sizes=(72,)))
     assert (row.fits, row.hosts) == (True, 18)
+
+
+def test_plans_are_signed_with_the_key_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FASTPLAN_CACHE_KEY", "a secret that we share")
+    asked = sweep()
+    (row, *_) = rows_of(asked, tmp_path)
+    monkeypatch.delenv("FASTPLAN_CACHE_KEY")
+    job = lower(variant(pinned(asked.models[0]), cells(asked)[0]))
+    assert plan(job, cache=Cache(tmp_path, key="a secret that we share")).cache.status == "hit"
+    assert (
+        plan(job, cache=Cache(tmp_path, key="the secret of somebody else")).cache.status == "miss"
+    )
+    assert row.cache == "miss"
