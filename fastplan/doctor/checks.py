@@ -232,12 +232,26 @@ def check_values(environment: Mapping[str, str], planner_works: bool) -> Iterato
         environment: The variables.
         planner_works: Whether the planner can be imported.
     """
+    yield from _cache_key(environment.get("FASTPLAN_CACHE_KEY", ""))
     yield from _skus(environment.get("FASTPLAN_SKUS", ""))
     yield from _patch(environment.get("FASTPLAN_PATCH", ""), planner_works)
     yield from _proof(environment.get("FASTPLAN_PROOF", ""))
     yield from _shadow(environment.get("FASTPLAN_SHADOW", ""))
     yield from _ett(environment.get("FASTPLAN_ETT", ""))
     yield from _check_launched(environment.get("FASTPLAN_ETT_LAUNCHED", ""))
+
+
+def _cache_key(value: str) -> Iterator[Finding]:
+    if not value:
+        return
+    from fastplan.cache.entry import parse_key
+
+    try:
+        parse_key(value)
+    except ValueError as error:
+        text = f"FASTPLAN_CACHE_KEY: {error}: planners with a cache can't be made"
+        fix = "export FASTPLAN_CACHE_KEY=$(openssl rand -hex 16)"
+        yield Finding(_SUBJECT, PROBLEM, text, fix)
 
 
 def _skus(value: str) -> Iterator[Finding]:

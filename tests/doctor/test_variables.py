@@ -73,3 +73,11 @@ def test_doctor_looks_at_them(monkeypatch):
     monkeypatch.setattr(checks, "try_imports", lambda *modules: {})
     monkeypatch.setenv("FASTPLAN_PATCH", "1")
     assert any("FASTPLAN_PATCH=1 needs TorchRec" in found.text for found in examine())
+
+
+def test_a_cache_key_that_is_too_short_is_a_problem_and_is_not_shown():
+    assert findings({"FASTPLAN_CACHE_KEY": 16 * "k"}) == []
+    [(level, text, fix)] = findings({"FASTPLAN_CACHE_KEY": "hush"})
+    assert (level, fix) == ("problem", "export FASTPLAN_CACHE_KEY=$(openssl rand -hex 16)")
+    assert "must have at least 16 bytes, not 4" in text
+    assert "hush" not in text
