@@ -190,7 +190,7 @@ def _prune(args: Args) -> int:
     "name what differs between a request and the nearest one in the cache",
     "fastplan cache why-miss request.json",
 )
-@argument("KEY", "a key, or a file: a canonical request or a plan", name="request")
+@argument("FILE", "a key, a canonical request or a plan file", name="request")
 @json_option("differences as JSON")
 @_cache_option
 def _why_miss(args: Args) -> int:

@@ -26,7 +26,7 @@ def main(words: list[str]) -> None:
         use(preloader)
         torchrun(words)
     finally:
-        preloader.close()
+        preloader.end_lost_workers()
 
 
 def _expected_environment(words: list[str]) -> dict[str, str]:

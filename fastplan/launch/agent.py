@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import IO, Any
 
 from fastplan.launch import server
@@ -55,6 +58,7 @@ _PER_JOB = "TORCHELASTIC_"
 _SUBREAPER = 36  # prctl's PR_SET_CHILD_SUBREAPER
 _PATIENCE = 300.0  # seconds for the imports
 _END_TIMEOUT = 5.0
+_DELAYED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)  # torchrun handles these
 _MOST_SERVERS = 5  # of a job: if the environment differs per worker, another one does not help
 
 logger = escaped_logger(__name__)
@@ -72,6 +76,7 @@ class Preloader:
         self._asked = frozenset(modules)
         self._server: ForkServer | None = None
         self._started = 0
+        self._workers: list[int] = []  # of earlier servers
 
     def start(self, python: str, environment: Mapping[str, str]) -> None:
         """Starts the fork server. It imports while this process goes on."""
@@ -125,7 +130,37 @@ class Preloader:
         """Ends the fork server."""
         if self._server is not None:
             self._server.close()
+            self._workers += self._server.workers
             self._server = None
+
+    def end_lost_workers(self) -> None:
+        """Ends the workers that run although torchrun has ended.
+
+        A signal that comes while torchrun starts workers makes it forget those that it has started.
+        """
+        self.close()
+        lost = [pid for pid in self._workers if _is_running(pid)]
+        for pid in lost:
+            _signal_session(pid, signal.SIGTERM)
+        end = time.monotonic() + _END_TIMEOUT
+        while any(map(_is_running, lost)) and time.monotonic() < end:
+            time.sleep(0.02)
+        for pid in filter(_is_running, lost):
+            _signal_session(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def _is_running(pid: int) -> bool:
+    """Whether a process is a child of this one and has not ended."""
+    try:
+        return os.waitpid(pid, os.WNOHANG) == (0, 0)
+    except ChildProcessError:
+        return False
+
+
+def _signal_session(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(pid, number)  # a worker leads a session of its own
 
 
 def _why_not_python(words: Sequence[str]) -> str | None:
@@ -160,6 +195,7 @@ class ForkServer:
         self._python, self._asked = python, asked
         self._why_not: str | None = None
         self._is_ready = False
+        self.workers: list[int] = []
         self.channel, other = socket.socketpair()
         with other:
             self._process = subprocess.Popen(
@@ -219,8 +255,11 @@ class ForkServer:
         # Only now: orphans of workers are not this process's at any other time.
         _set_subreaper(True)
         try:
-            server.send(self.channel, request, list(streams))
-            return int(server.receive(self.channel)[0]["pid"])
+            with _delayed_signals():
+                server.send(self.channel, request, list(streams))
+                pid = int(server.receive(self.channel)[0]["pid"])
+                self.workers.append(pid)
+            return pid
         finally:
             _set_subreaper(False)
 
@@ -267,6 +306,29 @@ def _shared(environment: Mapping[str, str]) -> dict[str, str]:
         for name, value in environment.items()
         if name not in _PER_WORKER and not name.startswith(_PER_JOB)
     }
+
+
+@contextmanager
+def _delayed_signals() -> Iterator[None]:
+    """Calls handlers of signals after the block.
+
+    torchrun's handlers raise an error, which would lose the number of a worker that has started.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # handlers run in the main thread only
+        return
+    came: list[int] = []
+    handlers = {number: signal.getsignal(number) for number in _DELAYED}
+    own = {number: handler for number, handler in handlers.items() if callable(handler)}
+    for number in own:
+        signal.signal(number, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in own.items():
+            signal.signal(number, handler)
+        for late in came:
+            signal.raise_signal(late)
 
 
 def _set_subreaper(on: bool) -> None:

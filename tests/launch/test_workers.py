@@ -5,9 +5,11 @@ import signal
 import subprocess
 import sys
 
+import psutil
 import pytest
 
 from fastplan.ett.arithmetic import read_report
+from fastplan.launch import agent
 from fastplan.launch.agent import ForkedProcess, ForkServer, Preloader
 from fastplan.launch.agent import _set_subreaper as set_subreaper
 
@@ -308,3 +310,35 @@ def test_a_module_of_the_user_that_fails_is_reported(monkeypatch, caplog):
     assert "--preload no_such_module: ModuleNotFoundError" in caplog.text
     assert "no_such_default" not in caplog.text
     preloader.close()
+
+
+def test_a_worker_that_a_signal_makes_torchrun_forget_is_ended(monkeypatch, tmp_path):
+    """torchrun's handler raises, here between the request and the number of the new worker."""
+
+    class Stop(Exception):
+        pass
+
+    def stop(number, frame):
+        raise Stop
+
+    def send_and_be_stopped(*arguments):
+        send(*arguments)
+        signal.raise_signal(signal.SIGTERM)
+
+    script = tmp_path / "train.py"
+    script.write_text("import time\ntime.sleep(600)")
+    before = {child.pid for child in psutil.Process().children()}
+    preloader, send = Preloader(), agent.server.send
+    preloader._modules = ["json"]
+    preloader.start(sys.executable, os.environ)
+    kept = signal.signal(signal.SIGTERM, stop)
+    try:
+        assert preloader._server.wait() is None
+        monkeypatch.setattr(agent.server, "send", send_and_be_stopped)
+        with open(os.devnull, "r+") as none, pytest.raises(Stop):
+            preloader.popen([sys.executable, "-u", str(script)], os.environ, 3 * [none.fileno()])
+        assert len(preloader._server.workers) == 1
+    finally:
+        signal.signal(signal.SIGTERM, kept)
+        preloader.end_lost_workers()
+    assert {child.pid for child in psutil.Process().children()} <= before
