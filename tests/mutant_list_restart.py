@@ -6,6 +6,20 @@ from tests.mutant import Mutant
 
 RESTART = (
     Mutant(
+        name="lost-workers-are-not-known",
+        file="fastplan/launch/agent.py",
+        old="                self.workers.append(pid)\n",
+        new="",
+        tests=("tests/launch/test_workers.py",),
+    ),
+    Mutant(
+        name="signals-interrupt-a-fork",
+        file="fastplan/launch/agent.py",
+        old="            with _delayed_signals():",
+        new="            with suppress():",
+        tests=("tests/launch/test_workers.py",),
+    ),
+    Mutant(
         name="cause-is-who-noticed",
         file="fastplan/ett/causes.py",
         old="own = [failure for failure in failures if not is_lost_peer(failure[2])]",
