@@ -192,7 +192,7 @@ EXTENDED = (
     Mutant(
         name="failed-placement-forgets-ranks",
         file="fastplan/torchrec/search/mixed.py",
-        old="[b if rank is None else rank for rank, b in zip(ranks, before, strict=True)]",
+        old="[old if rank is None else rank for rank, (old, _) in zip(ranks, before, strict=True)]",
         new="ranks",
         tests=("tests/parity/test_no_plan.py",),
     ),

@@ -350,6 +350,7 @@ class Enlarging(ListeningProposer):
             for shard in option.shards:
                 shard.storage.hbm += 1000
                 shard.perf.fwd_compute += 1.0
+                shard.offset[0] += 1
 
 
 @pytest.mark.parametrize("adapts", [False, True], ids=["as enumerated", "estimated again"])

@@ -28,18 +28,19 @@ class FailedProposal:
     options: list[ShardingOption]
     columns: SearchSpace
     numbers: Sequence[int]  # of the options, in the columns
-    ranks: Sequence[int | None] = ()  # before the placement, without those of uniform options
+    # Ranks and offsets before the placement, which the columns lack; without uniform options.
+    before: Sequence[tuple[int | None, list[int]]] = ()
 
     def error(self, partitioner: Any, reserved: Any) -> PlannerError | None:
         """Returns the error of TorchRec's partitioner; None if it can place the proposal."""
         copies = copy_options(self.options)
-        ranks = iter(self.ranks)
+        before = iter(self.before)
         for option, number in zip(copies, self.numbers, strict=True):
             for shard, row in zip(option.shards, self._rows(number), strict=False):
                 if _row(shard) != row:
                     _restore(shard, row)
                 if option.sharding_type not in UNIFORM_TYPES:
-                    shard.rank = next(ranks, None)
+                    shard.rank, shard.offset = next(before, (None, shard.offset))
         try:
             partitioner.partition(proposal=copies, storage_constraint=reserved)
         except PlannerError as error:
@@ -98,10 +99,10 @@ class Failures:
         return None if heard is None else heard.error(planner._partitioner, reserved)
 
 
-def present_ranks(options: Sequence[ShardingOption]) -> list[int | None]:
-    """Returns the ranks of all shards in order, except those of uniform options."""
+def places(options: Sequence[ShardingOption]) -> list[tuple[int | None, list[int]]]:
+    """Returns rank and offset of all shards in order, except those of uniform options."""
     return [
-        shard.rank
+        (shard.rank, [*shard.offset])
         for option in options
         if option.sharding_type not in UNIFORM_TYPES
         for shard in option.shards

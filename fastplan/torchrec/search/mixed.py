@@ -33,7 +33,7 @@ from fastplan.torchrec.search.failures import (
     FailedProposal,
     Failures,
     PlacementFailed,
-    present_ranks,
+    places,
 )
 from fastplan.torchrec.search.known_options import OptionIndex
 from fastplan.torchrec.search.native import PlannerSearched
@@ -350,11 +350,11 @@ class MixedSearch:
         self, failed: FailedProposal, numbers: list[int] | None, ranks: list[int | None]
     ) -> FailedProposal:
         """Sets the ranks of a failed placement; returns the proposal as it was before."""
-        before = present_ranks(failed.options)
+        before = places(failed.options)
         # TorchRec leaves the ranks of shards that it did not place.
-        left = [b if rank is None else rank for rank, b in zip(ranks, before, strict=True)]
+        left = [old if rank is None else rank for rank, (old, _) in zip(ranks, before, strict=True)]
         self._place(failed.options, numbers, left)
-        return replace(failed, options=list(failed.options), ranks=before)
+        return replace(failed, options=list(failed.options), before=before)
 
     def _sequence(self, settings: Any) -> Iterator[list[ShardingOption]]:
         begin, size = 0, 1
