@@ -8,6 +8,7 @@ import gc
 import multiprocessing
 import pickle
 import random
+import signal
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -70,7 +71,9 @@ class AnyType(EmbeddingBagCollectionSharder):
 def in_a_fork(action: Callable[..., T], *arguments: Any) -> T:
     """Runs a function in a fork and returns its result."""
     gc.collect()
-    with multiprocessing.get_context("fork").Pool(1) as pool:
+    # A fork inherits the benchmark's handler of SIGTERM, which is how a pool ends its workers.
+    usual = signal.signal, (signal.SIGTERM, signal.SIG_DFL)
+    with multiprocessing.get_context("fork").Pool(1, *usual) as pool:
         return pool.apply(action, arguments)
 
 

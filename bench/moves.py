@@ -17,6 +17,7 @@ from bench.arguments import at_least_one, new_parser
 from bench.progress import Progress
 from bench.results_file import add_arguments, measured_or_shown
 from bench.text import duration, table
+from bench.two_hosts import calibrated_sku
 from fastplan.files.document import document_of
 from fastplan.measure.hosts import parse_rate, why_unavailable
 from fastplan.measure.launch import run_group
@@ -46,7 +47,7 @@ CASES = {
 
 def main() -> int:
     parser = new_parser("bench.moves", __doc__)
-    parser.add_argument("--sku", help="a calibrated SKU file of such hosts")
+    parser.add_argument("--sku", metavar="FILE", help="constants of the hosts; default: calibrate")
     parser.add_argument("--link", type=parse_rate, default="200Mbit", help="default 200Mbit")
     parser.add_argument("--repetitions", type=at_least_one, default=5, help="default 5")
     parser.add_argument(
@@ -59,18 +60,20 @@ def main() -> int:
     measures = not arguments.show and not arguments.only_estimate
     if measures and (reason := why_unavailable()):
         sys.exit(f"nothing was measured: {reason}")
-    if not arguments.show and arguments.sku is None:
-        parser.error("--sku is needed: `fastplan calibrate --hosts 2 --nproc 2 --link 200Mbit`")
+    if arguments.only_estimate and arguments.sku is None:
+        parser.error("--only-estimate needs --sku, the file that the times were measured with")
     return measured_or_shown(arguments, FILE, lambda: _measure(arguments), _report)
 
 
 def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    spec = _model(str(arguments.sku))
     if arguments.only_estimate:
-        return _estimated_again(spec, json.loads((arguments.output / FILE).read_text()))
+        kept = json.loads((arguments.output / FILE).read_text())
+        return _estimated_again(_model(arguments.sku), kept)
     group = LaunchSettings(
         device="cpu", ranks_per_host=RANKS_PER_HOST, hosts=HOSTS, timeout=120, link=arguments.link
     )
+    with tempfile.TemporaryDirectory() as folder:
+        spec = _model(arguments.sku or str(calibrated_sku(Path(folder), group)))
     rows = []
     for name, ranks in CASES.items():
         with Progress(name):

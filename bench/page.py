@@ -16,6 +16,7 @@ from bench.parts import PARTS, ROOT, Part
 from bench.summary import summary
 
 PAGE = ROOT / "docs" / "results.md"
+_NO_COMPILED_FILES = "PYTHONDONTWRITEBYTECODE"
 
 HEAD = """# Results
 
@@ -64,8 +65,12 @@ def command(part: Part) -> list[str]:
 
 
 def environment(part: Part) -> dict[str, str]:
-    others = {} if part.torchrec is None else {"PYTHONPATH": str(part.torchrec)}
-    return {**os.environ, **others}
+    """Returns the environment of a benchmark.
+
+    Python may keep compiled files, as for most users. Without them an import takes twice as long.
+    """
+    own = {name: value for name, value in os.environ.items() if name != _NO_COMPILED_FILES}
+    return own if part.torchrec is None else {**own, "PYTHONPATH": str(part.torchrec)}
 
 
 def _file(part: Part, ending: str) -> Path:

@@ -22,14 +22,12 @@ from bench.results_file import add_arguments, measured_or_shown
 from bench.stopwatch_models import EVALUATION, HOSTS, RANKS_PER_HOST, TUNING, drawn_model
 from bench.stopwatch_plans import make_plans, predictions
 from bench.stopwatch_report import failed, report, summary
-from fastplan.measure.calibrate import CalibratedSku, calibrate, sku_yaml
-from fastplan.measure.calibration_text import calibration_json
-from fastplan.measure.cases import Sizes
+from bench.two_hosts import calibrated_sku
 from fastplan.measure.hosts import parse_rate, why_unavailable
 from fastplan.measure.prepare import Subject, layout_key
 from fastplan.measure.results import read_runs
 from fastplan.measure.run import finished, measure
-from fastplan.measure.scaling import MemoryLimit, free_host_memory, host_memory
+from fastplan.measure.scaling import MemoryLimit, free_host_memory
 from fastplan.measure.settings import RUN, LaunchSettings, Settings
 from fastplan.model.plan import Plan
 from fastplan.plans.file import read_plan, write_plan
@@ -37,8 +35,6 @@ from fastplan.spec.hardware import Hardware, find_hardware
 from fastplan.spec.model import ModelSpec
 
 FILE = "stopwatch.json"
-# The sizes of the drawn models: batches of all ranks, and buffers of one rank.
-SIZES = Sizes((256, 1024), (16, 64, 256), (1, 10, 100), 1_500, (1 << 17, 1 << 23))
 STEPS, WARMUP = 1, 1
 
 
@@ -74,7 +70,7 @@ def _measure_in(work: Path, arguments: argparse.Namespace) -> dict[str, Any]:
         device="cpu", ranks_per_host=RANKS_PER_HOST, hosts=HOSTS, timeout=120, link=arguments.link
     )
     work.mkdir(parents=True, exist_ok=True)
-    hardware = find_hardware(str(arguments.sku or _calibrated(work, group)))
+    hardware = find_hardware(str(arguments.sku or calibrated_sku(work, group)))
     seeds = (TUNING if arguments.tuning else EVALUATION)[: arguments.models]
     for number in range(arguments.passes):
         for seed in seeds:
@@ -91,28 +87,6 @@ def _measure_in(work: Path, arguments: argparse.Namespace) -> dict[str, Any]:
         "models": models,
         "summary": summary(models),
     }
-
-
-def _calibrated(work: Path, group: LaunchSettings) -> Path:
-    """Returns the calibrated SKU file; calibrates if it is not there."""
-    file = work / "sku.yaml"
-    if not file.exists():
-        with Progress("calibrating"):
-            found = calibrate(group, SIZES, repetitions=5)
-        assert found is not None  # all hosts are on this machine
-        sku = CalibratedSku(
-            name="two-hosts",
-            like="torchrec-cpu",
-            group=group,
-            calibrated=found,
-            host_memory=host_memory(),
-            device_memory=None,
-        )
-        (work / "calibration.json").write_text(json.dumps(calibration_json(sku)))
-        lines = [{"case": point.case.json(), "seconds": point.seconds} for point in found.points]
-        (work / "points.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-        file.write_text(sku_yaml(sku))
-    return file
 
 
 def _run(
