@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 
 from fastplan.model.units import escape_name
 
@@ -19,5 +20,6 @@ def escaped_logger(name: str) -> logging.Logger:
 
 
 def _escape(record: logging.LogRecord) -> bool:
-    record.msg, record.args = escape_name(record.getMessage()), None
+    with suppress(Exception):  # of an argument without a text: logging reports it and goes on
+        record.msg, record.args = escape_name(record.getMessage()), None
     return True

@@ -17,6 +17,23 @@ def test_a_message_can_not_move_the_cursor_or_turn_its_text(caplog):
     assert caplog.messages == ["a \\x1b[2J\\u202e b 7", "plain \\x07"]
 
 
+def test_an_argument_without_text_does_not_raise_into_the_caller(capsys):
+    class Broken(Exception):
+        def __str__(self):
+            raise RuntimeError("no text")
+
+    logger = escaped_logger("fastplan.tests.log")
+    handler = logging.StreamHandler()
+    logger.addHandler(handler)
+    logger.propagate = False  # pytest's own handler raises
+    try:
+        logger.warning("%s", Broken())
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = True
+    assert "no text" in capsys.readouterr().err
+
+
 def test_every_logger_of_a_module_escapes():
     plain = [
         str(path.relative_to(PACKAGE))
