@@ -89,3 +89,11 @@ def shard_row(shard: Any) -> tuple[Any, ...]:
         raise NotNative("a storage estimate is not a whole number of bytes")
     rows, cols = (*shard.size, 0)[:2]
     return (rows, cols, hbm, ddr, ssd, *(getattr(perf, name) for name in PERF_PARTS))
+
+
+def row_or_none(shard: Any) -> tuple[Any, ...] | None:
+    """Returns the columns of a shard; None if they can't represent its estimates."""
+    try:
+        return shard_row(shard)
+    except NotNative:
+        return None

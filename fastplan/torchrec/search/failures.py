@@ -15,9 +15,8 @@ from torchrec.distributed.planner.types import Perf, PlannerError, ShardingOptio
 
 from fastplan.engine.problem import SearchSpace
 from fastplan.model.vocabulary import UNIFORM_TYPES
-from fastplan.torchrec.compat import NotNative
 from fastplan.torchrec.differences import storage_tiers
-from fastplan.torchrec.read.runs import PERF_PARTS, RUN_COLUMNS, shard_row
+from fastplan.torchrec.read.runs import PERF_PARTS, RUN_COLUMNS, row_or_none
 from fastplan.torchrec.write.options import copy_options
 
 
@@ -37,7 +36,7 @@ class FailedProposal:
         before = iter(self.before)
         for option, number in zip(copies, self.numbers, strict=True):
             for shard, row in zip(option.shards, self._rows(number), strict=False):
-                if _row(shard) != row:
+                if row_or_none(shard) != row:
                     _restore(shard, row)
                 if option.sharding_type not in UNIFORM_TYPES:
                     shard.rank, shard.offset = next(before, (None, shard.offset))
@@ -99,7 +98,7 @@ class Failures:
         return None if heard is None else heard.error(planner._partitioner, reserved)
 
 
-def places(options: Sequence[ShardingOption]) -> list[tuple[int | None, list[int]]]:
+def ranks_and_offsets(options: Sequence[ShardingOption]) -> list[tuple[int | None, list[int]]]:
     """Returns rank and offset of all shards in order, except those of uniform options."""
     return [
         (shard.rank, [*shard.offset])
@@ -107,13 +106,6 @@ def places(options: Sequence[ShardingOption]) -> list[tuple[int | None, list[int
         if option.sharding_type not in UNIFORM_TYPES
         for shard in option.shards
     ]
-
-
-def _row(shard: Any) -> tuple[Any, ...] | None:
-    try:
-        return shard_row(shard)
-    except NotNative:
-        return None
 
 
 def _restore(shard: Any, row: tuple[Any, ...]) -> None:

@@ -16,7 +16,7 @@ from fastplan.engine.problem import SearchSpace
 from fastplan.engine.watch import ASSIGNED, HASHED, ITEMS, OBJECT, OBJECTS, ObjectWatch
 from fastplan.model.vocabulary import SHARDING_TYPES, UNIFORM_TYPES
 from fastplan.torchrec.compat import NotNative
-from fastplan.torchrec.read.runs import RUN_COLUMNS, read_runs, shard_row
+from fastplan.torchrec.read.runs import RUN_COLUMNS, read_runs, row_or_none
 
 # The mutable objects of an option that its hash and the columns depend on.
 _SHARD = (
@@ -150,7 +150,7 @@ class OptionIndex:
         begin, counts, *columns = self._runs.values()
         for run in range(begin[number], begin[number + 1]):
             row, end = tuple(column[run].item() for column in columns), first + int(counts[run])
-            if end > len(shards) or any(_row(shard) != row for shard in shards[first:end]):
+            if end > len(shards) or any(row_or_none(shard) != row for shard in shards[first:end]):
                 return False
             first = end
         return first == len(shards)
@@ -176,10 +176,3 @@ def _head(option: ShardingOption) -> tuple[Any, ...]:
 def _is_plain(option: ShardingOption) -> bool:
     """Whether the watch sees all: other classes may compute attributes."""
     return type(option) is ShardingOption and {*map(type, option.shards)} == {Shard}
-
-
-def _row(shard: Any) -> tuple[Any, ...] | None:
-    try:
-        return shard_row(shard)
-    except NotNative:
-        return None

@@ -33,7 +33,7 @@ from fastplan.torchrec.search.failures import (
     FailedProposal,
     Failures,
     PlacementFailed,
-    places,
+    ranks_and_offsets,
 )
 from fastplan.torchrec.search.known_options import OptionIndex
 from fastplan.torchrec.search.native import PlannerSearched
@@ -350,7 +350,7 @@ class MixedSearch:
         self, failed: FailedProposal, numbers: list[int] | None, ranks: list[int | None]
     ) -> FailedProposal:
         """Sets the ranks of a failed placement; returns the proposal as it was before."""
-        before = places(failed.options)
+        before = ranks_and_offsets(failed.options)
         # TorchRec leaves the ranks of shards that it did not place.
         left = [old if rank is None else rank for rank, (old, _) in zip(ranks, before, strict=True)]
         self._place(failed.options, numbers, left)
