@@ -16,7 +16,7 @@ from bench.arguments import new_parser
 from bench.progress import Progress
 from bench.results_file import add_arguments, measured_or_shown
 from bench.runs import quiet
-from bench.text import duration, table
+from bench.text import duration, table, verdicts
 from fastplan.files.document import document_of
 from fastplan.measure.agreement import Agreement, agreement
 from fastplan.measure.calibrate import CalibratedSku, calibrate
@@ -227,14 +227,13 @@ def _report(result: dict[str, Any]) -> str:
         [NAMES[one["part"]], _factor(one["factor"]), _factor(two["factor"])]
         for one, two in zip(before["parts"], after["parts"], strict=True)
     ]
-    checks = result["checks"].items()
     return "\n\n".join(
         (
             *result["texts"],
             table(header, rows),
             "\n".join(_order(name, result[name]) for name in ("before", "after")),
             table(["measured / estimated", "before", "after"], parts),
-            "\n".join(f"{what}: {'yes' if holds else 'NO'}" for what, holds in checks),
+            verdicts(result["checks"]),
         )
     )
 

@@ -31,7 +31,7 @@ from bench.planning import make_case
 from bench.progress import Progress
 from bench.results_file import add_arguments, measured_or_shown
 from bench.runs import GIB, Case, quiet
-from bench.text import duration, ratio, table
+from bench.text import duration, ratio, table, verdicts
 from fastplan import EmbeddingShardingPlanner as FastPlanner
 
 FILE = "mixed.json"
@@ -217,7 +217,8 @@ def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
                 + rating_difference(theirs.rating, ours.rating),
             }
         )
-    return {"goal": GOAL, "cells": cells}
+    checks = {f"{cell['name']}: at least {GOAL} x": cell["ratio"] >= GOAL for cell in cells}
+    return {"cells": cells, "checks": checks}
 
 
 def _report(result: dict[str, Any]) -> str:
@@ -244,8 +245,8 @@ def _report(result: dict[str, Any]) -> str:
     header = ["parts", "planner", "wall", "CPU", "n", "min", "max", "own CPU", "ratio"]
     text = table([*header, "without own"], rows, left=(0, 1))
     found = [line for cell in result["cells"] for line in cell["differences"]]
-    goal = f"The goal is {result['goal']} x."
-    return "\n".join([text, goal, *(found or ["Plans and ratings are identical."])])
+    same = "\n".join(found) or "Plans and ratings are identical."
+    return f"{text}\n\n{verdicts(result['checks'])}\n{same}"
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ from bench.cache_simulator import Shard, host_bytes, miss_curve
 from bench.id_streams import StreamModel, draw_model
 from bench.progress import Progress
 from bench.results_file import add_arguments, measured_or_shown
-from bench.text import table
+from bench.text import table, verdicts
 from fastplan.engine.optimize import Objectives, Optimize
 from fastplan.model.ids import Curve, IdStatistics
 from fastplan.model.objectives import Minimize
@@ -282,7 +282,7 @@ def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
             planner = TorchRecPlanner if arguments.torchrec else EmbeddingShardingPlanner
             case = Case(draw_model(seed), planner)
             rows += [_row(case, share, arguments.moves) for share in SHARES]
-    return {"moves": arguments.moves, "rows": rows}
+    return {"moves": arguments.moves, "rows": rows, "checks": _checks(rows)}
 
 
 def _row(case: Case, share: float, moves: int) -> dict[str, Any]:
@@ -314,6 +314,14 @@ def ratios(rows: list[dict[str, Any]], side: str, own: str) -> list[float]:
     ]
 
 
+def _checks(rows: list[dict[str, Any]]) -> dict[str, bool]:
+    found = ratios(rows, "scaleup", "bytes")
+    return {
+        "TorchRec's scale-up proposer never moves fewer bytes": min(found, default=1) >= 1,
+        "it moves at least 2 x the bytes in the median": statistics.median(found or [0]) >= 2,
+    }
+
+
 def _report(result: dict[str, Any]) -> str:
     sides = (*OBJECTIVES, "scaleup", "uniform", "least")
     lines = []
@@ -331,7 +339,7 @@ def _report(result: dict[str, Any]) -> str:
                 f"{side} / {own}: median {statistics.median(found):.2f}, "
                 f"least {min(found):.2f}, n = {len(found)}"
             )
-    return "\n".join(texts)
+    return "\n".join([*texts, verdicts(result["checks"])])
 
 
 def _megabytes(size: float | None) -> str:

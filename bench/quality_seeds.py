@@ -13,11 +13,12 @@ from bench.progress import Progress
 from bench.quality import INSTANCES, Clock, Instance, Taker
 from bench.results_file import add_arguments, measured_or_shown
 from bench.runs import quiet
-from bench.text import table
+from bench.text import table, verdicts
 from fastplan.engine.optimize import Optimize
 
 FILE = "quality_seeds.json"
 SECONDS = 1.0
+GOAL = 0.01
 
 
 def main() -> int:
@@ -32,7 +33,14 @@ def main() -> int:
 def _measure_all(arguments: argparse.Namespace) -> dict[str, Any]:
     clock = Clock(cpu=arguments.cpu)
     rows = [_measure(instance, arguments.seeds, clock) for instance in INSTANCES]
-    return {"cpu_time": arguments.cpu, "seconds": SECONDS, "rows": rows}
+    return {"cpu_time": arguments.cpu, "seconds": SECONDS, "rows": rows, "checks": _checks(rows)}
+
+
+def _checks(rows: list[dict[str, Any]]) -> dict[str, bool]:
+    return {
+        f"{row['name']}: a median gap of at most {GOAL:.0%}": statistics.median(row["gaps"]) <= GOAL
+        for row in rows
+    }
 
 
 def _report(result: dict[str, Any]) -> str:
@@ -45,7 +53,8 @@ def _report(result: dict[str, Any]) -> str:
     clock = "CPU time" if result["cpu_time"] else "time"
     return (
         f"{table(['tables x ranks', 'least gap', 'median', 'largest'], cells)}\n\n"
-        f"n = {seeds} seeds, {result['seconds']:g} s of {clock} each on one thread."
+        f"n = {seeds} seeds, {result['seconds']:g} s of {clock} each on one thread.\n\n"
+        f"{verdicts(result['checks'])}"
     )
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from bench.arguments import at_least_one, new_parser
 from bench.progress import Progress
 from bench.results_file import add_arguments, measured_or_shown
-from bench.text import table
+from bench.text import table, verdicts
 from fastplan.engine.optimize import Objectives, Optimize, optimize
 from fastplan.engine.problem import Problem
 from fastplan.engine.solve import estimate, solve, verify_plan
@@ -31,6 +31,7 @@ FILE = "step_quality.json"
 GIB = 1 << 30
 SIZES = ((100, 16), (1000, 64), (1000, 1024))
 ROUNDING = 1e-9
+_TORCHRECS = ("torchrec, own costs", "torchrec, hardware costs")
 
 
 def main() -> int:
@@ -52,7 +53,7 @@ def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
         if row is not None:
             rows.append(row)
     times = [_times(*size, arguments.repetitions) for size in SIZES]
-    return {"seconds": arguments.seconds, "rows": rows, "times": times}
+    return {"seconds": arguments.seconds, "rows": rows, "times": times, "checks": _checks(rows)}
 
 
 def _compare(seed: int, seconds: float) -> dict[str, Any] | None:
@@ -119,14 +120,30 @@ def _timed(request: Request, cluster: Cluster) -> tuple[float, float]:
     return (estimated - began) * 1e3, (time.process_time() - estimated) * 1e3
 
 
+def _checks(rows: list[dict[str, Any]]) -> dict[str, bool]:
+    def never_longer_than(*names: str) -> bool:
+        least = 1 - ROUNDING
+        return all(
+            row["steps"].get(name, math.inf) / row["step"] >= least
+            for row in rows
+            for name in names
+        )
+
+    return {
+        "every plan is legal": not any(row["wrong"] for row in rows),
+        "no step is longer than that of TorchRec's plans": never_longer_than(*_TORCHRECS),
+        "no step is longer than that of the plan for the rating": never_longer_than("rating"),
+    }
+
+
 def _failed(result: dict[str, Any]) -> bool:
-    return any(row["wrong"] or row["gain"] < 1 - ROUNDING for row in result["rows"])
+    return not all(result["checks"].values())
 
 
 def _report(result: dict[str, Any]) -> str:
     rows = result["rows"]
     cells = []
-    for name in ("torchrec, own costs", "torchrec, hardware costs", "rating"):
+    for name in (*_TORCHRECS, "rating"):
         gains = [row["steps"][name] / row["step"] for row in rows if name in row["steps"]]
         cells.append(_gains(name, gains))
     cells.append(_gains("best of them", [r["gain"] for r in rows if math.isfinite(r["gain"])]))
@@ -142,6 +159,8 @@ def _report(result: dict[str, Any]) -> str:
         f"\n\n{result['seconds']:g} s for each plan on one thread. The median step is "
         f"{above:.2f} x its bound.\n\n"
         + table(["tables x ranks", "estimate", "search", "hardware / TorchRec", "n"], times)
+        + "\n\n"
+        + verdicts(result["checks"])
     )
 
 

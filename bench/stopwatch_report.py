@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from bench.stopwatch_plans import CALIBRATED, DEFAULT, MODELS, RATING, STEP
-from bench.text import duration, table
+from bench.text import duration, table, verdicts
 from fastplan.measure.paired import Paired, compare_rounds
 from fastplan.measure.statistics import kendall_tau
 
@@ -128,9 +128,7 @@ def totals(found: dict[str, Any]) -> str:
     gains = ", ".join(f"{value:.2f} against {name}" for name, value in found["speed_up"].items())
     outcomes = ", ".join(f"{count} {name}" for name, count in found["outcomes"].items() if count)
     taus = ", ".join(f"{name} {value:.2f}" for name, value in found["tau"].items())
-    checks = "; ".join(
-        f"{what}: {'yes' if holds else 'no'}" for what, holds in found["checks"].items()
-    )
+    checks = verdicts(found["checks"], "; ")
     return (
         f"n = {found['models']} models. Geometric mean of the speed-ups of the plan for the step: "
         f"{gains}. Paired tests against TorchRec's default: {outcomes}. Median tau: {taus}; the "

@@ -135,7 +135,7 @@ def _goals(results: dict[str, Result]) -> str:
     verdicts = {name: [*_verdicts(result)] for name, result in results.items()}
     missed = [part.title for part in PARTS if not all(verdicts.get(part.name, ()))]
     count = sum(map(len, verdicts.values()))
-    rest = f" Missed in: {', '.join(missed)}." if missed else ""
+    rest = f" Missed in: {'; '.join(missed)}." if missed else ""
     held = sum(map(sum, verdicts.values()))
     return f"{held} of {count} goals that benchmarks check by themselves hold.{rest}"
 

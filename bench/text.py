@@ -31,6 +31,10 @@ def table(header: list[str], rows: list[list[str]], left: tuple[int, ...] = (0,)
     return "\n".join([line(header), line(["-" * width for width in widths]), *map(line, rows)])
 
 
+def verdicts(checks: dict[str, bool], separator: str = "\n") -> str:
+    return separator.join(f"{what}: {'yes' if holds else 'NO'}" for what, holds in checks.items())
+
+
 def rank_list(ranks: list[int]) -> str:
     """Ranks in order, runs shortened: [0, 1, 2, 3, 5] becomes 0-3,5."""
     parts: list[list[int]] = []

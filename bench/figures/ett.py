@@ -32,6 +32,7 @@ def recovery(result: dict[str, Any]) -> str:
     for words, text in SHARES.items():
         rows.append([words, *(f"{shares[each, text]:.2f} %" for each in variants)])
     points = {each: 100 * statistics.median(_etts(cells, each)) for each in variants}
+    rows.append(["the whole job", *(duration(_job_seconds(cells, each)) for each in variants)])
     rows.append(["ETT of this job", *(f"{points[each]:.2f} %" for each in variants)])
     rows.append(["points over TorchRec, over PlanLoader", *(_over(points, v) for v in variants)])
     return table(["", *(SHOWN[each] for each in variants)], rows)
@@ -80,6 +81,10 @@ def _median(cells: list[Cell], variant: str, title: str) -> float:
 
 def _inside(cells: list[Cell], variant: str) -> list[float]:
     return [inside(cell["jobs"][variant], -1) for cell in cells]
+
+
+def _job_seconds(cells: list[Cell], variant: str) -> float:
+    return statistics.median(cell["jobs"][variant]["seconds"] for cell in cells)
 
 
 def _etts(cells: list[Cell], variant: str) -> list[float]:

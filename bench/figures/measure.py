@@ -3,7 +3,7 @@
 from typing import Any
 
 from bench.figures.markdown import table
-from bench.text import duration
+from bench.text import duration, verdicts
 from fastplan.measure.settings import NAMES
 from fastplan.measure.statistics import Interval
 from fastplan.measure.text import format_factor, format_interval
@@ -45,5 +45,4 @@ def order(result: dict[str, Any]) -> str:
 
 
 def checks(result: dict[str, Any]) -> str:
-    said = [f"{what}: {'yes' if holds else 'no'}" for what, holds in result["checks"].items()]
-    return "Checks of this run: " + "; ".join(said) + "."
+    return f"Checks of this run: {verdicts(result['checks'], '; ')}."

@@ -28,7 +28,7 @@ def recovery(result: dict[str, Any]) -> str:
     words = (
         f"The [job of the benchmark](ett.md#measured) with {result['tables']} tables loses a rank "
         f"{result['kills']} times. Both sides have the same\nstart bundle. Times are to the end of "
-        f"the first step: medians (least - most), on {result['cpu_count']} cores\nthat were busy "
-        f"with other work. Sides took turns. All losses are the same to the bit.\n\n"
+        f"the first step: medians (least - most), on {result['cpu_count']} cores.\nSides took "
+        f"turns. All losses are the same to the bit.\n\n"
     )
     return words + table(["", *SHOWN.values(), "faster"], rows)
