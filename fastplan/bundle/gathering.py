@@ -20,7 +20,7 @@ from fastplan.bundle.format import (
 )
 from fastplan.cache.entry import BadEntry, decode
 from fastplan.cache.inventory import entries_with_prefix
-from fastplan.cache.plan_cache import Cache
+from fastplan.cache.plan_cache import Cache, cache_at
 from fastplan.cache.stores import MemoryStore, Store, Stored, open_store
 from fastplan.model.plan import Plan
 from fastplan.plans.foreign import read_any
@@ -88,7 +88,7 @@ def _from_file(path: str) -> Iterator[tuple[PlanId, Blob]]:
             yield (stored.part.key, stored.part.name), Blob.of(stored.data)
         return
     store = MemoryStore()
-    _add_plan(read_any(path), path, Cache(store))
+    _add_plan(read_any(path), path, cache_at(store))
     for plan, data in stored_plans(store).items():
         yield plan, Blob.of(data)
 

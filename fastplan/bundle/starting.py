@@ -19,7 +19,7 @@ from fastplan.bundle.bundle import Bundle, BundleMismatch, open_bundle
 from fastplan.bundle.compiled import environment_facts
 from fastplan.bundle.format import BundleError, Content, PlanId, write_content
 from fastplan.bundle.gathering import merge, stored_plans
-from fastplan.cache.plan_cache import Cache, StoreError
+from fastplan.cache.plan_cache import StoreError, cache_at
 from fastplan.cache.stores import MemoryStore
 from fastplan.cache.why_miss import explain_miss
 from fastplan.model.log import escaped_logger
@@ -53,7 +53,7 @@ class Start:
 
     Attributes:
         path: The bundle.
-        cache: The plan cache with the bundle's plans.
+        cache: The plan cache with the bundle's plans. FASTPLAN_CACHE_KEY is its key.
         plans: The number of plans in the bundle.
         artifacts: The number of compile artifacts that were loaded.
         kernels: The number of CPU kernels that were loaded.
@@ -64,7 +64,7 @@ class Start:
         self, path: str | os.PathLike[str], *, trust: bool = False, model: str | None = None
     ) -> None:
         self.path = Path(path)
-        self.cache = Cache(MemoryStore())
+        self.cache = cache_at(MemoryStore())
         self.plans = 0
         self.artifacts = 0
         self.kernels = 0
@@ -204,6 +204,7 @@ def start(path: str | os.PathLike[str], *, trust: bool = False, model: str | Non
 
     Raises:
         TypeError: `trust` is not a bool.
+        ValueError: FASTPLAN_CACHE_KEY is no key.
     """
     if type(trust) is not bool:
         raise TypeError(f"`trust` must be True or False, not {trust!r}")

@@ -265,8 +265,15 @@ def open_cache(where: Any, *, timeout: float = 5.0) -> Cache | None:
         where = os.environ.get("FASTPLAN_CACHE") or False
     if where is False:
         return None
-    if where is True:
-        where = default_directory()
+    return cache_at(default_directory() if where is True else where, timeout=timeout)
+
+
+def cache_at(where: str | os.PathLike[str] | Store, *, timeout: float = 5.0) -> Cache:
+    """The cache in a place, with the key of FASTPLAN_CACHE_KEY.
+
+    Raises:
+        ValueError: FASTPLAN_CACHE_KEY is no key.
+    """
     key = os.environ.get(_KEY_VARIABLE) or None
     if key is not None:
         try:
@@ -276,4 +283,4 @@ def open_cache(where: Any, *, timeout: float = 5.0) -> Cache | None:
     return Cache(where, timeout=timeout, key=key)
 
 
-__all__ = ["Cache", "CacheReport", "Candidate", "StoreError", "open_cache"]
+__all__ = ["Cache", "CacheReport", "Candidate", "StoreError", "cache_at", "open_cache"]

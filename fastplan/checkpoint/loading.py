@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -27,16 +27,23 @@ from fastplan.checkpoint.metadata import Entry
 from fastplan.checkpoint.moves import Move, describe_moves
 from fastplan.checkpoint.sources import (
     MOMENTUM1,
+    MOMENTUM_BUFFER,
     STEP,
     Region,
     Source,
     SourceTable,
     StateIndex,
     find_entry,
+    nesting_of,
     read_table,
 )
 from fastplan.checkpoint.storage import Checkpoint, Path
-from fastplan.torchrec.dense_optimizer import new_states, owner_of, reads_step
+from fastplan.torchrec.dense_optimizer import (
+    TableStateError,
+    new_states,
+    owner_of,
+    reads_step,
+)
 from fastplan.torchrec.table_state import State, Table, dense_states, finish_writes, read_tables
 
 Merge = Literal["exact", "mean"]
@@ -51,12 +58,15 @@ class Loaded:
         tables: the tables, with the states that were loaded, and where they were and are.
         averaged: tables whose row-wise states were averaged over columns, by key.
         not_loaded: keys of the checkpoint that the job has no place for.
+        without_states: weights that are not fused, whose optimizer has made no states yet, and of
+            which the checkpoint has none.
     """
 
     path: str
     tables: tuple[Move, ...]
     averaged: tuple[str, ...] = ()
     not_loaded: tuple[str, ...] = ()
+    without_states: tuple[str, ...] = ()
 
     @property
     def moved(self) -> tuple[Move, ...]:
@@ -67,16 +77,18 @@ class Loaded:
         lines = [f"{len(self.tables)} tables loaded from {self.path}, {len(self.moved)} resharded"]
         lines += [f"  ~ {move}" for move in self.moved]
         lines += [f"  row-wise states averaged over columns: {key}" for key in self.averaged]
-        if self.not_loaded:
-            lines.append(
-                f"  {len(self.not_loaded)} entries not loaded: {', '.join(self.not_loaded[:4])}"
-            )
+        for keys, what in (
+            (self.not_loaded, "entries not loaded"),
+            (self.without_states, "weights without states in the checkpoint"),
+        ):
+            if keys:
+                lines.append(f"  {len(keys)} {what}: {', '.join(keys[:4])}")
         return "\n".join(lines)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Options:
-    """The arguments of `load`."""
+    """The arguments of `load`; `under` is found if it is not given."""
 
     optimizer: Any
     states: bool
@@ -98,6 +110,8 @@ class _Work:
     steps: dict[int, tuple[torch.Tensor, float]] = field(default_factory=dict)  # by address
     states: dict[str, list[str]] = field(default_factory=dict)  # loaded states by table
     averaged: set[str] = field(default_factory=set)
+    without_states: list[str] = field(default_factory=list)
+    moves: tuple[Move, ...] = ()
 
 
 def load(
@@ -136,42 +150,56 @@ def load(
     Raises:
         CheckpointError: a table or state is missing or has another shape or type, the checkpoint
             has a state that the job has no place for, or a row-wise state can't be merged exactly.
-        TypeError: `job` is not a DistributedModelParallel.
+        TypeError: `job` is not a DistributedModelParallel, or `tables` is a text.
         ValueError: `merge` is unknown.
     """
     check_job(job)
     check_merge(merge)
+    if isinstance(tables, str):
+        raise TypeError(f"`tables` must be keys of tables, such as [{tables!r}], not a text")
     chosen = _Options(
-        optimizer=optimizer, states=states, merge=merge, step=step, under=under, tables=tables
+        optimizer=optimizer,
+        states=states,
+        merge=merge,
+        step=step,
+        under=under,
+        tables=None if tables is None else list(tables),
     )
-    work, loaded = together(job, lambda: _plan(job, path, chosen))
+    work = together(job, lambda: _plan(job, path, chosen))
     together(job, lambda: _write(work, job))
-    return _report(work, job, os.fspath(path), loaded)
+    return _report(work, job, os.fspath(path))
 
 
-def _plan(job: Any, path: Path, options: _Options) -> tuple[_Work, dict[str, Table]]:
+def _plan(job: Any, path: Path, options: _Options) -> _Work:
     """Finds out what to write, and checks all of it."""
     found = read_tables(job, options.optimizer)
     wanted = _wanted(found, options.tables)
     parameters = other_parameters(job, found)
+    others = other_tensors(job, found) if options.tables is None else []
     checkpoint = Checkpoint(path)
-    index = StateIndex(checkpoint.entries, [*found, *parameters])
+    entries = checkpoint.entries
+    weights = [*wanted, *(held.key for held in others)]
+    if options.under is None:
+        options = replace(options, under=nesting_of(entries, weights))
+    start = f"{options.under}." if options.under else ""
+    known = set() if options.under is None else {start + key for key in weights}
+    index = StateIndex(entries, [*found, *parameters], known)
     work = _Work(checkpoint=checkpoint, options=options, index=index)
-    problems = {}
+    problems, sources = {}, []
     for key, table in wanted.items():
         try:
-            _plan_table(work, table)
+            sources.append((table, _plan_table(work, table)))
         except CheckpointError as error:
             problems[key] = str(error)
     raise_problems(problems)
-    if options.tables is None:
-        for held in other_tensors(job, found):
-            _plan_tensor(work, held)
-        if options.states and options.optimizer is not None:
-            for key, parameter in parameters.items():
-                _plan_parameter(work, key, parameter)
+    for held in others:
+        _plan_tensor(work, held)
+    if options.tables is None and options.states and options.optimizer is not None:
+        for key, parameter in parameters.items():
+            _plan_parameter(work, key, parameter)
     checkpoint.check_files(list(work.entries.values()))
-    return work, wanted
+    work.moves = describe_moves(checkpoint, job.plan, sources)
+    return work
 
 
 def _wanted(found: dict[str, Table], keys: Collection[str] | None) -> dict[str, Table]:
@@ -192,17 +220,25 @@ def _write(work: _Work, job: Any) -> None:
     finish_writes(job)
 
 
-def _plan_table(work: _Work, table: Table) -> None:
-    optimizer = work.options.optimizer
-    source = read_table(work.checkpoint.entries, work.index, table.key, work.options.under)
+def _plan_table(work: _Work, table: Table) -> Entry:
+    """Plans a table, and returns the entry of its weights."""
+    states = work.options.states
+    source = read_table(
+        work.checkpoint.entries, work.index, table.key, work.options.under, states=states
+    )
     if (source.rows, source.columns) != (table.rows, table.columns):
         raise CheckpointError(
             f"table {table.key}: {source.rows:,} x {source.columns:,} in the checkpoint, "
             f"{table.rows:,} x {table.columns:,} in the job"
         )
     _plan_state(work, table, table.weight, source.weight)
-    if not work.options.states or not table.weight.shards:
-        return
+    if states and table.weight.shards:
+        _plan_states(work, table, source)
+    return source.weight.entry
+
+
+def _plan_states(work: _Work, table: Table, source: SourceTable) -> None:
+    optimizer = work.options.optimizer
     if not table.is_fused and source.states and optimizer is None:
         raise CheckpointError(
             f"table {table.key}: the checkpoint has its {', '.join(source.states)}, and its kernel "
@@ -210,7 +246,7 @@ def _plan_table(work: _Work, table: Table) -> None:
         )
     own = dict(table.states)
     if not table.is_fused and not own and optimizer is not None:
-        own = _made_states(work, table)
+        own = _made_states(work, table, source)
     for state in own.values():
         _plan_named(work, table, state, source)
     taken = {STEP, *own}
@@ -230,21 +266,25 @@ def _is_first(name: str, own: Mapping[str, State], source: SourceTable) -> bool:
     return name == MOMENTUM1 and any(source.state(each) is source.states[name] for each in own)
 
 
-def _made_states(work: _Work, table: Table) -> dict[str, State]:
+def _made_states(work: _Work, table: Table, source: SourceTable) -> dict[str, State]:
     """Returns new states for a table whose optimizer has not made any; kept when all is checked."""
     optimizer = work.options.optimizer
     made = new_states(optimizer, table.parameter)
     if not made:
         return {}
+    if not source.states:
+        work.without_states.append(table.key)  # as of a checkpoint before the first step
+        return {}
     owner = owner_of(optimizer, table.parameter)
     work.copies.append(partial(owner.state.__setitem__, table.parameter, made))
-
     is_read = reads_step(optimizer, table.parameter)
     return dense_states(table.key, made, table.weight.shards, reads_step=is_read)
 
 
 def _plan_named(work: _Work, table: Table, state: State, source: SourceTable) -> None:
     found = source.state(state.name)
+    if state.name == MOMENTUM_BUFFER and not table.is_fused:
+        found = source.states.get(MOMENTUM_BUFFER)  # what a fused optimizer sums is no momentum
     if state.name == STEP:
         _plan_step(work, table, state, found)
         return
@@ -324,51 +364,81 @@ def _plan_blocks(work: _Work, entry: Entry, key: str, size: tuple[int, ...], par
                 f"{key}: {entry.dtype} of {entry.size} in the checkpoint, {tensor.dtype} of {size} "
                 "in the job"
             )
+        if any(
+            not step and count > 1
+            for step, count in zip(tensor.stride(), tensor.shape, strict=True)
+        ):
+            raise CheckpointError(
+                f"{key}: its numbers share memory, as after `expand`; make a copy of it in the job"
+            )
         work.copies.append(partial(copy_block, work.checkpoint, entry, offsets, tensor))
         work.entries[entry.key] = entry
 
 
 def _plan_parameter(work: _Work, key: str, parameter: Any) -> None:
     """Plans the states of a weight that is not of a table."""
-    found = work.index.states(key)
-    owner = owner_of(work.options.optimizer, parameter)
-    if owner is None or not found:
+    optimizer = work.options.optimizer
+    owner = owner_of(optimizer, parameter)
+    if owner is None:
         return
+    states = work.index.states(key).items()
+    found = {name: entry for name, (_, entry) in states if entry.dtype is not None}
     own = {k: v for k, v in (owner.state.get(parameter) or {}).items() if torch.is_tensor(v)}
     if not own:
-        own = _zeros(parameter, found)
-        work.copies.append(partial(owner.state.__setitem__, parameter, own))
-    for name, tensor in own.items():
+        own = _made_for(optimizer, parameter, found)
+        if own and not found:
+            work.without_states.append(key)  # it may have none because it was never updated
+            return
+        if own:
+            work.copies.append(partial(owner.state.__setitem__, parameter, own))
+    for name in [*own, *found]:
         if name not in found:
-            raise CheckpointError(f"{key}: its state {name} is not in the checkpoint")
+            raise CheckpointError(
+                f"{key}: its state {name} is not in the checkpoint, which has "
+                f"{', '.join(found) or 'no state of it'}; load without optimizer= to keep the "
+                "states that the optimizer has, or pass states=False"
+            )
+        if name not in own:
+            raise CheckpointError(
+                f"{key}: the checkpoint has its state {name}, which the job's optimizer does not "
+                f"have (it has {', '.join(own) or 'no state'}); use the optimizer that the "
+                "checkpoint was saved with, or states=False"
+            )
+    for name, tensor in own.items():
         whole = [((0,) * tensor.dim(), tensor.detach())]
-        _plan_blocks(work, found[name][1], key, tuple(tensor.shape), whole)
+        _plan_blocks(work, found[name], key, tuple(tensor.shape), whole)
 
 
-def _zeros(parameter: Any, found: Mapping[str, tuple[str, Entry]]) -> dict[str, Any]:
-    made = {}
-    for name, (_, entry) in found.items():
-        if entry.dtype is not None:
-            # torch keeps step counters on the CPU.
-            device = "cpu" if name == STEP else parameter.device
-            made[name] = torch.zeros(entry.size, dtype=entry.dtype, device=device)
-    return made
+def _made_for(optimizer: Any, parameter: Any, found: Mapping[str, Entry]) -> dict[str, Any]:
+    """Returns new states of a weight; as in the checkpoint if the optimizer can't tell."""
+    try:
+        return new_states(optimizer, parameter)
+    except TableStateError:
+        # torch keeps step counters on the CPU.
+        devices = {name: "cpu" if name == STEP else parameter.device for name in found}
+        return {
+            name: torch.zeros(entry.size, dtype=entry.dtype, device=devices[name])
+            for name, entry in found.items()
+        }
 
 
-def _report(work: _Work, job: Any, path: str, tables: Mapping[str, Table]) -> Loaded:
+def _report(work: _Work, job: Any, path: str) -> Loaded:
     gathered: list[Any] = [None] * job._env.world_size
-    own = (work.states, sorted(work.averaged), sorted(work.entries))
+    own = (work.states, sorted(work.averaged), sorted(work.entries), work.without_states)
     dist.all_gather_object(gathered, own, group=job._env.process_group)
-    states = {key: tuple(dict.fromkeys(_all(gathered, key))) for key in tables}
-    used = {key for _, _, keys in gathered for key in keys}
+    used = {key for _, _, keys, _ in gathered for key in keys}
     return Loaded(
         path=path,
-        tables=describe_moves(work.checkpoint, job.plan, list(tables.values()), states),
-        averaged=tuple(sorted({key for _, averaged, _ in gathered for key in averaged})),
+        tables=tuple(
+            move._replace(states=tuple(dict.fromkeys(_all(gathered, move.table))))
+            for move in work.moves
+        ),
+        averaged=tuple(sorted({key for _, averaged, _, _ in gathered for key in averaged})),
         not_loaded=tuple(key for key in work.checkpoint.entries if key not in used),
+        without_states=tuple(dict.fromkeys(key for *_, without in gathered for key in without)),
     )
 
 
 def _all(gathered: list[Any], key: str) -> Iterator[str]:
-    for states, _, _ in gathered:
+    for states, *_ in gathered:
         yield from states.get(key, ())

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from fastplan.checkpoint.sources import Region, column_cuts, find_entry
+from fastplan.checkpoint.errors import CheckpointError
+from fastplan.checkpoint.metadata import Entry
+from fastplan.checkpoint.sources import Region, column_cuts
 from fastplan.checkpoint.storage import PLAN, Checkpoint
 from fastplan.model.plan import RANK, TableLayout
 from fastplan.plans.checks import PlanFileError
@@ -53,47 +55,45 @@ def _runs(ranks: list[int]) -> str:
 
 def saved_layouts(checkpoint: Checkpoint) -> dict[tuple[str, str], TableLayout] | None:
     """Returns the plan that was saved with a checkpoint, by module and table; None without one."""
-    text = checkpoint.plan_text()
-    if text is None:
-        return None
     try:
+        text = checkpoint.plan_text()
+        if text is None:
+            return None
         layout = parse_plan(text, f"{checkpoint.name}/{PLAN}").layout
-    except PlanFileError:
+    except (PlanFileError, CheckpointError):
         return None  # a damaged plan must not keep anyone from the weights
     return {(table.path, table.name): table for table in layout.tables}
 
 
-def describe_chunks(checkpoint: Checkpoint, key: str) -> str:
-    """Returns how a table is cut in a checkpoint that has no plan."""
-    entry = find_entry(checkpoint.entries, key)
-    if entry is None:
-        return "missing"
+def _describe_chunks(entry: Entry, after: TableLayout) -> str:
+    """Returns how a table is cut in a checkpoint that has no plan; `after` if it is the same."""
     regions = [Region(*chunk.offsets, *chunk.sizes) for chunk in entry.chunks]
+    whole = after.sharding_type == "data_parallel" and len(regions) == 1
+    if whole or {*regions} == {Region(*map(int, shard)) for shard in after.shards[:, :RANK]}:
+        return describe_layout(after)
     rows = len({(region.row, region.rows) for region in regions})
     return f"{rows} x {len(column_cuts(regions))} chunks"
 
 
 def describe_moves(
-    checkpoint: Checkpoint, plan: Any, tables: list[Any], states: Mapping[str, tuple[str, ...]]
+    checkpoint: Checkpoint, plan: Any, weights: Iterable[tuple[Any, Entry]]
 ) -> tuple[Move, ...]:
-    """Returns what became of each table of a job.
+    """Returns what becomes of each table of a job, without the states that are loaded.
 
     Args:
-        checkpoint: where it was loaded from.
+        checkpoint: where it is loaded from.
         plan: the job's plan.
-        tables: the job's tables.
-        states: the states that were loaded, by key.
+        weights: the job's tables, each with its entry in the checkpoint.
     """
     from fastplan.torchrec.plan_files import describe_plan
 
-    before = saved_layouts(checkpoint)
+    before = saved_layouts(checkpoint) or {}
     layout = describe_plan(plan, drop_statistics=True).layout
     after = {(table.path, table.name): table for table in layout.tables}
     found = []
-    for table in tables:
+    for table, entry in weights:
         place = table.path, table.name
-        old = describe_chunks(checkpoint, table.key)
-        if before is not None and place in before:
-            old = describe_layout(before[place])
-        found.append(Move(table.key, old, describe_layout(after[place]), states[table.key]))
+        old, new = before.get(place), after[place]
+        text = _describe_chunks(entry, new) if old is None else describe_layout(old)
+        found.append(Move(table.key, text, describe_layout(new), ()))
     return tuple(found)

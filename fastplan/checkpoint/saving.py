@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from fastplan.checkpoint.job import (
 from fastplan.checkpoint.sources import Region
 from fastplan.checkpoint.storage import METADATA, PLAN, Path, open_file_system, open_writer
 from fastplan.checkpoint.writing import Block, Keys, finish, region_blocks, write_blocks
+from fastplan.torchrec.dense_optimizer import owner_of
 from fastplan.torchrec.plan_files import plan_text
 from fastplan.torchrec.table_state import State, Table, read_tables
 
@@ -27,7 +28,7 @@ MODEL: Keys = ("model",)
 OPTIMIZER: Keys = ("optimizer", "state")
 
 
-def save(job: Any, path: Path, *, optimizer: Any = None) -> None:
+def save(job: Any, path: Path, *, optimizer: Any = None, states: bool = True) -> None:
     """Saves a checkpoint with the weights and every optimizer state of a job, and its plan.
 
     The files are DCP's. With the same plan, TorchRec can load them as
@@ -39,15 +40,17 @@ def save(job: Any, path: Path, *, optimizer: Any = None) -> None:
         path: a directory or a URL that fsspec knows, without a checkpoint in it.
         optimizer: the optimizer of dense weights and of tables with dense kernels, which
             data-parallel tables have: torch's, or a KeyedOptimizer.
+        states: whether to save optimizer states.
 
     Raises:
-        CheckpointError: `path` holds a checkpoint, or something of the job can't be saved.
+        CheckpointError: `path` holds a checkpoint, or something of the job can't be saved, such as
+            the states of a table whose optimizer is not given.
         TypeError: `job` is not a DistributedModelParallel.
     """
     check_job(job)
     name = os.fspath(path)
     together(job, lambda: _check_free(job, name))
-    blocks = together(job, lambda: list(_blocks(job, optimizer)))
+    blocks = together(job, lambda: list(_blocks(job, optimizer, states)))
     writer = open_writer(path)
     writer.set_up_storage_writer(job._env.rank == 0)
     results = together(job, lambda: write_blocks(writer, blocks, str(job._env.rank)))
@@ -80,13 +83,15 @@ def _finish(job: Any, name: str, writer: Any, gathered: list[Any]) -> None:
     finish(writer, blocks, [result for _, results in gathered for result in results])
 
 
-def _blocks(job: Any, optimizer: Any) -> Iterator[Block]:
+def _blocks(job: Any, optimizer: Any, states: bool) -> Iterator[Block]:
     """Returns what this rank writes. Ranks take turns with what all of them hold."""
     tables = read_tables(job, optimizer)
+    if states:
+        _check_optimizer(tables, optimizer)
     rank, world = job._env.rank, job._env.world_size
     replicated: list[Block] = []
     for table in tables.values():
-        for state in (table.weight, *table.states.values()):
+        for state in (table.weight, *(table.states.values() if states else ())):
             made = _state_blocks(table, state)
             if table.is_replicated:
                 replicated += made
@@ -99,13 +104,27 @@ def _blocks(job: Any, optimizer: Any) -> Iterator[Block]:
                 replicated += made
             else:
                 yield from made
-    if optimizer is not None:
+    if states and optimizer is not None:
         for key, parameter in other_parameters(job, tables).items():
             for name, tensor in (optimizer.state.get(parameter) or {}).items():
                 if isinstance(tensor, torch.Tensor):
                     path = (*OPTIMIZER, key, name)
                     replicated += _tensor_blocks(path, tuple(tensor.shape), None, tensor)
     yield from replicated[rank::world]
+
+
+def _check_optimizer(tables: Mapping[str, Table], optimizer: Any) -> None:
+    """Raises CheckpointError for a table whose states are in an optimizer that is not given."""
+    for key, table in tables.items():
+        parameter = table.parameter
+        if table.is_fused or parameter is None or not parameter.requires_grad:
+            continue
+        if owner_of(optimizer, parameter) is None:
+            why = "no optimizer is given" if optimizer is None else "the optimizer does not have it"
+            raise CheckpointError(
+                f"table {key}: its kernel is dense, and {why}: pass the one that updates it as "
+                "optimizer=, or states=False to save weights alone"
+            )
 
 
 def _state_blocks(table: Table, state: State) -> Iterator[Block]:

@@ -8,7 +8,7 @@ optimizers write them, or `...KEY.TABLE.NAME` as TorchRec's fused optimizers do.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from typing import Literal, NamedTuple
 
 from fastplan.checkpoint.errors import CheckpointError
@@ -19,7 +19,8 @@ Kind = Literal["pointwise", "rowwise", "scalar"]
 STEP = "step"
 MOMENTUM1 = "momentum1"
 # TorchRec's state dicts call the first state of a fused optimizer momentum1.
-FIRST_STATES = ("sum", "exp_avg", "momentum_buffer")
+MOMENTUM_BUFFER = "momentum_buffer"
+FIRST_STATES = ("sum", "exp_avg", MOMENTUM_BUFFER)
 _STEP_NAMES = (STEP, "iter")
 
 
@@ -95,16 +96,44 @@ def find_entry(entries: Mapping[str, Entry], key: str, under: str | None = None)
     return found[0] if found else None
 
 
-class StateIndex:
-    """Finds the states below a key without a look at every entry for each of them."""
+def nesting_of(entries: Mapping[str, Entry], keys: Collection[str]) -> str | None:
+    """Returns the part of a checkpoint that has all of these keys of `state_dict()`, if it is one.
 
-    def __init__(self, entries: Mapping[str, Entry], keys: Iterable[str]) -> None:
+    The key of one module may end with that of another, so a key alone does not tell.
+    """
+    first = next(iter(keys), None)
+    if first is None:
+        return None
+    ends = [name.removesuffix(first) for name in entries if name.endswith(first)]
+    starts = [start for start in ends if not start or start.endswith(".")]
+    whole = [start for start in starts if all(start + key in entries for key in keys)]
+    return whole[0].removesuffix(".") if len(whole) == 1 else None
+
+
+class StateIndex:
+    """Finds the states below a key without a look at every entry for each of them.
+
+    Args:
+        entries: the checkpoint's entries.
+        keys: the keys that may have states.
+        weights: entries that are no states: a weight `gate` must not take those of `net.gate`.
+    """
+
+    def __init__(
+        self, entries: Mapping[str, Entry], keys: Iterable[str], weights: Container[str] = ()
+    ) -> None:
         self._found: dict[str, list[tuple[str, str, Entry]]] = {}
         known = set(keys)
         for entry in entries.values():
+            if entry.key in weights:
+                continue
             words = entry.key.split(".")
-            # The longest key wins: the key of one module may end with that of another.
-            cuts = ((i, j) for i in range(len(words)) for j in range(len(words) - 1, i, -1))
+            # The longest key wins, and the last of these: a weight may have the name of a nesting.
+            cuts = (
+                (i, i + count)
+                for count in range(len(words) - 1, 0, -1)
+                for i in reversed(range(len(words) - count))
+            )
             cut = next((cut for cut in cuts if ".".join(words[slice(*cut)]) in known), None)
             if cut is not None:
                 prefix, key, rest = words[: cut[0]], words[slice(*cut)], words[cut[1] :]
@@ -128,9 +157,14 @@ class StateIndex:
 
 
 def read_table(
-    entries: Mapping[str, Entry], index: StateIndex, key: str, under: str | None = None
+    entries: Mapping[str, Entry],
+    index: StateIndex,
+    key: str,
+    under: str | None = None,
+    *,
+    states: bool = True,
 ) -> SourceTable:
-    """Returns a table of a checkpoint with its states.
+    """Returns a table of a checkpoint, with its states or without.
 
     Raises:
         CheckpointError: the table is missing, or a state doesn't cover it.
@@ -143,11 +177,11 @@ def read_table(
     pieces = tuple(Piece(Region(*c.offsets, *c.sizes), c) for c in entry.chunks)
     prefix = entry.key.removesuffix(key).rstrip(".")
     weight = Source("weight", prefix, entry, "pointwise", pieces)
-    states = {}
-    for name, (at, own) in index.states(key).items():
+    found = {}
+    for name, (at, own) in index.states(key).items() if states else ():
         if own.dtype is not None:  # other values are hyperparameters
-            states[name] = _state(key, name, at, own, weight)
-    return SourceTable(key, table_name(key), *entry.size, weight, states)
+            found[name] = _state(key, name, at, own, weight)
+    return SourceTable(key, table_name(key), *entry.size, weight, found)
 
 
 def _nearest(entries: Mapping[str, Entry], key: str) -> str:

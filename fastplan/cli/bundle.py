@@ -118,7 +118,7 @@ def _show(args: Args) -> int:
 
 @bundle.action(
     "load",
-    "put a bundle's plans into a cache; exit code 2 if its code is not for this installation",
+    "put a bundle's plans into a cache; exit code 2 if trusted code is not for this installation",
     "fastplan bundle load start.bundle --cache /shared/plans",
 )
 @argument("FILE", "a bundle", name="bundle")

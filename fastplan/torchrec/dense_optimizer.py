@@ -41,14 +41,14 @@ def new_states(optimizer: Any, parameter: Any) -> dict[str, torch.Tensor]:
 def states_of_group(owner: Any, group: Any, parameter: Any) -> dict[str, torch.Tensor]:
     """Returns the states that a torch optimizer would make for a parameter in one of its groups.
 
-    An optimizer of the same class and settings makes a step with a small parameter. This shows
-    which states there are, and of what shape.
+    An optimizer of the same class and settings makes a step with a small parameter of as many
+    dimensions. This shows which states there are, and of what shape.
 
     Raises:
         TableStateError: the optimizer can't be made again from its settings.
     """
-    rows, columns = 3, 5
-    small = torch.nn.Parameter(torch.zeros(rows, columns))
+    sizes = [3 + 2 * dimension for dimension in range(parameter.dim())]
+    small = torch.nn.Parameter(torch.zeros(sizes))
     known = inspect.signature(type(owner).__init__).parameters
     settings = {
         k: v for k, v in (group or {}).items() if k in known and k not in ("params", "fused")
@@ -63,7 +63,7 @@ def states_of_group(owner: Any, group: Any, parameter: Any) -> dict[str, torch.T
             f"({error}); call its init_state() before you load"
         ) from error
     return {
-        name: _like(parameter, value, (rows, columns))
+        name: _like(parameter, value, sizes)
         for name, value in probe.state[small].items()
         if isinstance(value, torch.Tensor)
     }
@@ -76,11 +76,10 @@ def reads_step(optimizer: Any, parameter: Any) -> bool:
     return group is None or group.get("lr_decay", 1) != 0
 
 
-def _like(parameter: Any, value: torch.Tensor, small: tuple[int, int]) -> torch.Tensor:
+def _like(parameter: Any, value: torch.Tensor, small: list[int]) -> torch.Tensor:
     if value.dim() == 0 or value.numel() == 1:
         return torch.zeros_like(value)
-    shape = [n if n != small[0] else parameter.shape[0] for n in value.shape[:1]]
-    shape += [n if n != small[1] else parameter.shape[1] for n in value.shape[1:]]
+    shape = [parameter.shape[small.index(n)] if n in small else n for n in value.shape]
     dtype = parameter.dtype if value.dtype == torch.float32 else value.dtype
     return torch.zeros(shape, dtype=dtype, device=parameter.device)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fastplan.bundle.gathering import NoPlansFound, collect_plans
-from fastplan.cache.entry import decode
+from fastplan.cache.entry import check_signature, decode, parse_key
 from fastplan.cache.inventory import NoSuchEntry
 from fastplan.cache.stores import DirectoryStore
 from fastplan.plans.checks import PlanFileError
@@ -54,6 +54,13 @@ def test_a_plan_file_becomes_an_entry(tmp_path):
     assert key == entry.key == plan.fingerprint
     assert entry.rating == plan.basis.record.rating
     assert entry.provenance["ranks"] == plan.ranks
+
+
+def test_a_plan_file_becomes_a_signed_entry(tmp_path, monkeypatch):
+    monkeypatch.setenv("FASTPLAN_CACHE_KEY", "k" * 32)
+    write_plan(random_plan(SEEDS[0]), tmp_path / "plan.json")
+    (blob,) = collect_plans([str(tmp_path / "plan.json")]).values()
+    check_signature(decode(blob.read()), parse_key("k" * 32))
 
 
 def test_a_certificate_goes_with_its_plan_and_a_noted_bound_does_not(tmp_path):

@@ -12,6 +12,7 @@ from fastplan.bundle.bundle import LoadedCode, open_bundle
 from fastplan.bundle.compiled import Code
 from fastplan.bundle.format import Blob
 from fastplan.bundle.starting import RankInfo, rank_from_environment, start
+from fastplan.cache.entry import BadEntry
 from tests.bundle.samples import FACTS, KERNEL, NAMES, data, plans
 from tests.cache.planned import keep
 
@@ -83,6 +84,17 @@ def test_without_trust_there_are_plans_only(there, torch):
     found = open_bundle(there)
     assert len(found.header.plans) == 3
     assert found.content().artifacts[0].blob.read() == b"artifacts"
+
+
+def test_the_key_of_the_environment_decides_which_plans_are_used(there, torch, monkeypatch):
+    monkeypatch.setenv("FASTPLAN_CACHE_KEY", "k" * 32)
+    cache = start(there).cache
+    for entry in plans(10_000).values():
+        with pytest.raises(BadEntry, match="not signed"):
+            cache.decode(entry)
+    monkeypatch.setenv("FASTPLAN_CACHE_KEY", "short")
+    with pytest.raises(ValueError, match="FASTPLAN_CACHE_KEY: "):
+        start(there)
 
 
 def test_trust_is_yes_or_no(path):

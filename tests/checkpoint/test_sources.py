@@ -9,6 +9,7 @@ from fastplan.checkpoint.sources import (
     Region,
     StateIndex,
     find_entry,
+    nesting_of,
     read_table,
     stacked_offsets,
 )
@@ -62,6 +63,32 @@ def test_a_table_whose_key_ends_another_key_has_its_own_states():
     index = StateIndex(entries, [K0, longer])
     assert index.states(K0).keys() == {"sum"}
     assert index.states(longer).keys() == {"exp_avg"}
+
+
+def test_a_weight_with_the_name_of_a_nesting_takes_no_states_of_others():
+    names = [f"optimizer.state.{K0}.sum", "optimizer.state.scale.step", "optimizer.state.state.sum"]
+    index = StateIndex({name: entry(name, (ROWS,)) for name in names}, [K0, "scale", "state"])
+    assert index.states(K0).keys() == {"sum"}
+    assert index.states("scale").keys() == {"step"}
+    assert index.states("state").keys() == {"sum"}
+
+
+def test_weights_are_no_states_of_a_weight_with_the_name_of_their_module():
+    names = ["model.gate", "model.net.gate.weight", "optimizer.state.gate.exp_avg"]
+    entries = {name: entry(name, (ROWS,)) for name in names}
+    assert nesting_of(entries, ["gate", "net.gate.weight"]) == "model"
+    assert StateIndex(entries, ["gate"], set(names[:2])).states("gate").keys() == {"exp_avg"}
+
+
+def test_a_nesting_has_all_keys_of_the_job():
+    longer = f"inner.{K0}"
+    names = [f"model.{K0}", f"model.{longer}", f"ema.{K0}", "scale"]
+    entries = {name: entry(name, (ROWS, COLUMNS)) for name in names}
+    assert nesting_of(entries, [K0, longer]) == "model"
+    assert nesting_of(entries, ["scale"]) == ""
+    assert nesting_of(entries, [K0]) is None  # in three parts
+    assert nesting_of(entries, [K0, "scale"]) is None
+    assert nesting_of(entries, []) is None
 
 
 def test_row_wise_states_of_column_shards_follow_each_other():

@@ -82,9 +82,9 @@ def trains_on(folder: Path) -> Any:
     }
 
 
-def refused_save(job: Job, path: Path) -> str:
+def refused_save(job: Job, path: Path, *, given: bool = True) -> str:
     try:
-        checkpoint.save(job.dmp, path, optimizer=job.dense)
+        checkpoint.save(job.dmp, path, optimizer=job.dense if given else None)
     except CheckpointError as error:
         return str(error)
     return ""
@@ -187,11 +187,93 @@ def damaged(folder: Path) -> Any:
     return found
 
 
+def other_weights(folder: Path) -> Any:
+    """States of a weight that is not of a table: old ones must not stay without a word."""
+    old = trained("adagrad", TW)
+    scale = old.dmp.module.scale
+    optimizer = torch.optim.Adam([scale])
+    scale.grad = torch.ones_like(scale)
+    checkpoint.save(old.dmp, folder / "fresh", optimizer=optimizer)
+    optimizer.step()
+    checkpoint.save(old.dmp, folder / "stepped", optimizer=optimizer)
+    found: dict[str, Any] = {
+        "old states": refusal(old, folder / "fresh", optimizer=optimizer),
+    }
+    new = job_of("adagrad", TW, seed=1)
+    scale = new.dmp.module.scale
+    fresh = torch.optim.Adam([scale])
+    found["no states"] = checkpoint.load(new.dmp, folder / "fresh", optimizer=fresh).without_states
+    for name, other in {
+        "other": torch.optim.SGD([scale]),
+        "lists": _WithLists([scale], [1.0]),
+    }.items():
+        found[name] = refusal(new, folder / "stepped", optimizer=other)
+    loaded = checkpoint.load(new.dmp, folder / "stepped", optimizer=fresh)
+    found["loaded"] = [loaded.without_states, sorted(fresh.state[scale])]
+    found["same"] = torch.equal(
+        *(o.state[p]["exp_avg"] for o, p in ((optimizer, old.dmp.module.scale), (fresh, scale)))
+    )
+    return found
+
+
+def arguments(folder: Path) -> Any:
+    """What `save` and `load` refuse, and what they take."""
+    old = trained("adagrad", TW, CW)
+    checkpoint.save(old.dmp, folder / "arguments")
+    momentum = job_of("sgd", DP, CW, momentum=0.9)
+    found: dict[str, Any] = {
+        "momentum": refusal(
+            momentum, folder / "arguments", optimizer=momentum.dense, tables=[key(0)]
+        ),
+    }
+    new = job_of("adagrad", TW, CW, seed=1)
+    loaded = checkpoint.load(new.dmp, folder / "arguments", tables=(k for k in [key(0)]))
+    found["once"] = [move.table for move in loaded.tables]
+    try:
+        checkpoint.load(new.dmp, folder / "arguments", tables=key(0))  # type: ignore[arg-type]
+    except TypeError as error:
+        found["text"] = str(error)
+    new.dmp.module.register_buffer("wide", torch.zeros(1).expand(4))
+    checkpoint.save(new.dmp, folder / "wide")
+    found["wide"] = refusal(new, folder / "wide")
+    dense = job_of("adam", DP, DENSE_RW)
+    found["no optimizer"] = refused_save(dense, folder / "weights", given=False)
+    checkpoint.save(dense.dmp, folder / "weights", states=False)
+    found["weights"] = refusal(dense, folder / "weights", states=False)
+    checkpoint.save(dense.dmp, folder / "first", optimizer=dense.dense)
+    first = checkpoint.load(dense.dmp, folder / "first", optimizer=dense.dense)
+    found["first"] = [each for each in first.without_states if each != "scale"]
+    return found
+
+
+def nested(folder: Path) -> Any:
+    """A checkpoint with the weights twice, loaded from one part; nothing is written too early."""
+    old = trained("adagrad", TW, CW)
+    state = old.dmp.state_dict()
+    dcp.save({"model": state, "ema": state}, checkpoint_id=folder / "twice")
+    new = job_of("adagrad", TW, CW, seed=1)
+    found: dict[str, Any] = {"which": refusal(new, folder / "twice", states=False)}
+    loaded = checkpoint.load(new.dmp, folder / "twice", under="ema", states=False)
+    found["same"] = all(map(torch.equal, whole_weights(old), whole_weights(new)))
+    found["moved"] = list(loaded.moved)
+    return found
+
+
+class _WithLists(torch.optim.SGD):
+    """An optimizer that can't be made again from its settings: it needs more arguments."""
+
+    def __init__(self, parameters: Any, rates: list[float]) -> None:
+        super().__init__(parameters, lr=rates[0])
+
+
 CHECKS: dict[str, Callable[[Path], Any]] = {
     "trains on": trains_on,
     "torchrec reads": torchrec_reads,
     "fresh adam": fresh_adam,
     "plain": plain,
+    "other weights": other_weights,
+    "arguments": arguments,
+    "nested": nested,
     "damaged": damaged,
 }
 

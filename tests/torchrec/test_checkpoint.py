@@ -54,6 +54,48 @@ def test_a_dense_table_needs_its_optimizer(found):
     assert "optimizer=" in found["fresh adam"]["no optimizer"]
 
 
+def test_weights_outside_tables_have_all_their_states_or_say_so(found):
+    own = found["other weights"]
+    assert own["old states"].startswith(
+        "scale: its state step is not in the checkpoint, which has no state of it; "
+    )
+    assert own["no states"] == ["scale"]
+    assert own["other"].startswith("scale: the checkpoint has its state ")
+    assert own["loaded"] == [[], ["exp_avg", "exp_avg_sq", "step"]]
+    assert own["same"]
+
+
+def test_states_of_an_optimizer_that_cannot_tell_are_those_of_the_checkpoint(found):
+    assert found["other weights"]["lists"] == ""
+
+
+def test_arguments_that_lose_something_are_refused(found):
+    own = found["arguments"]
+    assert own["momentum"].startswith(f"table {KEYS[0]}: its state momentum_buffer is not in the ")
+    assert own["no optimizer"].startswith(f"table {KEYS[0]}: its kernel is dense, and no optimizer")
+    assert own["wide"].startswith("wide: its numbers share memory")
+    assert own["text"] == f"`tables` must be keys of tables, such as ['{KEYS[0]}'], not a text"
+
+
+def test_tables_may_be_an_iterator(found):
+    assert found["arguments"]["once"] == KEYS[:1]
+
+
+def test_weights_are_saved_and_loaded_alone(found):
+    assert found["arguments"]["weights"] == ""
+
+
+def test_a_checkpoint_of_before_the_first_step_is_loaded(found):
+    assert found["arguments"]["first"] == KEYS[:2]
+
+
+def test_one_of_two_parts_is_loaded(found):
+    own = found["nested"]
+    assert "the checkpoint has it 2 times" in own["which"]
+    assert own["same"]
+    assert own["moved"] == []
+
+
 def test_plain_checkpoints_are_read(found):
     states = found["plain"]["states"]
     assert states == {KEYS[0]: ["sum"], KEYS[1]: ["sum"], KEYS[2]: ["sum", "step"]}

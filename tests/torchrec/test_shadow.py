@@ -288,6 +288,7 @@ def test_torchrecs_errors_are_raised_and_compared():
     [
         ({"optimize": Optimize(move_budget=100, time_budget=None)}, '`mode="optimize"`'),
         ({"replan": "auto", "cache": "memory:"}, "follows `previous`"),
+        ({"costs": "hardware", "sku": "h100"}, "hardware costs"),
     ],
 )
 @pytest.mark.parametrize("mode", [True, "torchrec"])

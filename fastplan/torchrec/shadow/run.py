@@ -133,6 +133,8 @@ def _why_not_compared(planner: Any) -> str | None:
         return '`mode="optimize"` makes other plans than TorchRec'
     if state.previous.policy is not None:
         return "a plan that follows `previous` is not TorchRec's"
+    if state.hardware is not None:
+        return "a plan by hardware costs is not TorchRec's"
     rank = _rank()
     if rank != 0 and not for_group:
         return f"only rank 0 compares, this is rank {rank}"
