@@ -83,14 +83,16 @@ def explain_miss(request: str | bytes | CacheReport, cache: Any) -> MissExplanat
     deadline = Deadline(plans.timeout)
     key, canonical = _read_request(request, plans, deadline)
     same_key = _same_key(plans, key, deadline)
-    found: tuple[int, str, list[Difference]] | None = None
+    found: tuple[tuple[int, int], str, list[Difference]] | None = None
     for near in near_entries(plans, canonical, deadline=deadline, most=_MOST_COMPARED):
         try:
             changed = differences(near.canonical, canonical)
         except Exception:  # not a request
             continue
-        if found is None or len(changed) < found[0]:
-            found = (len(changed), near.entry.key, changed)
+        # Another number of ranks changes many fields; other tables make it another model.
+        others = sum("missing" in (each.old, each.new) for each in changed)
+        if found is None or (others, len(changed)) < found[0]:
+            found = ((others, len(changed)), near.entry.key, changed)
     return MissExplanation(
         key=key,
         same_key=tuple(same_key),

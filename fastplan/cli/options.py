@@ -244,7 +244,10 @@ optimize_options = options(
         "--time-budget S",
         f"time limit in seconds; default: {SECONDS:g}, or no limit with --move-budget",
     ),
-    option("--move-budget N", "limit of search moves; gives the same plan on every run"),
+    option(
+        "--move-budget N",
+        "limit of search moves, in place of seconds: runs are alike on any machine",
+    ),
     option("--seed N", "random seed of the search; default: 0"),
     option("--threads N", "threads of the search; default: 1"),
     option(

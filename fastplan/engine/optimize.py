@@ -62,7 +62,8 @@ class UnsupportedObjective(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimize:
-    """Search limits. With only a move budget, the same settings give the same plan.
+    """Search limits. With only a move budget, the same settings give the same plan, if the order of
+    options is the same: with `deterministic=True`, or from TorchRec 1.9 on.
 
     Args:
         time_budget: seconds in total; None for no limit.

@@ -117,7 +117,8 @@ class FailureModel:
 
     def curve(self) -> list[float]:
         """Returns intervals around the best one, and the present one, in order."""
-        found = {self.best * time for time in _CURVE}
+        # Nothing below the time of an upload: the next save would have to wait.
+        found = {max(self.best * time, self.upload) for time in _CURVE}
         if self.interval is not None:
             found.add(self.interval)
         return sorted(found)

@@ -37,7 +37,8 @@ class Replan:
             from scratch.
         frontier: also report the best rating for each of several amounts of moved bytes.
         move_budget: the number of moves that the search may try.
-        time_budget: seconds for the search. Without it, the same input gives the same plan.
+        time_budget: seconds for the search. Without it, the same input gives the same plan; the
+            order of options is part of the input, and depends on PYTHONHASHSEED in TorchRec 1.8.
         seed: the seed of the search.
     """
 

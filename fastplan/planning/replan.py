@@ -312,8 +312,8 @@ class ReplanAttempt:
             if more.found:
                 part = (more.moved - found.least) / max(found.held, 1)
                 return (
-                    f"a rating of at most {limit:.6g} would move {part:.1%} of all bytes beyond "
-                    f"what must move, over {allowed}"
+                    f"the best plan found with a rating of at most {limit:.6g} moves {part:.1%} of "
+                    f"all bytes beyond what must move, over {allowed}"
                 )
         best = min((point.rating for point in found.points), default=math.inf)
         if math.isfinite(best):

@@ -74,6 +74,8 @@ def planned_groups(
     Raises:
         ReplicaGroupsError: The ranks can't form such groups, or the plan is for another number.
     """
+    if groups < 1:
+        raise ReplicaGroupsError(f"`groups` must be 1 or more, not {groups}")
     # A layout does not show the hosts of the whole job, and the checks don't depend on them.
     found = ReplicaGroups(
         world_size=plan.ranks * groups if world_size is None else world_size,

@@ -52,10 +52,12 @@ def compare_text(
 
 
 def _head(comparison: Comparison, style: Style) -> list[str]:
-    first = comparison.analyses[0]
+    first, second = comparison.analyses[:2]
     room = style.width // 2 - 3
     before, after = (style.name(label, room) for label in comparison.labels[:2])
     facts = f"{format_count(len(first.tables), 'table')}, {cluster(first)}"
+    if cluster(second) != cluster(first):
+        facts += f" -> {cluster(second)}"
     return [style.paint(f"{before} -> {after}", "bold"), style.name(facts, style.width)]
 
 
@@ -155,10 +157,11 @@ def _moves_text(step: PlanStep, before: Analysis) -> str:
     if moves.bytes:
         received = moves.rank_received
         busiest = int(received.argmax())
-        text = (
-            f"{format_bytes(moves.bytes)} of {format_bytes(before.bytes)} of weights, most to rank "
-        )
-        text += f"{busiest}: {format_bytes(int(received[busiest]))}"
+        sent, weights = format_bytes(moves.bytes), format_bytes(before.bytes)
+        text = f"{sent} with states (weights: {weights})"
+        if moves.assumed:
+            text = f"{sent} of {weights} of weights"
+        text += f", most to rank {busiest}: {format_bytes(int(received[busiest]))}"
         if moves.seconds is not None:
             text += f"; est. {format_seconds(moves.seconds)}"
     if moves.created:

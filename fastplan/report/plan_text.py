@@ -72,6 +72,8 @@ def _head(analysis: Analysis, style: Style) -> list[str]:
 def facts(analysis: Analysis) -> str:
     """Returns a line such as `26 tables, 122.0 GiB of weights, 16 ranks (2 hosts x 8), a100`."""
     weights = f"{format_bytes(analysis.bytes)} of weights"
+    if not analysis.bytes and any(table.bytes is None for table in analysis.tables):
+        weights = "weights of unknown size"
     found = [format_count(len(analysis.tables), "table"), weights, cluster(analysis)]
     if "sku" in analysis.plan.notes:
         found.append(analysis.plan.notes["sku"])

@@ -33,6 +33,8 @@ def format_milliseconds(value: float) -> str:
 
 def format_seconds(value: float) -> str:
     """Returns seconds in a suitable unit, such as `3.2 h`, `12.0 min`, `4.3 s` or `498 ms`."""
+    if value < 0:
+        return f"-{format_seconds(-value)}"
     if value >= 7200:
         return f"{value / 3600:.1f} h"
     if value >= 120:

@@ -22,6 +22,13 @@ def test_why_miss_names_what_differs_from_the_nearest_entry(capsys, store):
     assert "    table sparse.d is new" in out
 
 
+def test_the_same_model_on_other_ranks_is_nearer_than_another_model(capsys, store):
+    other = keep(store, context={**CONTEXT, "local_world_size": 8, "group_size": 8, "more": 1})
+    keep(store, names=("a", "b", "d"))
+    code, out, _ = call(capsys, "cache", "why-miss", keep(store))
+    assert (code, f"  nearest entry {other}: 3 fields differ" in out) == (0, True)
+
+
 def test_why_miss_takes_a_request_from_a_file(capsys, store, tmp_path):
     key = keep(store)
     _, text, _ = call(capsys, "cache", "show", key, "--request")

@@ -79,6 +79,8 @@ def test_the_time_to_recover_does_not_change_the_best_interval():
 def test_an_upload_delays_a_checkpoint_and_limits_the_interval():
     model = FailureModel(save=1.0, between_failures=28_800.0, upload=900.0)
     assert model.best == 900.0
+    assert min(model.curve()) == 900.0
+    assert min(model.curve(), key=model.waste) == 900.0
     assert model.waste(2000.0) > FailureModel(save=1.0, between_failures=28_800.0).waste(2000.0)
     assert model.parts(2000.0)["recovering"] == 0
 

@@ -17,6 +17,7 @@ from fastplan.plans.replicas import (
     check_layout,
     check_replicas,
     noted_groups,
+    planned_groups,
 )
 from tests.plans.samples import mapped_to_group
 
@@ -30,6 +31,11 @@ def table(shards, kind="row_wise", kernel="fused", shape=(40, 8), name="t"):
 
 def layout(*tables):
     return Layout(tables=tables)
+
+
+def test_no_groups_are_named_as_such():
+    with pytest.raises(ReplicaGroupsError, match="`groups` must be 1 or more, not 0"):
+        planned_groups(Plan(name="m", layout=layout()), 0)
 
 
 def refused(*tables, groups=GROUPS, **more):

@@ -8,9 +8,12 @@ import pytest
 
 from fastplan.engine.layout import narrowed
 from fastplan.engine.solve import estimate
+from fastplan.model.cuts import copy_shards
+from fastplan.model.plan import RANK
 from fastplan.model.vocabulary import SHARDING_TYPES, UNIFORM_TYPES
 from fastplan.report.analysis import analyse
 from fastplan.report.estimates import PARTS, RATED
+from fastplan.report.plan_text import facts
 from tests.problems import ALL_TYPES, GIB, request, table
 from tests.report.samples import (
     bare,
@@ -176,6 +179,16 @@ def test_a_bare_layout_gives_what_is_known():
     copies = [row for row in analysis.tables if row.sharding_type == "data_parallel"]
     assert {row.bytes for row in copies} == {None}
     assert {row.element_size for row in analysis.tables} == {None}
+
+
+def test_a_layout_without_sizes_has_no_bytes_in_its_head():
+    plan = bare(criteo())
+    tables = tuple(
+        each._replace(shape=None, shards=copy_shards(None, each.shards[:, RANK]))
+        for each in plan.layout.tables
+    )
+    analysis = analyse(replace(plan, layout=replace(plan.layout, tables=tables)))
+    assert facts(analysis) == "26 tables, weights of unknown size, 8 ranks (1 host x 8)"
 
 
 def test_bare_weights_lie_where_the_shards_do():

@@ -53,7 +53,8 @@ def test_the_largest_changes_follow_with_marks_and_bytes():
 
 def test_movement_rating_balance_and_memory_follow():
     text = compare_text(two())
-    assert re.search(r"^to move +98\.1 GiB of 122\.0 GiB of weights, most to rank \d: ", text, re.M)
+    moved = r"98\.1 GiB with states \(weights: 122\.0 GiB\), most to rank \d: "
+    assert re.search(rf"^to move +{moved}", text, re.M)
     assert re.search(r"^rating +est\.  0\.651 ms -> 0\.252 ms  -61\.3 %$", text, re.M)
     assert re.search(r"^imbalance +7\.3 % -> 35\.8 % above the mean$", text, re.M)
     assert re.search(r"^HBM +fullest 23\.9 GiB \(r1, 74\.6 %\) -> 19\.1 GiB \(r\d, ", text, re.M)

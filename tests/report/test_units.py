@@ -49,7 +49,13 @@ def test_milliseconds_have_about_four_digits(value, text):
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0.0012, "1.200 ms"), (3.21, "3.2 s"), (119.0, "119.0 s"), (180, "3.0 min"), (9000, "2.5 h")],
+    [
+        (0.0012, "1.200 ms"),
+        (3.21, "3.2 s"),
+        (119.0, "119.0 s"),
+        (180, "3.0 min"),
+        (-9000, "-2.5 h"),
+    ],
 )
 def test_seconds(value, text):
     assert format_seconds(value) == text
