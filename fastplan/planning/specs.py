@@ -30,7 +30,7 @@ def plan_spec(
     cache: str | os.PathLike[str] | Cache | bool | None = None,
     mode: Literal["parity", "optimize"] = "parity",
     optimize: Optimize | None = None,
-    previous: str | os.PathLike[str] | Plan | None = None,
+    previous: str | os.PathLike[str] | Plan | Result | None = None,
     replan: Replan | None = None,
     replicas: Replicas | int | Literal["auto"] | None = None,
     trust: bool = False,
@@ -50,7 +50,7 @@ def plan_spec(
         cache: where plans are looked up and stored, as the planner's `cache`.
         mode: "optimize" improves TorchRec's plan, for one second by default.
         optimize: the settings of the optimizer; implies `mode="optimize"`.
-        previous: a plan to follow, or the path of its file.
+        previous: a plan to follow, the path of its file, or the result of an earlier call.
         replan: the policy for following it.
         replicas: 2D parallelism: the number of replica groups that `world_size` is split into,
             "auto", or a `Replicas`. The plan is then for one group, and `result.replication` has
@@ -64,7 +64,8 @@ def plan_spec(
         SpecError: the spec file is invalid, or can't be read.
         PlanFileError, OSError: the plan file can't be read.
         HardwareError: the SKU is unknown, or the ranks don't fill its hosts.
-        CannotPlan: the spec can't be planned, or the arguments exclude each other.
+        CannotPlan: the spec can't be planned, the arguments exclude each other, or `previous` is a
+            result without a plan.
         PlanModelMismatch: `previous` is a plan of another model.
         CostError: a custom cost or objective fails.
         ConstraintError: no plan was found that satisfies `pins` and `together`.
@@ -76,6 +77,8 @@ def plan_spec(
     spec = _read(spec, sku, world_size, batch_size, precision)
     if mode not in ("parity", "optimize"):
         raise ValueError(f'`mode` must be "parity" or "optimize", not {mode!r}')
+    _check_type("optimize", optimize, Optimize)
+    _check_type("replan", replan, Replan)
     if optimize is None and mode == "optimize":
         optimize = Optimize()
     arguments: dict[str, Any] = {"cache": open_cache(cache), "optimize": optimize}
@@ -87,12 +90,28 @@ def plan_spec(
     return plan_job(lower(spec, trust=trust), **arguments)
 
 
-def _read_previous(previous: str | os.PathLike[str] | Plan | None) -> Plan | None:
+def _check_type(name: str, value: object, kind: type) -> None:
+    """Raises TypeError if an argument is neither of a type nor None."""
+    if value is not None and not isinstance(value, kind):
+        raise TypeError(f"`{name}` must be a fastplan.{kind.__name__} or None, not {value!r:.100}")
+
+
+def _read_previous(previous: object) -> Plan | None:
+    """Returns the plan that `previous` stands for; None without one."""
+    if previous is None or isinstance(previous, Plan):
+        return previous
     if isinstance(previous, str | os.PathLike):
         from fastplan.plans.file import read_plan
 
         return read_plan(previous)
-    return previous
+    if isinstance(previous, Result):
+        if previous.placement is None:
+            raise CannotPlan(f"`previous` is a result without a plan: {previous.shortage}")
+        return previous.plan()
+    raise TypeError(
+        "`previous` must be a plan, the path of a plan file, or the Result of fastplan.plan(), "
+        f"not {type(previous).__name__}"
+    )
 
 
 def _read(
