@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from numbers import Integral
 from typing import Any, Literal, get_args
+
+import numpy as np
 
 from fastplan.cache.fingerprint import canonical_request, fingerprint
 from fastplan.engine.optimize import Optimize
 from fastplan.engine.replan import ReplanSettings
 from fastplan.model.job import Job
-from fastplan.model.limits import check_numbers, check_whole_numbers
+from fastplan.model.limits import MOST_NUMBER, check_numbers, check_whole_numbers
 
 Objective = Literal["bytes", "rating", "payback"]
 Reference = Literal["auto", "scratch"]
@@ -31,8 +35,8 @@ class Replan:
         reference: "scratch" always compares with a plan from scratch. "auto" skips that if few
             tables have changed on the same ranks and the new plan is as balanced as the previous
             one.
-        rank_map: the new rank of each old one, None for a lost rank. Without it, ranks keep their
-            numbers, and those beyond the new number of ranks are lost.
+        rank_map: the new rank of each old one, None or -1 for a lost rank. Without it, ranks keep
+            their numbers, and those beyond the new number of ranks are lost.
         max_changed: if new and changed tables have a larger share of all bytes, the plan is made
             from scratch.
         frontier: also report the best rating for each of several amounts of moved bytes.
@@ -40,6 +44,9 @@ class Replan:
         time_budget: seconds for the search. Without it, the same input gives the same plan; the
             order of options is part of the input, and depends on PYTHONHASHSEED in TorchRec 1.8.
         seed: the seed of the search.
+
+    Raises:
+        TypeError, ValueError: a value is not allowed.
     """
 
     max_moved: float = 0.05
@@ -70,6 +77,14 @@ class Replan:
             raise ValueError(f'`reference` must be "auto" or "scratch", not {self.reference!r}')
         if self.objective == "payback" and (self.remaining_steps or 0) <= 0:
             raise ValueError('`remaining_steps` must be positive for the objective "payback"')
+        steps = self.remaining_steps
+        if steps is not None and not 0 <= steps <= MOST_NUMBER:
+            raise ValueError(f"`remaining_steps` must be between 0 and {MOST_NUMBER:g}")
+        if not isinstance(self.frontier, bool):
+            raise TypeError(f"`frontier` must be True or False, not {self.frontier!r}")
+        if self.rank_map is not None:
+            # Equal maps get one form: as a tuple, they have one key in the cache.
+            object.__setattr__(self, "rank_map", _ranks(self.rank_map))
         self.settings  # noqa: B018  checks the other fields
 
     @property
@@ -86,6 +101,26 @@ class Replan:
         if self.rank_map is None:
             del parts["rank_map"]
         return parts
+
+
+def _ranks(given: Any) -> tuple[int | None, ...]:
+    """Returns the new ranks of a `rank_map` as numbers of Python.
+
+    Raises:
+        TypeError: it is not a sequence of ranks. A number that is rounded, or a text that is read
+            by characters, would send ranks elsewhere without a word.
+    """
+    if isinstance(given, str | bytes) or not isinstance(given, Sequence | np.ndarray):
+        raise TypeError(
+            "`rank_map` must be a sequence with the new rank of each old one, or None for a lost "
+            f"rank, not {given!r:.100}"
+        )
+    for before, after in enumerate(given):
+        if after is not None and (isinstance(after, bool) or not isinstance(after, Integral)):
+            raise TypeError(
+                f"`rank_map` must send rank {before} to a whole number or None, not {after!r:.100}"
+            )
+    return tuple(None if after is None else int(after) for after in given)
 
 
 @dataclass(frozen=True, slots=True)

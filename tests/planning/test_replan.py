@@ -3,6 +3,7 @@
 import pickle
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from fastplan.engine.problem import Problem
@@ -271,3 +272,33 @@ def test_policies_are_checked(wrong):
 def test_policies_of_another_type_are_refused_by_name(wrong, told):
     with pytest.raises(TypeError, match=told):
         Replan(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"rank_map": 5}, "`rank_map` must be a sequence .*, not 5"),
+        ({"rank_map": "10"}, "`rank_map` must be a sequence .*, not '10'"),
+        ({"rank_map": {0: 1, 1: 0}}, "`rank_map` must be a sequence .*, not {0: 1"),
+        ({"rank_map": (0.9, 1.2)}, "send rank 0 to a whole number or None, not 0.9"),
+        ({"rank_map": (0, True)}, "send rank 1 to a whole number or None, not True"),
+        ({"rank_map": ("1", "0")}, "send rank 0 to a whole number or None, not '1'"),
+        ({"frontier": "no"}, "`frontier` must be True or False, not 'no'"),
+    ],
+)
+def test_ranks_that_are_no_ranks_are_refused(wrong, told):
+    with pytest.raises(TypeError, match=told):
+        Replan(**wrong)
+
+
+def test_equal_rank_maps_are_one_policy():
+    usual = Replan(rank_map=(1, 0))
+    for given in ([1, 0], np.array([1, 0]), tuple(np.array([1, 0]))):
+        assert Replan(rank_map=given) == usual
+    assert Replan(rank_map=[None, 0]).rank_map == (None, 0)
+
+
+@pytest.mark.parametrize("steps", [-1, 10**400])
+def test_remaining_steps_are_a_number_that_a_time_can_be_multiplied_with(steps):
+    with pytest.raises(ValueError, match="`remaining_steps` must be between 0 and 1e"):
+        Replan(objective="rating", remaining_steps=steps)
