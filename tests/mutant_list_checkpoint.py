@@ -34,7 +34,7 @@ CHECKPOINT = (
     Mutant(
         name="checkpoint-convert-leaves-a-part",
         file="fastplan/checkpoint/converting.py",
-        old="            shutil.rmtree(partial_folder, ignore_errors=True)\n",
+        old="            shutil.rmtree(folder, ignore_errors=True)\n",
         new="",
         tests=("tests/checkpoint/test_convert.py",),
     ),

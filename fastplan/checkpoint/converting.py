@@ -9,14 +9,17 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import signal
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import torch
 
-from fastplan.checkpoint.contents import find_tables, place_of
+from fastplan.checkpoint.contents import find_tables, place_of, table_key
 from fastplan.checkpoint.copying import (
     check_merge,
     copy_block,
@@ -37,6 +40,7 @@ from fastplan.checkpoint.writing import (
     finish,
     region_blocks,
     write_blocks,
+    writing_to,
 )
 from fastplan.model.plan import RANK, TableLayout
 from fastplan.plans.file import parse_plan, read_bytes
@@ -83,7 +87,8 @@ def convert(
     """Writes a checkpoint as a job with another plan would have saved it.
 
     It takes no process group and no model, and a few hundred MB of memory for any checkpoint. The
-    new directory appears when it is complete, or not at all.
+    new directory appears when it is complete, or not at all: an error, Ctrl-C and SIGTERM leave
+    nothing.
 
     Args:
         path: the checkpoint: a directory, or a URL that fsspec knows.
@@ -98,7 +103,7 @@ def convert(
         The bytes that were written.
 
     Raises:
-        CheckpointError: as for `load`, or `output` exists or is a URL.
+        CheckpointError: as for `load`, `output` exists or is a URL, or the disk is full.
         ValueError: `merge` is unknown.
         PlanFileError: the plan file is malformed.
         OSError: the plan file can't be read, or `output` can't be written.
@@ -112,26 +117,89 @@ def convert(
     text = read_bytes(plan)
     layout = parse_plan(text, os.fspath(plan)).layout
     layouts = {(table.path, table.name): table for table in layout.tables}
-    partial_folder = f"{target}.partial-{secrets.token_hex(4)}"
     with Checkpoint(path) as checkpoint, torch.no_grad():
         job = _Job(checkpoint=checkpoint, merge=merge, step=step)
-        _plan(job, list(find_tables(checkpoint, under)), layouts)
-        try:
-            os.makedirs(partial_folder)
-            written = _write(job, partial_folder, text, progress)
-            os.rename(partial_folder, target)
-        except BaseException:
-            shutil.rmtree(partial_folder, ignore_errors=True)
-            raise
+        tables = list(find_tables(checkpoint, under))
+        if not tables:
+            raise CheckpointError(_why_no_tables(checkpoint, under))
+        _plan(job, tables, layouts)
+        with _new_folder(target) as folder:
+            written = _write(job, folder, text, progress)
     return written
+
+
+@contextmanager
+def _new_folder(target: str) -> Iterator[str]:
+    """Makes a directory that gets its name at the end. A failure removes it and new parents."""
+    missing = [*_missing_parents(target)]
+    folder = f"{target}.partial-{secrets.token_hex(4)}"
+    with _sigterm_after_cleanup():
+        try:
+            os.makedirs(folder)
+            yield folder
+            os.rename(folder, target)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            for parent in missing:
+                with suppress(OSError):  # somebody else uses it, or it has not been made
+                    os.rmdir(parent)
+            raise
+
+
+def _missing_parents(path: str) -> Iterator[str]:
+    """Yields the directories above a path that do not exist, from the lowest one up."""
+    parent = os.path.dirname(path)
+    while not os.path.lexists(parent):
+        yield parent
+        parent = os.path.dirname(parent)
+
+
+class _Terminated(BaseException):
+    """SIGTERM has come."""
+
+
+@contextmanager
+def _sigterm_after_cleanup() -> Iterator[None]:
+    """Lets SIGTERM end the process after the block has cleaned up, as Ctrl-C does.
+
+    A handler of the caller stays, and is the caller's to end the block.
+    """
+    is_main = threading.current_thread() is threading.main_thread()  # no other sets handlers
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    try:
+        signal.signal(signal.SIGTERM, _terminate)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    except _Terminated:
+        signal.raise_signal(signal.SIGTERM)
+        raise
+
+
+def _terminate(*_: object) -> None:
+    raise _Terminated
+
+
+def _why_no_tables(checkpoint: Checkpoint, under: str | None) -> str:
+    """Returns the message for a checkpoint, or a part of it, that has no tables."""
+    found = {entry.key: key for entry in checkpoint.entries.values() if (key := table_key(entry))}
+    parts = sorted({full.removesuffix(key).rstrip(".") for full, key in found.items()})
+    if under is None or not parts:
+        return f"{checkpoint.name}: no tables found in the checkpoint"
+    named = ", ".join(map(repr, parts))
+    return (
+        f"{checkpoint.name}: no tables found under {under!r}; `--under`, in Python the argument "
+        f"`under`, can be {named}"
+    )
 
 
 def _plan(
     job: _Job, tables: list[SourceTable], layouts: dict[tuple[str, str], TableLayout]
 ) -> None:
     """Finds out what to write, and checks everything before the first byte."""
-    if not tables:
-        raise CheckpointError(f"{job.checkpoint.name}: no tables found in the checkpoint")
     _find_homes(job, tables)
     used: set[str] = set()
     planned, problems = set(), {}
@@ -295,7 +363,7 @@ def _write(job: _Job, folder: str, plan: bytes, progress: Progress | None) -> in
     results = []
     for rank, blocks in sorted(job.blocks.items()):
         results += write_blocks(writer, blocks, str(rank), wrote)
-    with open(os.path.join(folder, PLAN), "wb") as file:
+    with writing_to(folder), open(os.path.join(folder, PLAN), "wb") as file:
         file.write(plan)
     finish(writer, (block for blocks in job.blocks.values() for block in blocks), results)
     return total

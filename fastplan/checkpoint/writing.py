@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import math
+import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -24,6 +27,7 @@ from torch.distributed.checkpoint.planner import (
 )
 
 from fastplan.checkpoint.copying import cut_rows
+from fastplan.checkpoint.errors import CheckpointError
 from fastplan.checkpoint.sources import (
     FIRST_STATES,
     MOMENTUM1,
@@ -113,9 +117,13 @@ def region_blocks(
         offsets: the place of the part.
         shape: the shape of the part.
         dtype: its type.
-        make: returns rows of the part: the first one and how many.
+        make: returns rows of the part: the first one and how many. A part without numbers has no
+            rows to ask for.
     """
-    if not shape or 0 in shape:
+    if 0 in shape:
+        yield Block(path, size, offsets, shape, dtype, lambda: torch.empty(shape, dtype=dtype))
+        return
+    if not shape:
         yield Block(path, size, offsets, shape, dtype, lambda: make(0, 1).reshape(shape))
         return
     row_bytes = math.prod(shape[1:]) * dtype.itemsize
@@ -130,17 +138,57 @@ def region_blocks(
         )
 
 
+@contextmanager
+def writing_to(folder: Any, data: _Resolver | None = None) -> Iterator[None]:
+    """Names the directory and the cause if a write fails: torch's error on a full disk has neither.
+
+    Args:
+        folder: the directory, or the path of a URL.
+        data: what makes the data. Its own errors stay as they are.
+
+    Raises:
+        CheckpointError: torch can't write, or the system tells no file.
+    """
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        chain = [*_chain(error)]
+        for each in chain:
+            if not isinstance(each, Exception):  # Ctrl-C, after which torch can't end its file
+                raise each from None
+        has_file = isinstance(error, OSError) and error.filename is not None
+        if has_file or (data is not None and data.has_failed):
+            raise
+        cause = next((each.strerror for each in chain if isinstance(each, OSError)), error)
+        text = f"can't write {folder}: {cause}"
+        if os.path.isdir(folder):  # and no URL
+            free = shutil.disk_usage(folder).free
+            text += f"; {free:,} bytes are free there: free what is missing, or write elsewhere"
+        raise CheckpointError(text) from error
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yields an error, and the ones during whose handling it was raised."""
+    while error is not None:
+        yield error
+        error = error.__context__
+
+
 class _Resolver:
     """What DCP's writer asks for the data of its items."""
 
     def __init__(self, blocks: dict[MetadataIndex, Block], wrote: Callable[[int], None]) -> None:
         self._blocks, self._wrote = blocks, wrote
+        self.has_failed = False
 
     def resolve_data(self, item: WriteItem) -> torch.Tensor | io.BytesIO:
         block = self._blocks[item.index]
+        self.has_failed = True
         self._wrote(block.bytes)
         made = block.make()
-        return io.BytesIO(made) if block.dtype is None else made.detach().cpu().contiguous()
+        data = io.BytesIO(made) if block.dtype is None else made.detach().cpu().contiguous()
+        self.has_failed = False
+        return data
 
 
 def write_blocks(
@@ -156,6 +204,9 @@ def write_blocks(
         blocks: what to write.
         name: the beginning of the files' names, such as a rank.
         wrote: is called with the bytes of each block.
+
+    Raises:
+        CheckpointError: the disk is full, or torch can't write for another reason.
     """
     from torch.distributed.checkpoint.filesystem import _StoragePrefix
 
@@ -166,7 +217,9 @@ def write_blocks(
             [_write_item(index, block) for index, block in items.items()],
             storage_data=_StoragePrefix(f"__{name}_{number}_"),
         )
-        results += writer.write_data(plan, _Resolver(items, wrote)).wait()
+        data = _Resolver(items, wrote)
+        with writing_to(writer.path, data):
+            results += writer.write_data(plan, data).wait()
     return results
 
 
@@ -217,4 +270,5 @@ def finish(writer: Any, blocks: Iterable[Block], results: list[Any]) -> None:
         own = values.setdefault(block.key, made)
         assert isinstance(own, TensorStorageMetadata)
         own.chunks.append(chunk)
-    writer.finish(Metadata(state_dict_metadata=values, planner_data=paths), [results])
+    with writing_to(writer.path):
+        writer.finish(Metadata(state_dict_metadata=values, planner_data=paths), [results])

@@ -1,6 +1,10 @@
 """Checkpoints that are converted to other plans without a job."""
 
 import os
+import resource
+import signal
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -145,6 +149,142 @@ def test_an_interrupt_leaves_nothing(tmp_path, source):
     with pytest.raises(KeyboardInterrupt):
         convert(source, whole_plan(tmp_path / "p.json"), tmp_path / "new", progress=interrupt)
     assert sorted(os.listdir(tmp_path)) == ["old", "p.json"]
+
+
+def test_a_failure_removes_the_parents_that_it_made_and_no_others(tmp_path, source):
+    """Somebody else may have used one in the meantime."""
+    plan = whole_plan(tmp_path / "p.json")
+
+    def fail(done, total):
+        raise RuntimeError("out of patience")
+
+    def use_and_fail(done, total):
+        (tmp_path / "a" / "theirs").touch()
+        fail(done, total)
+
+    (tmp_path / "mine").mkdir()
+    for folder in ("a/b/new", "mine/new"):
+        with pytest.raises(RuntimeError, match=r"^out of patience$"):
+            convert(source, plan, tmp_path / folder, progress=fail)
+    assert sorted(os.listdir(tmp_path)) == ["mine", "old", "p.json"]
+    with pytest.raises(RuntimeError, match=r"^out of patience$"):
+        convert(source, plan, tmp_path / "a/b/new", progress=use_and_fail)
+    assert os.listdir(tmp_path / "a") == ["theirs"]
+
+
+def test_parents_that_were_made_before_one_failed_are_removed(tmp_path, source):
+    plan = whole_plan(tmp_path / "p.json")
+    with pytest.raises(OSError, match="File name too long"):
+        convert(source, plan, tmp_path / "a" / ("b" * 300) / "new")
+    assert sorted(os.listdir(tmp_path)) == ["old", "p.json"]
+
+
+_TERMINATED = """
+import os, signal, sys
+from fastplan.checkpoint import convert
+print("started")
+convert(*sys.argv[1:], progress=lambda done, total: os.kill(os.getpid(), signal.SIGTERM))
+"""
+
+
+def test_sigterm_leaves_nothing_and_ends_the_process(tmp_path, source):
+    words = [source, whole_plan(tmp_path / "p.json"), tmp_path / "a" / "new"]
+    ended = subprocess.run(
+        [sys.executable, "-c", _TERMINATED, *map(str, words)], capture_output=True, text=True
+    )
+    assert (ended.returncode, ended.stdout) == (-signal.SIGTERM, "started\n"), ended.stderr
+    assert sorted(os.listdir(tmp_path)) == ["old", "p.json"]
+
+
+def test_a_handler_of_the_caller_gets_the_sigterm(tmp_path, source):
+    came = []
+    plain = signal.signal(signal.SIGTERM, lambda number, _: came.append(number))
+    try:
+        convert(
+            source,
+            whole_plan(tmp_path / "p.json"),
+            tmp_path / "new",
+            progress=lambda *_: signal.raise_signal(signal.SIGTERM),
+        )
+    finally:
+        signal.signal(signal.SIGTERM, plain)
+    assert set(came) == {signal.SIGTERM}
+    assert inspect(tmp_path / "new").tables
+
+
+@pytest.fixture
+def limited_files():
+    """Lets files have some bytes only, which fails as a full disk does: in the middle of a file."""
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, usual[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+
+
+@pytest.mark.parametrize("size", [100, 2_000, 5_000])
+def test_a_full_disk_is_told_with_the_directory(tmp_path, source, limited_files, size):
+    plan = whole_plan(tmp_path / "p.json")
+    limited_files(size)
+    told = f"can't write {tmp_path}/new.*: File too large; [0-9,]+ bytes are free there"
+    with pytest.raises(CheckpointError, match=told):
+        convert(source, plan, tmp_path / "new")
+    assert sorted(os.listdir(tmp_path)) == ["old", "p.json"]
+
+
+def test_metadata_that_does_not_fit_is_told_with_the_directory(tmp_path, limited_files):
+    """It is written last, and without torch."""
+    writer = open_writer(tmp_path)
+    limited_files(1)
+    with pytest.raises(CheckpointError, match=f"can't write {tmp_path}: File too large"):
+        writing.finish(writer, [], [])
+
+
+def test_an_interrupt_of_a_write_stays_one(tmp_path):
+    """torch raises an error of its own when it can't end its file, which hides the interrupt."""
+    with pytest.raises(KeyboardInterrupt), writing.writing_to(tmp_path):
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise RuntimeError("unexpected pos 704 vs 598")
+
+
+def test_an_error_that_names_its_file_stays_as_it_is(tmp_path):
+    with pytest.raises(FileNotFoundError), writing.writing_to(tmp_path):
+        (tmp_path / "no" / "file").read_bytes()
+
+
+def test_shards_without_rows_are_written(tmp_path, source):
+    """A table with fewer rows than ranks has such shards: the last ranks hold none."""
+    plan = write_plan(
+        tmp_path / "plan.json",
+        {"t0": row_wise(ROWS, *range(4)), "t1": table_wise(ROWS, 0)},
+    )
+    convert(source, plan, tmp_path / "new")
+    state = loaded(tmp_path / "new", like_tensors(ROWS, ROWS))
+    assert torch.equal(state["model"][K0], weights())
+    assert torch.equal(state["optim"]["state"][K0]["t0.momentum1"], momentum())
+    convert(tmp_path / "new", whole_plan(tmp_path / "p.json"), tmp_path / "back")
+    assert torch.equal(loaded(tmp_path / "back", like_tensors(ROWS, ROWS))["model"][K0], weights())
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (2, 0, 3)])
+def test_tensors_without_numbers_are_copied(tmp_path, shape):
+    state = content()
+    state["model"]["none"] = torch.zeros(shape)
+    convert(write(tmp_path / "old", state), whole_plan(tmp_path / "p.json"), tmp_path / "new")
+    assert Checkpoint(tmp_path / "new").entries["model.none"].size == shape
+    loaded(tmp_path / "new", {"model": {"none": torch.zeros(shape)}})
+
+
+def test_a_part_that_does_not_exist_is_refused_with_those_that_do(tmp_path):
+    state = {"model": content()["model"], "ema": content()["model"]}
+    plan = whole_plan(tmp_path / "p.json")
+    told = r"no tables found under 'typo'; .* can be 'ema', 'model'$"
+    with pytest.raises(CheckpointError, match=told):
+        convert(write(tmp_path / "old", state), plan, tmp_path / "new", under="typo")
+    convert(tmp_path / "old", plan, tmp_path / "new", under="ema")
+    empty = write(tmp_path / "empty", {"epoch": 7})
+    with pytest.raises(CheckpointError, match="no tables found in the checkpoint"):
+        convert(empty, plan, tmp_path / "none", under="model")
 
 
 def test_a_transposed_weight_is_copied(tmp_path):
