@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from importlib.util import MAGIC_NUMBER
 from typing import IO, Any
 
 from fastplan.launch import server
@@ -171,7 +172,24 @@ def _why_not_python(words: Sequence[str]) -> str | None:
         return f"`{words[0]}` is not started as torchrun starts Python"
     if words[2] == "-m":
         return None if len(words) > 3 else "no module is given"
-    return None if os.path.isfile(words[2]) else f"{words[2]} is not a file"
+    return _why_not_source(words[2])
+
+
+def _why_not_source(path: str) -> str | None:
+    """Returns why a program is not a file with Python source; None if it is.
+
+    Python tells these by their content, as here: a zip archive may begin with a line for the shell.
+    """
+    from zipfile import is_zipfile
+
+    if not os.path.isfile(path):
+        return f"{path} is not a file"
+    if is_zipfile(path):
+        return f"{path} is a zip archive"
+    with suppress(OSError), open(path, "rb") as file:  # Python says what is wrong with it
+        if path.endswith(".pyc") or file.read(2) == MAGIC_NUMBER[:2]:
+            return f"{path} is compiled Python"
+    return None
 
 
 class ForkServer:
@@ -196,6 +214,7 @@ class ForkServer:
         self._why_not: str | None = None
         self._is_ready = False
         self.workers: list[int] = []
+        _open_closed_streams()
         self.channel, other = socket.socketpair()
         with other:
             self._process = subprocess.Popen(
@@ -273,6 +292,18 @@ class ForkServer:
             return
         self._process.kill()
         self._process.wait()
+
+
+def _open_closed_streams() -> None:
+    """Opens /dev/null as stdin, stdout and stderr where they are closed.
+
+    The next file or socket would get their number, and be a stream of the workers.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest free number
 
 
 class ForkedProcess(subprocess.Popen[bytes]):

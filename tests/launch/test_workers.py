@@ -1,9 +1,11 @@
 """A worker that is forked behaves as one that is started: what it sees, prints, and how it ends."""
 
 import os
+import py_compile
 import signal
 import subprocess
 import sys
+import zipapp
 
 import psutil
 import pytest
@@ -222,6 +224,73 @@ def test_anything_but_a_python_program_starts_plainly(monkeypatch, caplog, words
     assert preloader.popen(words, os.environ, [0, 1, 2]) is None
     assert "without preloaded modules" in caplog.text
     preloader.close()
+
+
+def archive(folder, **more):
+    (folder / "app").mkdir()
+    (folder / "app" / "__main__.py").write_text("print('ran')")
+    zipapp.create_archive(folder / "app", folder / "program", **more)
+
+
+def compiled(folder):
+    (folder / "source.py").write_text("print('ran')")
+    py_compile.compile(folder / "source.py", folder / "program")
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (archive, "is a zip archive"),
+        (lambda folder: archive(folder, interpreter="/usr/bin/env python3"), "is a zip archive"),
+        (compiled, "is compiled Python"),
+    ],
+)
+def test_a_program_without_source_starts_plainly(tmp_path, monkeypatch, caplog, make, why):
+    make(tmp_path)
+    words = [sys.executable, "-u", str(tmp_path / "program")]
+    preloader = preloader_after(os.environ, monkeypatch)
+    assert preloader.popen(words, os.environ, [0, 1, 2]) is None
+    assert f"{words[2]} {why}" in caplog.text
+    preloader.close()
+    assert subprocess.check_output(words) == b"ran\n"
+
+
+def test_compiled_python_of_another_version_starts_plainly(tmp_path):
+    """Python says so: it goes by the name, and a fork would take it for source."""
+    (tmp_path / "old.pyc").write_bytes(b"\x03\xf3\r\n" + bytes(12))
+    words = [sys.executable, "-u", str(tmp_path / "old.pyc")]
+    assert agent._why_not_python(words) == f"{words[2]} is compiled Python"
+    assert "Bad magic number" in subprocess.run(words, stderr=subprocess.PIPE, text=True).stderr
+
+
+_CLOSED = """
+import os, sys
+from fastplan.launch import agent
+agent.MODULES = ("json",)
+preloader = agent.Preloader()
+preloader.start(sys.executable, os.environ)
+worker = preloader.popen([sys.executable, "-u", sys.argv[1]], os.environ, [0, 1, 2])
+preloader.close()
+sys.exit(worker.wait(60))
+"""
+
+
+@pytest.mark.parametrize("closed", [(0,), (1,), (0, 1, 2)])
+def test_closed_streams_are_no_sockets_of_workers(tmp_path, closed):
+    (tmp_path / "show.py").write_text(
+        "import os, sys\n"
+        "names = [os.readlink(f'/proc/self/fd/{number}') for number in range(3)]\n"
+        "open(sys.path[0] + '/seen', 'w').write(' '.join(names))\n"
+    )
+
+    def close():
+        for number in closed:
+            os.close(number)
+
+    words = [sys.executable, "-c", _CLOSED, str(tmp_path / "show.py")]
+    assert subprocess.run(words, preexec_fn=close, timeout=60).returncode == 0
+    seen = (tmp_path / "seen").read_text().split()
+    assert [seen[number] for number in closed] == [os.devnull] * len(closed)
 
 
 def test_names_of_modules_and_files_are_logged_with_escapes(monkeypatch, caplog):
