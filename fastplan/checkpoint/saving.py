@@ -19,7 +19,14 @@ from fastplan.checkpoint.job import (
 )
 from fastplan.checkpoint.sources import Region
 from fastplan.checkpoint.storage import METADATA, PLAN, Path, open_file_system, open_writer
-from fastplan.checkpoint.writing import Block, Keys, finish, region_blocks, write_blocks
+from fastplan.checkpoint.writing import (
+    Block,
+    Keys,
+    finish,
+    region_blocks,
+    write_blocks,
+    writing_to,
+)
 from fastplan.torchrec.dense_optimizer import owner_of
 from fastplan.torchrec.plan_files import plan_text
 from fastplan.torchrec.table_state import State, Table, read_tables
@@ -77,7 +84,7 @@ def _finish(job: Any, name: str, writer: Any, gathered: list[Any]) -> None:
     if job._env.rank != 0:
         return
     fs, path = open_file_system(name)
-    with fs.create_stream(fs.concat_path(path, PLAN), "wb") as stream:
+    with writing_to(path), fs.create_stream(fs.concat_path(path, PLAN), "wb") as stream:
         stream.write(plan_text(job.plan, PLAN, drop_statistics=True).encode())
     blocks = [block for own, _ in gathered for block in own]
     finish(writer, blocks, [result for _, results in gathered for result in results])

@@ -289,6 +289,8 @@ def _optimize_settings(mode: str, optimize: Optimize | None) -> Optimize | None:
     """Returns the settings of the optimizer; None for TorchRec's plans."""
     if mode not in ("parity", "optimize"):
         raise ValueError(f'`mode` must be "parity" or "optimize", not {mode!r}')
+    if optimize is not None and not isinstance(optimize, Optimize):
+        raise TypeError(f"`optimize` must be a fastplan.Optimize or None, not {optimize!r:.100}")
     if mode == "optimize" and optimize is None:
         return Optimize()
     return optimize

@@ -327,3 +327,8 @@ def test_an_unsound_plan_is_not_taken(monkeypatch):
 def test_an_unknown_mode_is_refused_by_name():
     with pytest.raises(ValueError, match='`mode` must be "parity" or "optimize"'):
         EmbeddingShardingPlanner(**arguments(), mode="best")
+
+
+def test_settings_of_another_type_are_refused_by_name():
+    with pytest.raises(TypeError, match=r"`optimize` must be a fastplan\.Optimize or None, not Tr"):
+        EmbeddingShardingPlanner(**arguments(), optimize=True)
