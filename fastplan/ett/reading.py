@@ -129,6 +129,8 @@ def _read_lines(path: str) -> Record:
             if record is None:
                 raise RecordError(f"{path}: not a record of fastplan.ett: {error!r}") from error
             entries.bad += 1
+    if record is None and entries.is_foreign:
+        raise RecordError(f"{path}: not a recording: no line of it can be read")
     if record is None:
         raise RecordError(f"{path}: empty: the process ended before its first line was written")
     record.steps = join_steps(record)
@@ -148,6 +150,7 @@ class _Entries:
         self._path = path
         self.bad = 0
         self._incomplete = 0
+        self._may_be_cut = True
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         with open_regular(self._path) as file:
@@ -155,6 +158,8 @@ class _Entries:
                 if not line.endswith(b"\n"):
                     if len(line) < _LONGEST_LINE:
                         self._incomplete = len(line)
+                        # A disk that was off too early may have kept zeros instead.
+                        self._may_be_cut = line.strip(b"\0")[:1] in (b"", b"{")
                         return
                     self.bad += 1
                     _skip_line(file)
@@ -168,6 +173,11 @@ class _Entries:
                     yield entry
                 else:
                     self.bad += 1
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether a file without any entry is something else than a recording that was cut."""
+        return bool(self.bad) or not self._may_be_cut
 
     def problems(self) -> list[str]:
         found = []

@@ -6,7 +6,7 @@ import pytest
 
 from fastplan.ett.arithmetic import job_report, read_report
 from fastplan.ett.building import build
-from fastplan.ett.reading import read
+from fastplan.ett.reading import RecordError, read
 from tests.ett.runs import Rank
 
 
@@ -116,3 +116,23 @@ def test_the_order_of_files_does_not_matter(tmp_path):
             paths.append(rank.path)
     expected = job_report(build([read(path) for path in paths]))
     assert job_report(build([read(path) for path in reversed(paths)])) == expected
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"<!doctype html>\n<p>a page</p>\n" * 1000, b"<p>a page</p>" * 1000, b'{"e":"start\n'],
+    ids=["lines", "one line", "damaged"],
+)
+def test_a_file_of_something_else_is_no_recording_of_a_killed_process(tmp_path, content):
+    path = tmp_path / "a.ett.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(RecordError, match="not a recording: no line of it can be read"):
+        read(path)
+
+
+@pytest.mark.parametrize("content", [b"", b'{"e":"sta', b"\0" * 4096], ids=["", "cut", "zeros"])
+def test_a_recording_without_its_first_line_is_told(tmp_path, content):
+    path = tmp_path / "a.ett.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(RecordError, match="the process ended before its first line was written"):
+        read(path)
