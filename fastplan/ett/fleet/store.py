@@ -175,8 +175,10 @@ def _is_regular(path: Path) -> bool:
 def default_database() -> str:
     """Returns the file of FASTPLAN_FLEET, or one in the user's cache directory."""
     given = os.environ.get("FASTPLAN_FLEET")
-    if given:
-        return given
+    return given or _cached_database()
+
+
+def _cached_database() -> str:
     from platformdirs import user_cache_dir
 
     return os.path.join(user_cache_dir("fastplan"), "fleet.duckdb")
@@ -314,4 +316,7 @@ def _open_only_name(path: str, flags: int) -> int:
 
 def _unusable(path: str, error: Exception) -> str:
     reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return f"{path} can't be used: {reason}; delete it, and everything is read again"
+    # Any other name is the user's own, perhaps of a file with something else.
+    own = os.path.realpath(path) == os.path.realpath(_cached_database())
+    way_out = "delete it, and everything is read again" if own else "choose another --db"
+    return f"{path} can't be used: {reason}; {way_out}"

@@ -16,7 +16,7 @@ from fastplan.ett.fleet.jobs import FleetError
 from fastplan.ett.fleet.page import fleet_page
 from fastplan.ett.fleet.places import Walk
 from fastplan.ett.fleet.select import PathRule, Selection, parse_moment
-from fastplan.ett.fleet.store import FleetStore
+from fastplan.ett.fleet.store import FleetStore, default_database
 from fastplan.ett.fleet.update import update
 from tests.cli.command import environment
 from tests.ett.fleet.samples import mlperf_run, row, text
@@ -250,11 +250,28 @@ def test_urls_of_fsspec_are_read_too(store, folder):
         memory.rm("/bucket", recursive=True)
 
 
-def test_a_damaged_database_says_what_to_do(tmp_path):
-    path = tmp_path / "fleet.duckdb"
-    path.write_bytes(b"no database" * 1000)
+@pytest.fixture
+def usual(tmp_path, monkeypatch):
+    """The database in the user's cache directory."""
+    monkeypatch.delenv("FASTPLAN_FLEET", raising=False)
+    monkeypatch.setattr("platformdirs.user_cache_dir", lambda _: str(tmp_path))
+    return tmp_path / "fleet.duckdb"
+
+
+def test_a_damaged_database_says_what_to_do(usual):
+    usual.write_bytes(b"no database" * 1000)
     with pytest.raises(FleetError, match="delete it, and everything is read again"):
-        FleetStore(str(path)).known()
+        FleetStore(default_database()).known()
+
+
+@pytest.mark.parametrize("variable", ["", "FASTPLAN_FLEET"])
+def test_nobody_is_told_to_delete_a_file_that_they_named(tmp_path, usual, monkeypatch, variable):
+    path = tmp_path / "model.yaml"
+    path.write_bytes(b"tables: []" * 1000)
+    if variable:
+        monkeypatch.setenv(variable, str(path))
+    with pytest.raises(FleetError, match=r"; choose another --db$"):
+        FleetStore(default_database() if variable else str(path)).known()
 
 
 _KNOWN = """
@@ -393,7 +410,7 @@ def staged(folder, *jobs):
 
 def test_rows_that_another_user_has_made_up_say_what_to_do(store, folder):
     store.stage(staged(folder, {"source": 5}))
-    with pytest.raises(FleetError, match="delete it, and everything is read again"):
+    with pytest.raises(FleetError, match="choose another --db"):
         store.jobs([str(folder)])
 
 
