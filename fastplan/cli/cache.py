@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 import re
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from fastplan.cli.errors import NO, OK, CommandError, UsageError
 from fastplan.cli.options import json_option, usual_cache
 from fastplan.cli.output import Progress, print_json, print_lines
 from fastplan.cli.parser import Args, Group, argument, option
 from fastplan.cli.values import cache_place, count
+
+if TYPE_CHECKING:
+    from fastplan.cache.audit import Verdict
+    from fastplan.cache.inventory import EntryInfo
 
 HELP = """
 Lists, shows, checks and prunes the plans in a cache: a directory, or a URL that fsspec knows.
@@ -25,6 +30,7 @@ fastplan cache prune --max-age 30d --max-size 1GiB
 fastplan cache why-miss 3f2a
 """
 _MOST_BYTES = 64 << 20  # of a file with a request
+_UNSIGNED = "unsigned"  # or signed with another key, and so a miss for planners
 
 
 cache = Group("cache", help=HELP, examples=EXAMPLES)
@@ -105,7 +111,8 @@ def _show(args: Args) -> int:
 
 @cache.action(
     "verify",
-    "compute every plan's costs again and check it; exit code 2 if an entry is bad",
+    "compute every plan's costs again and check it; exit code 2 if an entry is bad, or not signed "
+    "with FASTPLAN_CACHE_KEY, if that is set",
     "fastplan cache verify\nfastplan cache verify 3f2a b81",
 )
 @argument("[KEY...]", "keys or their first characters", name="keys")
@@ -113,12 +120,13 @@ def _show(args: Args) -> int:
 @json_option("verdicts as JSON")
 @_cache_option
 def _verify(args: Args) -> int:
-    from fastplan.cache.audit import BAD, GOOD, PARTLY, Verdict, audit
+    from fastplan.cache.audit import BAD, GOOD, PARTLY
     from fastplan.cache.inventory import entries_with_prefix, read_items
     from fastplan.cli.cache_views import KEY_DIGITS
     from fastplan.report.units import format_count
 
     store = _store(args)
+    check = _checker(store)
     if args.keys:
         listed = [
             stored for key in dict.fromkeys(args.keys) for stored in entries_with_prefix(store, key)
@@ -128,13 +136,15 @@ def _verify(args: Args) -> int:
     found = []
     with Progress("checking entries", len(listed)) as progress:
         for item in read_items(store, listed):
-            verdict = audit(item.entry) if item.entry else Verdict(BAD, item.problem)
-            found.append((item.stored, verdict))
+            found.append((item.stored, check(item)))
             progress.advance()
     removed = [stored for stored, verdict in found if verdict.status == BAD and args.remove]
     for stored in removed:
         store.delete(stored.key, stored.name)
-    counts = {status: sum(v.status == status for _, v in found) for status in (GOOD, PARTLY, BAD)}
+    counts = {
+        status: sum(verdict.status == status for _, verdict in found)
+        for status in (GOOD, PARTLY, BAD, _UNSIGNED)
+    }
     if args.json:
         entries = [
             {"key": stored.key, "name": stored.name, **verdict._asdict()}
@@ -147,9 +157,40 @@ def _verify(args: Args) -> int:
                 where = f"{stored.key[:KEY_DIGITS]} {stored.name}"
                 print_lines(f"{verdict.status:<6}  {where}: {verdict.reason or ''}")
         totals = f"{counts[GOOD]} good, {counts[PARTLY]} checked in part, {counts[BAD]} bad"
+        if counts[_UNSIGNED]:
+            totals += f", {counts[_UNSIGNED]} not signed with FASTPLAN_CACHE_KEY"
         gone = f", {len(removed)} removed" if args.remove else ""
         print(f"{format_count(len(found), 'entry', 'entries')}: {totals}{gone}")
-    return NO if counts[BAD] else OK
+    return NO if counts[BAD] or counts[_UNSIGNED] else OK
+
+
+def _checker(store: Any) -> Callable[[EntryInfo], Verdict]:
+    """Returns a function that checks an entry, and its signature if there is a key.
+
+    With FASTPLAN_CACHE_KEY, planners use no entry that is not signed with it. Such an entry may be
+    good for planners with another key, so it is not BAD.
+    """
+    from fastplan.cache.audit import BAD, Verdict, audit
+    from fastplan.cache.entry import BadEntry, encode
+    from fastplan.cache.plan_cache import cache_at
+
+    try:
+        cache = cache_at(store)
+    except ValueError as error:
+        raise CommandError(str(error)) from error
+
+    def check(item: EntryInfo) -> Verdict:
+        if item.entry is None:
+            return Verdict(BAD, item.problem)
+        verdict = audit(item.entry)
+        if verdict.status != BAD:
+            try:
+                cache.decode(encode(item.entry))
+            except BadEntry as problem:
+                return Verdict(_UNSIGNED, problem.reason)
+        return verdict
+
+    return check
 
 
 @cache.action(

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from fastplan.cache.entry import decode, encode
+from fastplan.cache.entry import decode, encode, parse_key, sign
 from fastplan.cache.stores import DirectoryStore
 from fastplan.model.plan import PlanRecord
 from tests.cache.planned import CONTEXT, keep
@@ -289,6 +289,38 @@ def test_verify_as_json(capsys, damaged):
     (bad,) = [entry for entry in found["entries"] if entry["status"] == "bad"]
     assert bad["key"] == damaged
     assert bad["reason"].startswith("truncated: ")
+
+
+def test_verify_tells_which_entries_planners_with_this_key_do_not_use(
+    capsys, store, where, monkeypatch
+):
+    keep(store)
+    monkeypatch.setenv("FASTPLAN_CACHE_KEY", "0123456789abcdef")
+    key = keep(store, rows=20_000)
+    ((name, whole),) = store.read(key)
+    secret = parse_key("0123456789abcdef")
+    store.write(key, name, encode(sign(decode(whole), secret)))
+    code, out, _ = call(capsys, "cache", "verify", "--remove")
+    line, total = out.splitlines()
+    assert code == 2
+    assert line.endswith(": it is not signed, but this cache requires a signature")
+    assert total == (
+        "2 entries: 1 good, 0 checked in part, 0 bad, 1 not signed with FASTPLAN_CACHE_KEY, "
+        "0 removed"
+    )
+    monkeypatch.setenv("FASTPLAN_CACHE_KEY", "fedcba9876543210")
+    found = json.loads(call(capsys, "cache", "verify", "--json")[1])
+    assert (found["good"], found["bad"], found["unsigned"]) == (0, 0, 2)
+    monkeypatch.delenv("FASTPLAN_CACHE_KEY")
+    assert call(capsys, "cache", "verify")[0] == 0
+
+
+def test_verify_names_a_key_that_is_none(capsys, store, monkeypatch):
+    keep(store)
+    monkeypatch.setenv("FASTPLAN_CACHE_KEY", "short")
+    code, _, err = call(capsys, "cache", "verify")
+    assert code == 1
+    assert err.startswith("fastplan: error: FASTPLAN_CACHE_KEY: ")
 
 
 @pytest.fixture
