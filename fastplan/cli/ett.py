@@ -6,7 +6,14 @@ from typing import Any
 
 from fastplan.cli.errors import OK, CommandError, naming_options
 from fastplan.cli.options import json_option
-from fastplan.cli.output import check_outputs, print_json, print_written, style
+from fastplan.cli.output import (
+    check_outputs,
+    check_replaced,
+    print_and_write,
+    print_json,
+    print_written,
+    style,
+)
 from fastplan.cli.parser import Args, Group, argument, option
 from fastplan.cli.values import number
 
@@ -39,20 +46,27 @@ def _report(args: Args) -> int:
     from fastplan.ett.text import report_json, report_text
 
     check_outputs(args.html, args.trace)
+    check_replaced(page=args.html, trace=args.trace)
     jobs = [load(directory) for directory in jobs_in(args.runs)]
     writes = [name for name in ("html", "trace", "tensorboard") if getattr(args, name)]
     if writes and len(jobs) > 1:
         names = ", ".join(job.source for job in jobs)
         raise CommandError(f"--{writes[0]} is about one job, and there are several: {names}")
     reports = [job_report(job) for job in jobs]
-    if args.json:
-        found = [report_json(report) for report in reports]
-        print_json(found[0] if len(found) == 1 else found)
-    else:  # first, so that a full disk loses only the files
-        print("\n".join(report_text(report, style()) for report in reports), end="")
-    written = [_WRITERS[name](jobs[0], reports[0], getattr(args, name)) for name in writes]
-    if not args.json:
-        print_written(*written)
+
+    def show() -> None:
+        if args.json:
+            found = [report_json(report) for report in reports]
+            print_json(found[0] if len(found) == 1 else found)
+        else:
+            print("\n".join(report_text(report, style()) for report in reports), end="")
+
+    def write() -> None:
+        written = [_WRITERS[name](jobs[0], reports[0], getattr(args, name)) for name in writes]
+        if not args.json:
+            print_written(*written)
+
+    print_and_write(show, write)
     return OK
 
 
@@ -94,6 +108,7 @@ def _diff(args: Args) -> int:
     from fastplan.ett.text import diff_json, diff_text
 
     check_outputs(args.html)
+    check_replaced(page=args.html)
     before, after = read_report(args.before), read_report(args.after)
     if args.html:
         from fastplan.ett.fleet.diff_page import diff_page
@@ -127,6 +142,7 @@ def _interval(args: Args) -> int:
     from fastplan.ett.interval_text import interval_html, interval_text
 
     check_outputs(args.html)
+    check_replaced(page=args.html)
     values = _recorded_failures(args.runs)
     given = {
         name: getattr(args, name) for name in ("save", "between_failures", "recover", "upload")

@@ -8,7 +8,15 @@ from typing import Any
 from fastplan.cli.errors import OK, CommandError, UsageError
 from fastplan.cli.ett import ett
 from fastplan.cli.options import json_option
-from fastplan.cli.output import Progress, check_outputs, print_json, print_written, style, warn
+from fastplan.cli.output import (
+    Progress,
+    check_outputs,
+    check_replaced,
+    print_json,
+    print_written,
+    style,
+    warn,
+)
 from fastplan.cli.parser import Args, Decorator, argument, option, options
 from fastplan.cli.values import utf8_name
 
@@ -63,7 +71,10 @@ database_options: Decorator = options(
 def _fleet(args: Args) -> int:
     from fastplan.ett.fleet.text import fleet_text
 
-    check_outputs(args.html, args.parquet)
+    database = args.db or _usual_database()
+    inputs = [*args.paths, *args.launches, database, f"{database}.lock", f"{database}.wal"]
+    check_outputs(args.html, args.parquet, inputs=inputs)
+    check_replaced(page=args.html, parquet=args.parquet)
     selection = selected(args)
     jobs, done = read_fleet(args, list(args.paths), forget=args.forget_gone)
     jobs = selection.apply(jobs)

@@ -18,6 +18,8 @@ from fastplan.cli.options import (
 from fastplan.cli.output import (
     Progress,
     check_outputs,
+    check_replaced,
+    print_and_write,
     print_json,
     print_written,
     report_interrupt,
@@ -216,6 +218,7 @@ def calibrate(args: Args) -> int:
     if args.repetitions < 1:
         raise CommandError("--repetitions must be at least 1")
     check_outputs(args.output, args.points, inputs=[args.model, args.like])
+    check_replaced(sku=args.output, points=args.points)
     name = args.name or output.stem
     _check_installed("torch", "fbgemm_gpu")
     group = _group(args)
@@ -235,12 +238,15 @@ def calibrate(args: Args) -> int:
         host_memory=host_memory(),
         device_memory=_device_memory(group),
     )
-    _print_sku(args, sku)  # first, so that a full disk loses only the files
-    replace_file(output, [sku_yaml(sku).encode()])
-    if args.points:
-        replace_file(args.points, [_points(calibrated).encode()])
-    if not args.json:
-        print_written(args.output)
+
+    def write() -> None:
+        replace_file(output, [sku_yaml(sku).encode()])
+        if args.points:
+            replace_file(args.points, [_points(calibrated).encode()])
+        if not args.json:
+            print_written(args.output)
+
+    print_and_write(lambda: _print_sku(args, sku), write)
     return OK
 
 

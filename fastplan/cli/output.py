@@ -7,6 +7,7 @@ tables in a pipe are plain lines, and a bar is drawn only if the work takes a se
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -23,6 +24,17 @@ if TYPE_CHECKING:
 _PATIENCE = 1.0  # seconds before progress is shown
 _REFRESH = 0.1  # seconds between two states of a bar
 _NO_LIMIT = 1 << 20  # columns: readers of a pipe need whole names
+_BEGIN = 4096  # bytes that show what a file is
+# How the files begin that commands write.
+_KINDS = {
+    "a plan file": rb'\s*\{.*"fastplan sharding plan"',
+    "a spec that `fastplan export` wrote": rb'model:|\{\s*"model":',
+    "an HTML page": rb"(?i)\s*<!doctype html",
+    "a Chrome trace": rb'\{"displayTimeUnit":',
+    "a Parquet file": rb"PAR1",
+    "a SKU file of `fastplan calibrate`": rb"# Measured by `fastplan calibrate`",
+    "measurements of `fastplan calibrate`": rb'\{"case":',
+}
 
 
 def style() -> Style:
@@ -259,6 +271,50 @@ def check_outputs(*paths: str | None, inputs: Iterable[str | None] = ()) -> None
             written.add(os.path.realpath(path))
 
 
+def check_replaced(
+    *,
+    plan: str | None = None,
+    spec: str | None = None,
+    page: str | None = None,
+    trace: str | None = None,
+    parquet: str | None = None,
+    sku: str | None = None,
+    points: str | None = None,
+) -> None:
+    """Checks that output files replace only earlier outputs of their kind.
+
+    A command also reads files that its command line does not name: specs name SKU files, sweeps
+    name specs, directories have recordings. None of them looks like its output.
+
+    Raises:
+        CommandError: A file exists and is something else.
+    """
+    paths = (plan, spec, page, trace, parquet, sku, points)
+    for path, (kind, begin) in zip(paths, _KINDS.items(), strict=True):
+        if path is not None and os.path.isfile(path):
+            with open(path, "rb") as file:
+                found = file.read(_BEGIN)
+            if found and not re.match(begin, found, re.DOTALL):  # `mktemp` makes empty files
+                raise CommandError(
+                    f"`{escape_name(path)}` can't be written: it exists and is not {kind}; choose "
+                    "another name or remove it"
+                )
+
+
+def print_and_write(show: Callable[[], None], write: Callable[[], None]) -> None:
+    """Prints a result, then writes its files.
+
+    The order is so that a full disk loses only the files. If stdout is closed or full, the files
+    are written all the same, before the error is raised.
+    """
+    try:
+        show()
+    except OSError:
+        write()
+        raise
+    write()
+
+
 def _paths_of_input(path: str) -> Iterable[str]:
     """Returns the possible paths of an input: `skus.yaml:mine` is in the file `skus.yaml`."""
     return map(os.path.realpath, (path, path.rpartition(":")[0] or path))
@@ -276,6 +332,8 @@ def _conflict(path: str, read: set[str], written: set[str]) -> str:
 def _why_not_writable(path: str) -> str:
     """Returns why the file can't be written, and what to do; empty if it can."""
     folder = os.path.dirname(os.path.realpath(path))
+    if path == "-":  # elsewhere a name for stdout
+        return "give the name of a file, or /dev/stdout to print it"
     if not path or os.path.isdir(path):
         return "give the name of a file"
     if not os.path.isdir(folder):

@@ -29,6 +29,8 @@ from fastplan.cli.options import (
 from fastplan.cli.output import (
     Countdown,
     check_outputs,
+    check_replaced,
+    print_and_write,
     print_json,
     print_written,
     report_interrupt,
@@ -98,9 +100,12 @@ def plan(args: Args) -> int:
     plan and a proven lower bound; Ctrl-C returns the best plan so far, with exit code 130.
     --replica-groups plans for DMPCollection: the plan is then that of one group.
     """
+    if args.output == "-":
+        raise UsageError("-o takes the name of a file, not `-`; --json prints the plan")
     check_outputs(
         args.output, args.html, inputs=[args.model, args.sku, args.previous, args.statistics]
     )
+    check_replaced(plan=args.output, page=args.html)
     settings, policy, replicas = optimization(args), _policy(args), replication(args)
     spec = _with_functions(load_target(args), args)
     from fastplan.model.job import DoesNotFit
@@ -118,8 +123,7 @@ def plan(args: Args) -> int:
         return NO
     hardware = spec.topology.hardware
     found = result.plan({"sku": hardware.name} if hardware is not None else None)
-    _show(args, found, result)  # first, so that a full disk loses only the files
-    _write(args, found)
+    print_and_write(lambda: _show(args, found, result), lambda: _write(args, found))
     return INTERRUPTED if result.interrupted else OK
 
 
@@ -295,6 +299,7 @@ def export(args: Args) -> int:
     if not is_function(args.model):
         raise CommandError(f"{args.model} is not package.module:function")
     check_outputs(args.output, inputs=[args.sku, args.statistics])
+    check_replaced(spec=args.output)
     from fastplan.report.units import format_count
     from fastplan.spec.cluster import check_cluster
     from fastplan.spec.write import spec_text, write_spec

@@ -18,6 +18,8 @@ from fastplan.cli.options import (
 from fastplan.cli.output import (
     Progress,
     check_outputs,
+    check_replaced,
+    print_and_write,
     print_json,
     print_written,
     report_interrupt,
@@ -75,6 +77,7 @@ def precompute(args: Args) -> int:
     if args.price and args.cheapest is None and args.html is None:
         raise UsageError("--price is for --cheapest RATING and --html FILE")
     check_outputs(args.results, args.html, inputs=[args.sweep])
+    check_replaced(page=args.html)
     settings = optimization(args)
     # Every worker would start as many threads as there are cores, and use none of them.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -90,8 +93,7 @@ def precompute(args: Args) -> int:
     result = _run(args, sweep, chosen)
     if result is None:
         return INTERRUPTED
-    _print(args, result, prices)
-    _write_page(args, result, prices)
+    print_and_write(lambda: _print(args, result, prices), lambda: _write_page(args, result, prices))
     return _exit_code(result)
 
 

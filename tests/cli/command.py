@@ -1,5 +1,7 @@
 """Running the command: in this process, or in one of its own where streams and signals count."""
 
+import errno
+import io
 import os
 import subprocess
 import sys
@@ -9,6 +11,13 @@ from fastplan.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "fastplan"]
+
+
+class ClosedPipe(io.StringIO):
+    """A stdout whose reader has ended."""
+
+    def write(self, text):
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 def environment(**variables):

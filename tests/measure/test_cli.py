@@ -1,6 +1,7 @@
 """`fastplan measure` and `fastplan calibrate`, with ranks that are not really there."""
 
 import json
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +15,7 @@ from fastplan.measure.failures import Failure
 from fastplan.measure.settings import PARTS, ROUNDS, WorkerConfig, append_line
 from fastplan.plans.file import write_plan
 from fastplan.spec.hardware import find_hardware
+from tests.cli.command import ClosedPipe
 from tests.measure.points import points
 from tests.measure.samples import model, planned, spec
 
@@ -234,3 +236,18 @@ def test_what_cannot_be_calibrated_is_one_line(calibrated, capsys, words, told):
     assert (code, out) == (1, "")
     assert told in errors
     assert errors.count("\n") == 1
+
+
+def test_a_calibration_is_kept_although_nobody_reads_the_report(
+    calibrated, capsys, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(sys, "stdout", ClosedPipe())
+    code, _, _ = call(capsys, *CALIBRATE, "-o", "lab.yaml", "--points", "points.jsonl")
+    assert code == 141
+    assert find_hardware("./lab.yaml").ddr_mem_bw == pytest.approx(5e6, rel=0.03)
+    assert (tmp_path / "points.jsonl").exists()
+
+
+def test_a_calibration_replaces_an_earlier_one(calibrated, capsys):
+    words = (*CALIBRATE, "-o", "lab.yaml", "--points", "points.jsonl")
+    assert [call(capsys, *words)[0] for _ in range(2)] == [0, 0]

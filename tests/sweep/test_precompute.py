@@ -20,6 +20,7 @@ from fastplan.cli.main import main
 from fastplan.sweep import pool as sweep_pool
 from fastplan.sweep import run as sweep_run
 from fastplan.sweep.rows import ResultsFile
+from tests.cli.command import ClosedPipe
 from tests.sweep import workers
 from tests.sweep.samples import Inline, write_files
 
@@ -397,3 +398,17 @@ def test_workers_end_when_the_command_is_killed(gated: Gated) -> None:
     with gated.worker() as worker:
         gated.process.kill()
         assert worker.read(1) == b""
+
+
+@pytest.mark.usefixtures("inline")
+@pytest.mark.parametrize("shown", [(), ("--csv",), ("--json",)], ids=" ".join)
+def test_a_page_is_written_although_nobody_reads_the_answer(
+    precompute: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shown: tuple[str, ...]
+) -> None:
+    page = tmp_path / "page.html"
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", ClosedPipe())
+        code, _, err = precompute(SWEEP, "--html", str(page), *shown)
+    assert (code, err) == (141, "")
+    assert page.read_text().startswith("<!doctype html>")
+    assert precompute(SWEEP, "--html", str(page))[0] == 0  # and is replaced
