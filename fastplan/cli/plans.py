@@ -15,6 +15,7 @@ from fastplan.cli.options import (
 )
 from fastplan.cli.output import (
     check_outputs,
+    check_replaced,
     print_json,
     print_written,
     report_written,
@@ -68,6 +69,7 @@ def inspect(args: Args) -> int:
     plan --replica-groups` is always checked.
     """
     check_outputs(args.html, inputs=[args.plan])
+    check_replaced(page=args.html)
     plan = read_plan(args.plan, args)
     _check_replicas(plan, args)
     from fastplan.report.plan_text import inspect_json, inspect_text
@@ -136,6 +138,7 @@ def compare(args: Args) -> int:
     if args.sku and not args.model:
         raise UsageError("--sku needs --model: plans are estimated again from a spec")
     check_outputs(args.html, inputs=[*args.plans, args.model, args.sku])
+    check_replaced(page=args.html)
     plans = _reestimated([read_plan(path, args) for path in args.plans], args)
     from fastplan.report.compare_text import compare_json, compare_text
     from fastplan.report.comparison import compare, short_names, unique_labels
