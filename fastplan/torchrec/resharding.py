@@ -29,9 +29,11 @@ from fastplan.torchrec.live.checks import changed_tables, facts, why_restart
 from fastplan.torchrec.live.modules import Exchange, build_again
 from fastplan.torchrec.live.optimizers import (
     DenseOptimizer,
+    DenseSettings,
     FusedSettings,
     apply_settings,
     as_optimizer,
+    full_name,
     fused_settings,
 )
 from fastplan.torchrec.live.tensors import (
@@ -87,7 +89,8 @@ def reshard(
         job: the sharded model.
         after: the new plan. Modules that it does not change are left alone.
         optimizer: the optimizer of tables with dense kernels, which data-parallel tables have:
-            torch's, a KeyedOptimizer, or one that combines or wraps others.
+            torch's, a KeyedOptimizer, or one that combines or wraps others. It must have all such
+            tables of changed modules. A table joins the first group that has its settings.
         merge: what to do when a row-wise state comes from column shards that differ and go into one
             shard: `exact` refuses, `mean` takes the mean over columns, as row-wise Adagrad would
             have had it for the same gradients.
@@ -98,29 +101,28 @@ def reshard(
         What has moved. If `needs_restart` names a table, nothing has moved on any rank.
 
     Raises:
-        ReshardError: a rank failed or was lost. The ranks that are left have their old plan and
-            tables.
-        TypeError: the model is not sharded, or `after` is not a ShardingPlan.
+        ReshardError: a rank failed or was lost, or ranks were given different arguments. The ranks
+            that are left have their old plan and tables.
+        TypeError: the model is not sharded, or an argument of this rank has a wrong type.
         ValueError: `merge` is unknown, or `round_bytes` is below 1.
     """
-    for name, value, kind in (
-        ("job", job, DistributedModelParallel),
-        ("after", after, ShardingPlan),
-    ):
-        if not isinstance(value, kind):
-            raise TypeError(f"`{name}` must be a {kind.__name__}, not a {type(value).__name__}")
-    if merge not in ("exact", "mean"):
-        raise ValueError(f"`merge` must be 'exact' or 'mean', not {merge!r}")
-    if round_bytes < 1:
-        raise ValueError(f"`round_bytes` must be at least 1, not {round_bytes}")
-    move = _Move(job, after, DenseOptimizer(optimizer), optimizer)
-    if needs_restart := move.check():
+    if not isinstance(job, DistributedModelParallel):
+        raise TypeError(f"`job` must be a DistributedModelParallel, not a {type(job).__name__}")
+    wrong = _wrong_argument(after, optimizer, merge, round_bytes, progress)
+    move = _Move(job, after, optimizer, (merge, round_bytes))
+    try:
+        needs_restart = move.check(wrong)
+    except ReshardError:
+        if wrong is not None:
+            raise wrong from None  # other ranks know by now, and don't wait for this one
+        raise
+    if needs_restart:
         return Resharding((), 0, 0, needs_restart)
     if not move.changed:
         return Resharding((), 0, 0, {})
     if needs_restart := move.build():
         return Resharding((), 0, 0, needs_restart)
-    transport = move.fill(merge, round_bytes, progress or (lambda done, rounds: None))
+    transport = move.fill(progress or (lambda done, rounds: None))
     move.commit()
     names = [
         f"{path}.{name}" if path else name for path in move.changed for name in move.changed[path]
@@ -132,9 +134,14 @@ class _Move:
     """A move of the tables of a job, one step after the other, each with all ranks."""
 
     def __init__(
-        self, job: DistributedModelParallel, after: ShardingPlan, dense: DenseOptimizer, given: Any
+        self,
+        job: DistributedModelParallel,
+        after: ShardingPlan,
+        optimizer: Any,
+        options: tuple[Merge, int],
     ) -> None:
-        self._job, self._after, self._dense, self._given = job, after, dense, given
+        self._job, self._after, self._given, self._options = job, after, optimizer, options
+        self._dense = DenseOptimizer(optimizer)
         self._ranks = Ranks(job._env.process_group)
         self.changed: dict[str, list[str]] = {}
         self._old: dict[str, Table] = {}
@@ -142,26 +149,54 @@ class _Move:
         self._modules: dict[str, Any] = {}
         self._states: dict[Any, dict[str, Any]] = {}  # of new parameters with dense kernels
 
-    def check(self) -> dict[str, str]:
-        """Returns, by table, why it can't move; else reads what every rank holds."""
+    def check(self, wrong: Exception | None) -> dict[str, str]:
+        """Returns, by table, why it can't move; else reads what every rank holds.
+
+        Args:
+            wrong: what is wrong with the arguments of this rank; all ranks raise an error then.
+        """
 
         def work() -> tuple[None, Any]:
-            digest = _digest(self._after)
+            if wrong is not None:
+                raise wrong
+            same = (_digest(self._after), *self._options)
             if reasons := why_restart(self._job, self._after, self._given is not None):
-                return None, (digest, reasons, {}, {}, {})
+                return None, (same, reasons, {}, {}, {})
             self.changed = changed_tables(self._job.plan, self._after)
             self._old = read_tables(_part_of(self._job, self.changed), self._given)
-            return None, (digest, {}, describe(states_of(self._old)), *self._settings())
+            if reasons := self._not_owned():
+                return None, (same, reasons, {}, {}, {})
+            return None, (same, {}, describe(states_of(self._old)), *self._settings())
 
-        _, shared = self._ranks.attempt("read its tables", work)
-        digests, reasons, self._held, fused, dense = zip(*shared, strict=True)
-        if other := [rank for rank, each in enumerate(digests) if each != digests[0]]:
-            raise ReshardError(
-                f"ranks 0 and {other[0]} were given different plans; give all ranks the same"
-            )
+        _, shared = self._ranks.attempt("start the move", work)
+        given, reasons, self._held, fused, dense = zip(*shared, strict=True)
+        for name, values in zip(
+            ("plans", "values of `merge`", "values of `round_bytes`"),
+            zip(*given, strict=True),
+            strict=True,
+        ):
+            if other := [rank for rank, each in enumerate(values) if each != values[0]]:
+                told = "" if name == "plans" else f" ({values[0]} and {values[other[0]]})"
+                raise ReshardError(
+                    f"ranks 0 and {other[0]} were given different {name}{told}; give all ranks "
+                    "the same"
+                )
         self._fused: dict[tuple[str, str], FusedSettings] = _union(fused)
-        self._dense_settings: dict[tuple[str, str], tuple[float, int]] = _union(dense)
+        self._dense_settings: dict[tuple[str, str], DenseSettings] = _union(dense)
         return _union(reasons)
+
+    def _not_owned(self) -> dict[str, str]:
+        """Returns, by table with a dense kernel, that the optimizer lacks it."""
+        return {
+            _name(table): (
+                f"`optimizer=` does not have table {_name(table)}; pass the one that does, or a "
+                "CombinedOptimizer of all (if nobody trains it, add it to one with lr = 0)"
+            )
+            for table in self._old.values()
+            if not table.is_fused
+            and table.parameter is not None
+            and self._dense.lacks(table.parameter)
+        }
 
     def _settings(self) -> tuple[Any, Any]:
         fused: dict[tuple[str, str], FusedSettings] = {}
@@ -170,9 +205,8 @@ class _Move:
         dense = {}
         for table in self._old.values():
             if not table.is_fused and table.parameter is not None:
-                lr = self._dense.learning_rate(table.parameter)
                 step = table.states[STEP].shards[0].tensor.item() if STEP in table.states else 0
-                dense[table.path, table.name] = (lr, int(step))
+                dense[table.path, table.name] = self._dense.settings(table.parameter, int(step))
         return fused, dense
 
     def build(self) -> dict[str, str]:
@@ -188,37 +222,79 @@ class _Move:
             intra_and_cross_node_pg(self._job.device, backend=dist.get_backend(group))
 
         def work() -> tuple[None, Any]:
+            if reasons := self._why_not_dense():
+                return None, (reasons, {})
             for path in self.changed:
                 shardings = _shardings(self._after, path)
                 self._modules[path] = build_again(self._job, path, shardings)
-                apply_settings(path, self._modules[path], self._fused, self._dense_settings)
+                conflicts = apply_settings(
+                    path, self._modules[path], self._fused, self._dense_settings
+                )
+                reasons |= {full_name(*table): why for table, why in conflicts.items()}
             new_job = _as_job(self._after, self._modules)
             self._make_states(read_tables(new_job))
             self._new = read_tables(new_job, as_optimizer(self._states))
             finish_writes(new_job)
-            return None, describe(states_of(self._new))
+            return None, (reasons | self._why_not_fused(), describe(states_of(self._new)))
 
-        _, self._needed = self._ranks.attempt("build the modules of the new plan", work)
+        _, shared = self._ranks.attempt("build the modules of the new plan", work)
+        found, self._needed = zip(*shared, strict=True)
+        if reasons := _union(found):
+            return reasons
         return {
             _name(self._new[key]): why
             for key, why in why_not_copied(self._held, self._needed).items()
         }
+
+    def _why_not_dense(self) -> dict[str, str]:
+        """Chooses groups of the optimizer for tables whose kernel was fused and is dense then.
+
+        Returns:
+            By table, why there is no group for it.
+        """
+        reasons = {}
+        for key, old in self._old.items():
+            at = (old.path, old.name)
+            sharding = _shardings(self._after, old.path)[old.name]
+            if not old.is_fused or sharding.compute_kernel != "dense":
+                continue
+            if why := self._dense.choose(key, self._held_states(key), self._fused[at]):
+                reasons[_name(old)] = why
+        return reasons
+
+    def _why_not_fused(self) -> dict[str, str]:
+        """Returns, by table whose kernel was dense and is fused now, which state it had not."""
+        reasons = {}
+        for table in self._new.values():
+            old = self._dense_settings.get((table.path, table.name))
+            if not table.is_fused or not table.states or old is None or old.states is None:
+                continue
+            if other := sorted({*table.states} - {STEP} ^ {*old.states}):
+                owner = "`optimizer`" if other[0] in old.states else "its fused kernel"
+                reasons[_name(table)] = f"its optimizer state `{other[0]}` is only in {owner}"
+        return reasons
+
+    def _held_states(self, key: str) -> list[str]:
+        """Returns the states that a table has on any rank, except for scalars."""
+        return sorted(
+            {state for each in self._held for other, state in each if other == key} - {"weight"}
+        )
 
     def _make_states(self, tables: Mapping[str, Table]) -> None:
         """Makes memory for the states of tables with dense kernels."""
         for key, table in tables.items():
             if table.is_fused or table.parameter is None:
                 continue
-            names = sorted(
-                {state for each in self._held for other, state in each if other == key} - {"weight"}
-            )
             at = (table.path, table.name)
-            step = self._fused[at].step if at in self._fused else self._dense_settings[at][1]
+            step = self._fused[at].step if at in self._fused else self._dense_settings[at].step
             old = _parameter(self._job, self._old[key])
-            self._states[table.parameter] = self._dense.new_states(table, names, step, old)
+            self._states[table.parameter] = self._dense.new_states(
+                table, self._held_states(key), step, old
+            )
 
-    def fill(self, merge: Merge, round_bytes: int, progress: Progress) -> Transport:
+    def fill(self, progress: Progress) -> Transport:
         """Copies weights and states into the new modules."""
+        merge, round_bytes = self._options
 
         def prepare() -> tuple[Transport, None]:
             transport = Transport(self._ranks, self._held, self._needed, round_bytes)
@@ -279,6 +355,32 @@ class _Move:
         gc.collect()  # modules and their hooks refer to each other
 
 
+def _wrong_argument(
+    after: Any, optimizer: Any, merge: Any, round_bytes: Any, progress: Any
+) -> Exception | None:
+    """Returns the error for the first argument that is wrong."""
+    for name, value, is_right, kind in (
+        ("after", after, isinstance(after, ShardingPlan), "a ShardingPlan"),
+        (
+            *("optimizer", optimizer, optimizer is None or hasattr(optimizer, "param_groups")),
+            "an optimizer of torch or TorchRec",
+        ),
+        (
+            *("round_bytes", round_bytes),
+            isinstance(round_bytes, int) and not isinstance(round_bytes, bool),
+            "an int",
+        ),
+        ("progress", progress, progress is None or callable(progress), "a function"),
+    ):
+        if not is_right:
+            return TypeError(f"`{name}` must be {kind}, not a {type(value).__name__}")
+    if merge not in ("exact", "mean"):
+        return ValueError(f"`merge` must be 'exact' or 'mean', not {merge!r}")
+    if round_bytes < 1:
+        return ValueError(f"`round_bytes` must be at least 1, not {round_bytes}")
+    return None
+
+
 def _digest(plan: ShardingPlan) -> str:
     content = [
         (path, name, facts(sharding))
@@ -315,7 +417,7 @@ def _union(parts: Any) -> dict[Any, Any]:
 
 
 def _name(table: Table) -> str:
-    return f"{table.path}.{table.name}" if table.path else table.name
+    return full_name(table.path, table.name)
 
 
 def _parameter(job: DistributedModelParallel, table: Table) -> Any:

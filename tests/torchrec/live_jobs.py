@@ -112,7 +112,9 @@ class Job:
         )
         dense = dict(in_backward_optimizer_filter(self.dmp.named_parameters()))
         kind: Any = OPTIMIZERS[optimizer]
-        self.optimizer = KeyedOptimizerWrapper(dense, lambda params: kind(params, lr=0.1))
+        # A table keeps its settings in a move; fused kernels have this `eps` if none is given.
+        more = {"eps": 1e-8} if "adagrad" in optimizer else {}
+        self.optimizer = KeyedOptimizerWrapper(dense, lambda params: kind(params, lr=0.1, **more))
 
     def name(self, parameter: Any) -> str:
         return next(key for key, each in self.optimizer.params.items() if each is parameter)

@@ -23,6 +23,7 @@ from tests.torchrec.shardings import column_wise, plan_of, row_wise, table_wise
 
 T0, T1, T2, T3 = small_job.ROWS
 TABLES = {f"t{i}": table_wise(rows, 0) for i, rows in enumerate(small_job.ROWS)}
+EPS = 1e-8  # what fused kernels have if none is given
 COPIES = ParameterSharding("data_parallel", "dense", [0], None)
 
 
@@ -51,9 +52,11 @@ def weights(job):
     }
 
 
-def dense_optimizer(job, kind=torch.optim.Adagrad):
+def dense_optimizer(job, kind=torch.optim.Adagrad, **settings):
+    """The optimizer of all that has no fused kernel, by default with the settings of those."""
+    given = {"lr": 0.1, **({"eps": EPS} if kind is torch.optim.Adagrad else {}), **settings}
     return KeyedOptimizerWrapper(
-        dict(in_backward_optimizer_filter(job.named_parameters())), lambda p: kind(p, lr=0.1)
+        dict(in_backward_optimizer_filter(job.named_parameters())), lambda p: kind(p, **given)
     )
 
 
@@ -218,8 +221,8 @@ def test_a_table_that_the_plan_lacks_needs_a_restart():
 def test_states_without_a_place_are_refused_by_name():
     job = job_of()
     small_job.train(job, range(1))
-    with pytest.raises(ReshardError, match=r"tables\.t1.* `sum` has no place in a SGD"):
-        reshard(job, plan(t1=COPIES), optimizer=dense_optimizer(job, torch.optim.SGD))
+    found = reshard(job, plan(t1=COPIES), optimizer=dense_optimizer(job, torch.optim.SGD))
+    assert "`sum` has no place in a SGD" in found.needs_restart["tables.t1"]
     assert changed_tables(job.plan, plan()) == {}
 
 
@@ -248,14 +251,143 @@ def test_tables_with_different_learning_rates_do_not_share_a_kernel():
     for group, lr in zip(job.fused_optimizer.param_groups, (0.1, 0.2), strict=True):
         group["lr"] = lr
     job.fused_optimizer.step()
-    with pytest.raises(ReshardError, match=r"tables\.t0 and tables\.t1 would share a kernel"):
-        reshard(job, plan())
+    [(table, why)] = reshard(job, plan()).needs_restart.items()
+    assert table == "tables.t1"
+    assert "tables.t0 and tables.t1 would share a kernel" in why
+    assert changed_tables(job.plan, plan(t1=column_wise(T1, 0, 0))) == {}
 
 
-@pytest.mark.parametrize(("name", "value"), [("merge", "max"), ("round_bytes", 0)])
-def test_arguments_are_checked(name, value):
-    with pytest.raises(ValueError, match=f"`{name}` must be"):
-        reshard(job_of(), plan(), **{name: value})
+@pytest.mark.parametrize("after", [row_wise(T0, 0), TABLES["t0"]])
+def test_an_optimizer_that_lacks_a_table_of_a_changed_module_is_refused(after):
+    job = job_of(t0=COPIES, t1=COPIES)
+    owned = torch.optim.Adagrad([job.module.scale], lr=0.1, eps=EPS)
+    changed = plan(t0=after, t1=COPIES)
+    refused = reshard(job, changed, optimizer=owned)
+    assert {*refused.needs_restart} == {"tables.t0", "tables.t1"}  # t1 would be built again too
+    assert "`optimizer=` does not have table tables.t1" in refused.needs_restart["tables.t1"]
+    assert changed_tables(job.plan, plan(t0=COPIES, t1=COPIES)) == {}
+    assert reshard(job, changed, optimizer=dense_optimizer(job)).moved == ("tables.t0",)
+
+
+def test_a_frozen_table_needs_no_optimizer():
+    job = job_of(t1=COPIES)
+    job.module.tables.embedding_bags["t1"].weight._original_tensor.requires_grad_(False)
+    owned = torch.optim.Adagrad([job.module.scale], lr=0.1, eps=EPS)
+    found = reshard(job, plan(t0=row_wise(T0, 0), t1=COPIES), optimizer=owned)
+    assert found.moved == ("tables.t0",)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "fused"),
+    [("lr", 0.5, 0.1), ("eps", 0.5, EPS), ("weight_decay", 0.3, 0.0), ("lr_decay", 0.2, 0.0)],
+)
+def test_a_table_joins_a_dense_optimizer_only_with_its_settings(name, value, fused):
+    job = job_of()
+    other = dense_optimizer(job, **{name: value})
+    why = reshard(job, plan(t1=COPIES), optimizer=other).needs_restart["tables.t1"]
+    told = f"it has {name} = {fused:g} in its fused kernel, and would have {name} = {value}"
+    assert told in why
+    # A group with its settings is taken, wherever it is.
+    inner = other._optimizer
+    group = {"params": [], "lr": 0.1, "eps": EPS, "weight_decay": 0.0, "lr_decay": 0.0}
+    inner.add_param_group(group)
+    assert reshard(job, plan(t1=COPIES), optimizer=other).moved == ("tables.t1",)
+    weight = job.module.tables.embedding_bags["t1"].weight
+    assert [[each is weight for each in g["params"]] for g in inner.param_groups] == [
+        [False],
+        [True],
+    ]
+
+
+@pytest.mark.parametrize(("name", "value"), [("lr", 0.5), ("eps", 0.5)])
+def test_a_table_does_not_join_a_fused_kernel_with_other_settings(name, value):
+    job = job_of(t1=COPIES)
+    dense = dense_optimizer(job, **{name: value})
+    small_job.train(job, range(1))
+    dense.step()
+    before = {"lr": 0.1, "eps": EPS}[name]
+    why = reshard(job, plan(), optimizer=dense).needs_restart["tables.t1"]
+    told = f"{name} = {value} in `optimizer`, and would have {name} = {before:g} in its fused"
+    assert f"it has {told} kernel, shared with tables.t0" in why
+    assert changed_tables(job.plan, plan(t1=COPIES)) == {}
+
+
+def test_tables_with_different_dense_settings_do_not_become_one_fused_kernel():
+    job = job_of(**dict.fromkeys(TABLES, COPIES))
+    weights_of = [each.weight for each in job.module.tables.embedding_bags.values()]
+    groups = [{"params": [each], "lr": 0.1 * (1 + i // 3)} for i, each in enumerate(weights_of)]
+    dense = torch.optim.Adagrad(groups, eps=EPS)
+    why = reshard(job, plan(), optimizer=dense).needs_restart
+    assert {*why} == {"tables.t3"}
+    assert "lr = 0.2 in `optimizer`, and would have lr = 0.1 " in why["tables.t3"]
+
+
+def test_a_fused_kernel_of_its_own_gets_the_settings_of_the_dense_optimizer():
+    job = job_of(**dict.fromkeys(TABLES, COPIES))
+    dense = dense_optimizer(job, lr=0.5, eps=0.25)
+    assert reshard(job, plan(), optimizer=dense).needs_restart == {}
+    [kernel] = job.module.tables._lookups[0]._emb_modules
+    assert kernel.emb_module.get_learning_rate() == 0.5
+    assert kernel.emb_module.optimizer_args.eps == 0.25
+    assert [group["lr"] for group in job.fused_optimizer.param_groups] == [0.5]
+
+
+def test_tables_share_a_kernel_again_after_all_ways():
+    job = job_of(t1=COPIES)
+    dense = dense_optimizer(job)
+    apart = plan(t1=column_wise(T1, 0, 0))
+    for after in (apart, plan(), plan(t1=COPIES), plan()):
+        assert reshard(job, after, optimizer=dense).moved == ("tables.t1",)
+
+
+def test_a_setting_that_a_fused_kernel_has_not_is_refused():
+    job = job_of(t1=COPIES)
+    dense = dense_optimizer(job, weight_decay=0.3)
+    after = plan(t1=column_wise(T1, 0, 0))  # a kernel of its own
+    why = reshard(job, after, optimizer=dense).needs_restart["tables.t1"]
+    assert "and would have weight_decay = 0 in its fused kernel;" in why
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "state"),
+    [(torch.optim.Adagrad, {}, "sum"), (torch.optim.SGD, {"momentum": 0.9}, "momentum_buffer")],
+)
+def test_states_do_not_begin_anew_in_another_kind_of_optimizer(kind, settings, state):
+    def plain():
+        return small_job.model(optimizer=torch.optim.SGD)
+
+    job = job_of(made=plain)
+    dense = dense_optimizer(job, kind, **settings)
+    why = reshard(job, plan(t1=COPIES), optimizer=dense).needs_restart["tables.t1"]
+    assert f"its fused kernel has no state `{state}`" in why
+    back = job_of(made=plain, t1=COPIES)
+    dense = dense_optimizer(back, kind, **settings)  # has made no step
+    why = reshard(back, plan(), optimizer=dense).needs_restart["tables.t1"]
+    assert f"state `{state}`" in why
+
+
+def test_plain_sgd_moves_both_ways():
+    job = job_of(made=lambda: small_job.model(optimizer=torch.optim.SGD))
+    dense = dense_optimizer(job, torch.optim.SGD)
+    assert reshard(job, plan(t1=COPIES), optimizer=dense).moved == ("tables.t1",)
+    assert reshard(job, plan(), optimizer=dense).moved == ("tables.t1",)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [
+        ("merge", "max", ValueError),
+        ("round_bytes", 0, ValueError),
+        ("round_bytes", True, TypeError),
+        ("round_bytes", 1000.0, TypeError),
+        ("optimizer", "adam", TypeError),
+        ("progress", 3, TypeError),
+        ("after", None, TypeError),
+    ],
+)
+def test_arguments_are_checked(name, value, error):
+    with pytest.raises(error, match=f"`{name}` must be"):
+        reshard(job_of(), **{"after": plan(), name: value})
 
 
 def test_a_plan_is_not_changed_nor_kept():

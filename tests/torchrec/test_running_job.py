@@ -101,6 +101,41 @@ def test_ranks_that_fail_or_are_killed_anywhere_leave_no_mixed_plan(tmp_path):
         check_raising(ranks)
 
 
+@pytest.fixture(scope="module")
+def told_by_rank(tmp_path_factory):
+    return run("live_arguments_worker", tmp_path_factory.mktemp("arguments"))
+
+
+@pytest.mark.parametrize(
+    ("case", "error", "of_others"),
+    [
+        ("round_bytes", "ReshardError", "different values of `round_bytes` (67108864 and 1000)"),
+        ("merge", "ReshardError", "different values of `merge` (exact and mean)"),
+        ("no int", "TypeError", "`round_bytes` must be an int, not a float"),
+        ("no merge", "ValueError", "`merge` must be 'exact' or 'mean', not 'max'"),
+        ("no optimizer", "TypeError", "`optimizer` must be an optimizer of torch or TorchRec"),
+        ("no plan", "TypeError", "`after` must be a ShardingPlan, not a NoneType"),
+    ],
+)
+def test_arguments_of_one_rank_stop_all_ranks_at_once(told_by_rank, case, error, of_others):
+    for rank, found in enumerate(told_by_rank):
+        each = found[case]
+        assert each["error"].startswith(f"{error if rank == 1 else 'ReshardError'}: "), each
+        assert of_others in each["error"], each
+        assert each["unchanged"], each
+        assert each["seconds"] < 20, each  # the group waits for 60
+
+
+def test_settings_that_one_rank_can_not_set_are_refused_on_all_ranks(told_by_rank):
+    for found in told_by_rank:
+        [(table, why)] = found["settings"]["needs_restart"].items()
+        assert table == "sparse.bags.t0"
+        assert "it has lr = 0.5 in `optimizer`, and would have lr = 0.1 in its fused" in why
+        assert found["settings"]["unchanged"]
+        assert (found[""]["needs_restart"], found[""]["error"]) == ({}, "")
+        assert not found[""]["unchanged"]
+
+
 def test_a_model_that_is_not_sharded_is_refused_by_name():
     with pytest.raises(TypeError, match="`job` must be a DistributedModelParallel, not a Linear"):
         reshard(torch.nn.Linear(2, 2), ShardingPlan({}))
