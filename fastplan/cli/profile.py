@@ -56,7 +56,7 @@ def profile(args: Args) -> int:
     """
     _check(args)
     load_numpy()
-    from fastplan.profile.run import remove_states, statistics_by_table
+    from fastplan.profile.run import remove_states, statistics_by_table, way_on
     from fastplan.profile.sources import ProfileError
     from fastplan.spec.ids import write_statistics
     from fastplan.spec.read import read_spec
@@ -68,10 +68,7 @@ def profile(args: Args) -> int:
     except ProfileError as error:
         raise CommandError(str(error)) from error
     except KeyboardInterrupt:
-        way_on = "Nothing was stored"
-        if state is not None:
-            way_on = f"What was read is in {state}: run the same command again to resume"
-        report_interrupt(f". {way_on}.")
+        report_interrupt(f". {way_on(state, args.jobs or 1)}.")
         return INTERRUPTED
     if not found:
         raise CommandError("the data have no ids")

@@ -7,20 +7,24 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from glob import escape
 from itertools import islice
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastplan.model.ids import IdStatistics
 from fastplan.model.units import shown
 from fastplan.profile.curves import statistics_of
 from fastplan.profile.sources import (
+    Bags,
     Batch,
     Features,
     ProfileError,
@@ -31,12 +35,16 @@ from fastplan.profile.sources import (
 )
 from fastplan.profile.state import Profile, digest_of, read_profile, write_profile
 from fastplan.profile.summary import Summary, merge
-from fastplan.profile.table import TableProfile, default_limit
+from fastplan.profile.table import TableProfile, default_limit, whole_bags
 
 Report = Callable[[int, int | None], None]  # units that are done, and of how many
 Summaries = dict[str, Summary]  # by table
+Digest = Callable[[int], str]  # what the first so many units are
 
 _SAVE_SECONDS = 30.0
+_STOP_SECONDS = 30.0  # for workers to finish their batches and store them
+_MOST_NAMED = 4  # state files in a message
+_stop: Any = None  # in a worker: a shared number that is not 0 when it is to stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +96,8 @@ def profile_files(
         ProfileError: A file can't be read, or the stored profile is one of other data.
     """
     settings = settings or Settings()
+    if isinstance(executor, int) and executor < 1:
+        raise ProfileError(f"`executor` must be at least 1 process, not {executor}")
     units = file_units(files)
     if executor == 1:
         return summaries_of(_profile_units(dict(features), units, settings, progress))
@@ -98,12 +108,15 @@ def profile_files(
         for i, chunk in enumerate(chunks)
         if chunk
     ]
-    if not isinstance(executor, int):
-        return _collect(executor, tasks, len(units), progress)
-    if executor < 1:
-        raise ProfileError(f"`executor` must be at least 1 process, not {executor}")
-    with ProcessPoolExecutor(executor, mp_context=get_context("spawn")) as pool:
-        return _collect(pool, tasks, len(units), progress)
+    if isinstance(executor, int):
+        return _in_processes(executor, tasks, progress)
+    futures = [executor.submit(_work, *task) for task in tasks]
+    try:
+        return _collect(futures, tasks, progress)
+    except BaseException:
+        for future in futures:
+            future.cancel()
+        raise
 
 
 def profile_function(
@@ -136,9 +149,9 @@ def profile_function(
     """
     settings = settings or Settings()
     digest = f"{name} {part[0]}/{part[1]}"
-    profile = _start(features, settings, lambda done: digest)
+    profile = _start(features, settings, lambda _: digest)
     found = islice(function_batches(name, features, part), profile.done, batches)
-    _run(profile, ((lambda _: digest, [batch]) for batch in found), settings, batches, progress)
+    _run(profile, ([batch] for batch in found), lambda _: digest, settings, batches, progress)
     return summaries_of(profile)
 
 
@@ -196,28 +209,84 @@ def statistics_by_table(summaries: Mapping[str, Summary]) -> dict[str, IdStatist
 
 
 def _of_part(settings: Settings, number: int, count: int) -> Settings:
-    state = None if settings.state is None else f"{settings.state}.{number}-of-{count}"
+    state = None if settings.state is None else _part_state(settings.state, number, count)
     return Settings(limit=settings.limit, state=state, save_seconds=settings.save_seconds)
+
+
+def _part_state(state: str, number: int | str, count: int | str) -> str:
+    return f"{state}.{number}-of-{count}"
 
 
 Task = tuple[dict[str, tuple[str, ...]], list[Unit], Settings]
 
 
-def _collect(
-    executor: Executor, tasks: list[Task], total: int, progress: Report | None
-) -> Summaries:
-    futures = [executor.submit(_work, *task) for task in tasks]
-    found, done = [], 0
+def _in_processes(count: int, tasks: list[Task], progress: Report | None) -> Summaries:
+    """Profiles parts in new processes. These end with this function, whatever happens."""
+    context = get_context("spawn")
+    others = set(active_children())
+    stop = context.RawValue("b", 0)  # has no lock, which a killed worker would keep
+    pool = ProcessPoolExecutor(
+        count, mp_context=context, initializer=_prepare_worker, initargs=(stop,)
+    )
+    futures: list[Future[Summaries]] = []
     try:
-        for future, (_, units, _) in zip(futures, tasks, strict=True):
-            found.append(future.result())
-            done += len(units)
-            if progress is not None:
-                progress(done, total)
+        with _workers_start():
+            for task in tasks:  # one by one: another thread may take the signal
+                futures.append(pool.submit(_work, *task))
+        return _collect(futures, tasks, progress)
     except BaseException:
-        for future in futures:
-            future.cancel()
+        stop.value = 1
+        left: set[Future[Summaries]] = set(futures)
+        with suppress(KeyboardInterrupt):  # a second one waits for nobody
+            left = wait(futures, _STOP_SECONDS).not_done
+        if left:
+            for process in set(active_children()) - others:
+                process.kill()
         raise
+    finally:
+        pool.shutdown()
+
+
+@contextmanager
+def _workers_start() -> Iterator[None]:
+    """Delays Ctrl-C for this thread and for the processes that it starts.
+
+    A terminal interrupts workers, too. They would die while they import, with a traceback each.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _prepare_worker(stop: Any) -> None:
+    """Leaves interrupts to the parent process, and ends when that ends."""
+    from fastplan.sweep.work import prepare_worker
+
+    global _stop
+    prepare_worker()
+    _stop = stop
+
+
+def _heed_stop() -> None:
+    if _stop is not None and _stop.value:
+        raise KeyboardInterrupt
+
+
+def _collect(
+    futures: list[Future[Summaries]], tasks: list[Task], progress: Report | None
+) -> Summaries:
+    found, done = [], 0
+    total = sum(len(units) for _, units, _ in tasks)
+    for future, (_, units, _) in zip(futures, tasks, strict=True):
+        found.append(future.result())
+        done += len(units)
+        if progress is not None:
+            progress(done, total)
     return merge_summaries(found)
 
 
@@ -231,23 +300,25 @@ def _profile_units(
     settings: Settings,
     progress: Report | None,
 ) -> Profile:
-    profile = _start(features, settings, lambda done: digest_of(units[:done]))
-    steps = (
-        (lambda done: digest_of(units[:done]), read_unit(unit, features))
-        for unit in units[profile.done :]
-    )
-    _run(profile, steps, settings, len(units), progress)
+    def digest(begun: int) -> str:
+        return digest_of(units[:begun])
+
+    profile = _start(features, settings, digest)
+    steps = (read_unit(unit, features) for unit in units[profile.done :])
+    _run(profile, steps, digest, settings, len(units), progress)
     return profile
 
 
-def _start(features: Features, settings: Settings, digest: Callable[[int], str]) -> Profile:
+def _start(features: Features, settings: Settings, digest: Digest) -> Profile:
     """Returns an empty profile, or the one that is stored."""
     limit = settings.limit or default_limit(len(features))
-    if settings.state is None or not os.path.exists(settings.state):
+    found = None
+    if settings.state is not None and os.path.exists(settings.state):
+        found = read_profile(settings.state)
+    if found is None or not found.begun:
         return Profile({name: TableProfile(limit) for name in features}, limit)
-    found = read_profile(settings.state)
     way_out = "remove it, or choose another file with --state"
-    if found.digest != digest(found.done):
+    if found.digest != digest(found.begun):
         raise ProfileError(f"{settings.state}: is the profile of other data; {way_out}")
     if [*found.tables] != [*features]:
         missing = next(iter({*found.tables} ^ {*features}), "")
@@ -261,7 +332,8 @@ def _start(features: Features, settings: Settings, digest: Callable[[int], str])
 
 def _run(
     profile: Profile,
-    steps: Iterable[tuple[Callable[[int], str], Iterable[Batch]]],
+    steps: Iterable[Iterable[Batch]],
+    digest: Digest,
     settings: Settings,
     total: int | None,
     progress: Report | None,
@@ -269,23 +341,32 @@ def _run(
     """Adds units to a profile, and stores it from time to time and when it is interrupted."""
     saved = time.monotonic()
     try:
-        for digest, batches in steps:
+        _heed_stop()
+        for batches in steps:
             for batch in islice(batches, profile.batches, None):
+                # All tables, before any has ids that would count twice after a restart.
+                whole = {name: _whole(name, *bags) for name, bags in batch.items()}
                 with _uninterrupted():
-                    for name, (ids, lengths) in batch.items():
-                        _add(profile.tables[name], name, ids, lengths)
+                    for name, (ids, lengths) in whole.items():
+                        profile.tables[name].add(ids, lengths)
                     profile.batches += 1
+                _heed_stop()
             profile.done, profile.batches = profile.done + 1, 0
-            profile.digest = digest(profile.done)
             if progress is not None:
                 progress(profile.done, total)
-            if settings.state is not None and time.monotonic() - saved >= settings.save_seconds:
-                write_profile(profile, settings.state)
+            if time.monotonic() - saved >= settings.save_seconds:
+                _save(profile, digest, settings)
                 saved = time.monotonic()
     finally:
         # An error of a later file leaves what came before it.
-        if settings.state is not None:
-            write_profile(profile, settings.state)
+        _save(profile, digest, settings)
+
+
+def _save(profile: Profile, digest: Digest, settings: Settings) -> None:
+    # A profile of nothing would only forbid to use other data.
+    if settings.state is not None and profile.begun:
+        profile.digest = digest(profile.begun)
+        write_profile(profile, settings.state)
 
 
 @contextmanager
@@ -304,15 +385,36 @@ def _uninterrupted() -> Iterator[None]:
         handler(*caught[0])
 
 
-def _add(table: TableProfile, name: str, ids: object, lengths: object) -> None:
+def _whole(name: str, ids: NDArray[Any], lengths: NDArray[Any]) -> Bags:
     try:
-        table.add(ids, lengths)  # type: ignore[arg-type]
+        return whole_bags(ids, lengths)
     except ValueError as error:
         raise ProfileError(f"table {shown(name)}: {error}") from error
+
+
+def way_on(state: str | None, processes: int = 1) -> str:
+    """Returns where the profile is that an interrupt leaves, and how to go on.
+
+    Args:
+        state: The file of `Settings`.
+        processes: How many processes profile files; each has a file of its own.
+    """
+    if state is None:
+        return "Nothing was stored"
+    names = [state]
+    if processes > 1:
+        names = [_part_state(state, number, processes) for number in range(processes)]
+    files = [name for name in names if os.path.exists(name)]
+    if not files:
+        return f"Nothing is in {state} yet: run the same command again to begin"
+    named = ", ".join(files[:_MOST_NAMED])
+    if len(files) > _MOST_NAMED:
+        named += f" and {len(files) - _MOST_NAMED} more"
+    return f"What was read is in {named}: run the same command again to resume"
 
 
 def remove_states(state: str) -> None:
     """Removes a stored profile and those of its workers."""
     path = Path(state)
-    for each in (path, *path.parent.glob(f"{path.name}.*-of-*")):
+    for each in (path, *path.parent.glob(_part_state(escape(path.name), "*", "*"))):
         each.unlink(missing_ok=True)

@@ -64,7 +64,7 @@ class Profile:
         limit: How many ids each table follows at most.
         done: The number of finished units.
         batches: The number of batches of the next unit.
-        digest: What the finished units were.
+        digest: What the finished units and the one with batches were.
     """
 
     tables: dict[str, TableProfile]
@@ -72,6 +72,11 @@ class Profile:
     done: int = 0
     batches: int = 0
     digest: str = ""
+
+    @property
+    def begun(self) -> int:
+        """The number of units that have batches in the profile."""
+        return self.done + (self.batches > 0)
 
 
 def digest_of(units: Sequence[Unit]) -> str:

@@ -52,13 +52,7 @@ class TableProfile:
         Raises:
             ValueError: They are not whole numbers, or the lengths don't add up to the ids.
         """
-        values, counts = _whole("ids", ids), _whole("lengths", lengths)
-        if len(counts) and counts.min() < 0:
-            raise ValueError("`lengths` must not be negative")
-        if int(counts.sum()) != len(values):
-            raise ValueError(
-                f"`lengths` must add up to the {len(values)} ids, not to {int(counts.sum())}"
-            )
+        values, counts = whole_bags(ids, lengths)
         self._stream.add(values)
         bins = np.searchsorted(EDGES, counts.astype(np.uint64), side="right") - 1
         self._lengths += np.bincount(bins, minlength=len(EDGES))
@@ -94,6 +88,22 @@ class TableProfile:
         stream.restore(dict(columns))
         self._stream = stream
         self._lengths, self._samples = lengths.copy(), int(samples[0])
+
+
+def whole_bags(ids: ArrayLike, lengths: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Returns ids and the lengths of their samples as `TableProfile.add` has them.
+
+    Raises:
+        ValueError: They are not whole numbers, or the lengths don't add up to the ids.
+    """
+    values, counts = _whole("ids", ids), _whole("lengths", lengths)
+    if len(counts) and counts.min() < 0:
+        raise ValueError("`lengths` must not be negative")
+    if int(counts.sum()) != len(values):
+        raise ValueError(
+            f"`lengths` must add up to the {len(values)} ids, not to {int(counts.sum())}"
+        )
+    return values, counts
 
 
 def _whole(name: str, values: ArrayLike) -> NDArray[np.int64]:

@@ -1,13 +1,22 @@
 """`fastplan profile`, as a user runs it."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
 from fastplan.cli.main import main
 from fastplan.profile import run
+from fastplan.profile.state import read_profile
 from fastplan.spec.ids import read_statistics
 from tests.profile.samples import write_npz
+
+ROOT = Path(__file__).parents[2]
 
 SPEC = """
 model: ranker
@@ -89,6 +98,65 @@ def test_an_interrupt_keeps_what_was_read(folder, capsys, monkeypatch):
     assert len(units) == 3 + 2
     assert profile(*FILES, "-o", "again.json") == 0
     assert read_statistics("ids.json") == read_statistics("again.json")
+
+
+class Interrupted:
+    """The command in a process group of its own, interrupted when two workers are at work."""
+
+    def __init__(self, pause, limit):
+        words = [pause, limit, "model.yaml", *FILES, "--jobs", "2", "-o", "ids.json"]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.profile.slow_profile", *words],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        begun = set()
+        while not {"0.npz", "2.npz"} <= begun:
+            line = self._process.stdout.readline()
+            assert line, self._process.communicate()
+            begun.add(line.strip())
+        self.interrupt()
+
+    def interrupt(self):
+        os.killpg(self._process.pid, signal.SIGINT)
+
+    def ended(self, seconds):
+        """Waits until it and its workers, which have the same stdout, are gone."""
+        try:
+            _, err = self._process.communicate(timeout=seconds)
+        finally:
+            if self._process.poll() is None:
+                os.killpg(self._process.pid, signal.SIGKILL)
+                self._process.communicate()
+        assert self._process.returncode == 130
+        assert "Traceback" not in err
+        return err
+
+
+def test_an_interrupt_of_all_processes_keeps_what_workers_read(folder):
+    err = Interrupted("0.3", "60").ended(50)
+    states = "ids.json.state.0-of-2, ids.json.state.1-of-2"
+    assert f"What was read is in {states}: run the same command again to resume" in err
+    begun = [read_profile(f"ids.json.state.{part}-of-2") for part in range(2)]
+    assert all(state.done == 0 and state.batches > 0 for state in begun)
+    assert profile(*FILES, "--jobs", "2", "-o", "ids.json") == 0
+    assert profile(*FILES, "--jobs", "2", "-o", "again.json") == 0
+    assert read_statistics("ids.json") == read_statistics("again.json")
+    assert not [*folder.glob("*.state*")]
+
+
+def test_workers_that_do_not_stop_are_ended(folder):
+    assert "fastplan: interrupted. " in Interrupted("600", "0.5").ended(50)
+
+
+def test_a_second_interrupt_waits_for_no_worker(folder):
+    command = Interrupted("600", "600")
+    time.sleep(1.0)
+    command.interrupt()
+    command.ended(50)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 import pytest
@@ -53,15 +54,15 @@ def test_a_profile_goes_on_after_an_interrupt(files, tmp_path, monkeypatch):
 
 def test_an_interrupt_in_a_unit_keeps_its_batches(files, tmp_path, monkeypatch):
     settings = Settings(state=str(tmp_path / "state"))
-    add, added = run._add, []
+    add, added = TableProfile.add, []
 
-    def interrupted(table, name, ids, lengths):
-        added.append(name)
+    def interrupted(table, ids, lengths):
+        added.append(table)
         if len(added) == 3:
             signal.raise_signal(signal.SIGINT)
-        add(table, name, ids, lengths)
+        add(table, ids, lengths)
 
-    monkeypatch.setattr(run, "_add", interrupted)
+    monkeypatch.setattr(TableProfile, "add", interrupted)
     with pytest.raises(KeyboardInterrupt):
         statistics(files, settings)
     # The third batch is the first one of the second file, and is in.
@@ -87,6 +88,65 @@ def test_a_killed_process_leaves_a_profile_to_go_on_from(files, tmp_path):
     assert ended.returncode == 9
     assert read_profile(state).done == 2
     assert statistics(files, Settings(state=state)) == statistics(files)
+
+
+def test_an_interrupt_in_the_first_file_keeps_its_batches(files, tmp_path, monkeypatch):
+    settings = Settings(state=str(tmp_path / "state"))
+
+    def interrupted(unit, features):
+        yield next(read_unit(unit, features))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "read_unit", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            statistics(files, settings)
+    assert read_profile(settings.state).begun == 1
+    with pytest.raises(ProfileError, match="is the profile of other data"):
+        statistics(files[1:], settings)
+    assert statistics(files, settings) == statistics(files)
+
+
+def test_a_profile_of_nothing_is_neither_stored_nor_in_the_way(files, tmp_path, monkeypatch):
+    settings = Settings(state=str(tmp_path / "state"))
+    (tmp_path / "bad.npz").write_bytes(b"bad")
+    with pytest.raises(ProfileError, match=r"bad\.npz: can't be read"):
+        statistics([str(tmp_path / "bad.npz")], settings)
+    assert not os.path.exists(settings.state)
+    empty = Profile({name: TableProfile() for name in FEATURES}, 1 << 17)
+    write_profile(empty, settings.state)
+    assert statistics(files, settings) == statistics(files)
+
+
+def test_a_partly_read_file_is_not_mixed_with_others(files, tmp_path):
+    settings = Settings(state=str(tmp_path / "state"))
+    bad = str(tmp_path / "bad.npz")
+    clicks = {"clicks": np.arange(5), "clicks_lengths": np.ones(9, np.int64)}
+    np.savez(bad, user=np.arange(100), **clicks)
+    with pytest.raises(ProfileError, match="table 'item': `lengths` must add up to the 5 ids"):
+        statistics([files[0], bad], settings)
+    profile = read_profile(settings.state)
+    assert (profile.done, profile.batches) == (1, 1)
+    for others in (files[:1], files[:2]):
+        with pytest.raises(ProfileError, match="is the profile of other data"):
+            statistics(others, settings)
+    np.savez(bad, user=np.arange(100))  # another version of the file
+    with pytest.raises(ProfileError, match="is the profile of other data"):
+        statistics([files[0], bad], settings)
+
+
+def test_a_batch_with_a_bad_table_leaves_the_others_as_they_were(files, tmp_path, monkeypatch):
+    settings = Settings(state=str(tmp_path / "state"))
+    good = np.arange(10), np.ones(10, np.int64)
+
+    def one_bad(unit, features):
+        yield {"user": good, "item": good}
+        yield {"user": good, "item": (good[0], good[1][1:])}
+
+    monkeypatch.setattr(run, "read_unit", one_bad)
+    with pytest.raises(ProfileError, match="table 'item'"):
+        profile_files(FEATURES, files, settings)
+    assert {table.ids for table in read_profile(settings.state).tables.values()} == {10}
 
 
 def test_more_files_continue_a_profile(files, tmp_path):
@@ -118,6 +178,35 @@ def test_workers_profile_parts_that_are_merged(files, tmp_path):
     assert found["user"].ids == sum(half["user"].ids for half in halves)
     remove_states(settings.state)
     assert not any(map(os.path.exists, parts))
+
+
+def test_workers_start_without_interrupts(files, monkeypatch):
+    blocked, submit = [], ProcessPoolExecutor.submit
+
+    def observed(*args):
+        blocked.append(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+        return submit(*args)
+
+    monkeypatch.setattr(ProcessPoolExecutor, "submit", observed)
+    statistics(files, executor=2)
+    assert blocked == [True, True]
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_an_interrupt_names_few_of_many_states(tmp_path):
+    state = str(tmp_path / "state")
+    for number in range(9):
+        (tmp_path / f"state.{number}-of-9").touch()
+    assert run.way_on(state, 9).startswith(f"What was read is in {state}.0-of-9, {state}.1-of-9, ")
+    assert " and 5 more: " in run.way_on(state, 9)
+    assert "Nothing is in" in run.way_on(state) and "Nothing is in" in run.way_on(state, 8)
+
+
+def test_states_of_any_name_are_removed(tmp_path):
+    for name in ("a[1].state", "a[1].state.0-of-2", "a1.state.0-of-2"):
+        (tmp_path / name).touch()
+    remove_states(str(tmp_path / "a[1].state"))
+    assert [file.name for file in tmp_path.iterdir()] == ["a1.state.0-of-2"]
 
 
 def test_dask_workers_profile_parts(files):
