@@ -14,6 +14,7 @@ from fastplan.cli.output import (
     print_written,
     report_interrupt,
     table,
+    warn,
 )
 from fastplan.cli.parser import Args, argument, command, option, options
 from fastplan.cli.values import positive
@@ -58,6 +59,7 @@ def profile(args: Args) -> int:
     load_numpy()
     from fastplan.profile.run import remove_states, statistics_by_table, way_on
     from fastplan.profile.sources import ProfileError
+    from fastplan.profile.text import outside_notes
     from fastplan.spec.ids import write_statistics
     from fastplan.spec.read import read_spec
 
@@ -80,6 +82,8 @@ def profile(args: Args) -> int:
     if state is not None and args.state is None:
         remove_states(state)
     _show(args, spec, statistics)
+    for note in outside_notes(found, spec):
+        warn(note)
     return OK
 
 

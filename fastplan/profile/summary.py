@@ -157,6 +157,17 @@ def merge(parts: Sequence[Summary]) -> Summary:
     )
 
 
+def ids_outside(summary: Summary, rows: int) -> int:
+    """Returns how many ids are below 0 or not below `rows`; an estimate if ids were sampled."""
+    found = summary.frequencies
+    uses = found.count.astype(np.float64)
+    if found.rate > 0:  # else somebody made it up
+        uses = np.where(found.is_head, uses, uses / found.rate)
+    outside = float(uses[(found.id < 0) | (found.id >= rows)].sum())
+    # A sample has not quite as many ids as it stands for. Its shares are right.
+    return round(summary.ids * (outside / float(uses.sum()))) if outside else 0
+
+
 def _merge_frequencies(parts: Sequence[Frequencies]) -> Frequencies:
     threshold = min(part.threshold for part in parts)
     ids, place = np.unique(np.concatenate([part.id for part in parts]), return_inverse=True)

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastplan.model.ids import IdStatistics
+from fastplan.model.units import shown
+from fastplan.profile.summary import Summary, ids_outside
 from fastplan.report.units import format_percent
+from fastplan.spec.model import ModelSpec
 
 TITLES = ("table", "ids", "pooling", "unique", "1% of rows", "10% of rows", "hottest 1%", "zipf")
 ALIGN = "<>>>>>>>"
@@ -48,6 +51,27 @@ def notes(statistics: Mapping[str, IdStatistics], batch: int) -> list[str]:
     sampled = sum(1 for each in statistics.values() if (each.followed or 1.0) < 1.0)
     if sampled:
         lines.append(f"{sampled} of {len(statistics)} tables are estimates from a sample of ids")
+    return lines
+
+
+def outside_notes(summaries: Mapping[str, Summary], spec: ModelSpec) -> list[str]:
+    """Returns a line for each table with ids that it has no row for.
+
+    Args:
+        summaries: The sums of each table.
+        spec: The model. Tables of the same name share their ids.
+    """
+    rows: dict[str, int] = {}
+    for table in spec.tables:
+        rows[table.name] = max(table.rows, rows.get(table.name, 0))
+    lines = []
+    for name, summary in summaries.items():
+        if name in rows and (outside := ids_outside(summary, rows[name])):
+            about = "about " if outside < summary.ids and summary.frequencies.rate < 1.0 else ""
+            lines.append(
+                f"{about}{outside:,} of {summary.ids:,} ids of table {shown(name)} are outside its "
+                f"{rows[name]:,} rows: if training hashes ids, profile the hashed ones"
+            )
     return lines
 
 

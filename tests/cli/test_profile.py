@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fastplan.cli.main import main
@@ -63,6 +64,16 @@ def test_figures_are_printed_as_json(folder, capsys):
     found = json.loads(capsys.readouterr().out)
     assert [table["name"] for table in found["tables"]] == ["user", "item"]
     assert found["tables"][0]["ids"] == 400 and found["batch"] == 64
+
+
+def test_ids_without_a_row_are_told(folder, capsys):
+    ids = np.concatenate([np.arange(990, 1010), [-1, -1, 10**12]])
+    np.savez("outside.npz", user=ids, clicks=np.arange(1000))
+    assert profile("outside.npz", "-o", "ids.json", "--json") == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["tables"][0]["ids"] == 23
+    assert "13 of 23 ids of table 'user' are outside its 1,000 rows: " in err
+    assert "'item'" not in err
 
 
 def test_parts_of_workers_are_merged(folder):

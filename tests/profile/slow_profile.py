@@ -7,6 +7,7 @@ stop. Workers import this module, too, so they read slowly.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 
@@ -28,4 +29,6 @@ run.read_unit = read_slowly
 run._STOP_SECONDS = LIMIT
 
 if __name__ == "__main__":
+    # A shell ignores interrupts for what it starts in the background, such as the tests.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.exit(main(["profile", *sys.argv[3:]]))

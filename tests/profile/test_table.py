@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fastplan.profile.curves import statistics_of
-from fastplan.profile.summary import merge
+from fastplan.profile.summary import ids_outside, merge
 from fastplan.profile.table import LEAST_FOLLOWED, MOST_FOLLOWED, TableProfile, default_limit
 
 from .streams import STREAMS, distinct_in_windows, lru_misses
@@ -176,3 +176,16 @@ def test_a_state_that_can_not_be_is_refused(name, change, told):
     columns[name] = change(columns[name])
     with pytest.raises(TypeError, match=told):
         TableProfile(1 << 10).restore(columns)
+
+
+@pytest.mark.parametrize("name", STREAMS)
+@pytest.mark.parametrize("limit", [LIMIT, MOST_FOLLOWED * 8])
+def test_ids_without_a_row_are_counted(name, limit):
+    ids = stream(name)
+    rows = int(np.quantile(ids, 0.7))
+    exact = int((ids >= rows).sum())
+    summary = profiled(ids, limit).summary()
+    error = 0 if summary.frequencies.rate == 1.0 else 0.05 * len(ids)
+    assert ids_outside(summary, rows) == pytest.approx(exact, abs=error)
+    assert ids_outside(summary, int(ids.max()) + 1) == 0
+    assert ids_outside(summary, 0) == len(ids)
