@@ -305,6 +305,13 @@ CACHE = (
 
 HOSTILE = (
     Mutant(
+        name="outputs-replace-anything",
+        file="fastplan/cli/output.py",
+        old="            if found and not re.match(begin, found, re.DOTALL):",
+        new="            if False and not re.match(begin, found, re.DOTALL):",
+        tests=("tests/cli/test_output_files.py",),
+    ),
+    Mutant(
         name="folder-lists-without-end",
         file="fastplan/cache/stores/folder.py",
         old="            listed = islice(found, MOST_LISTED)\n            return [entry",
@@ -358,6 +365,13 @@ BOUNDS = (
 )
 
 PROFILE = (
+    Mutant(
+        name="profile-resumes-with-another-file",
+        file="fastplan/profile/state.py",
+        old="        return self.done + (self.batches > 0)\n",
+        new="        return self.done\n",
+        tests=("tests/profile/test_run.py",),
+    ),
     Mutant(
         name="profile-forgets-the-cut-windows",
         file="fastplan/profile/summary.py",

@@ -4,6 +4,27 @@ from tests.mutant import Mutant
 
 CHECKPOINT = (
     Mutant(
+        name="checkpoint-nested-weights-are-states",
+        file="fastplan/checkpoint/sources.py",
+        old="            if entry.key in weights:\n                continue\n",
+        new="",
+        tests=("tests/checkpoint/test_sources.py",),
+    ),
+    Mutant(
+        name="checkpoint-saves-without-the-optimizer",
+        file="fastplan/checkpoint/saving.py",
+        old="    if states:\n        _check_optimizer(tables, optimizer)\n",
+        new="",
+        tests=("tests/torchrec/test_checkpoint.py",),
+    ),
+    Mutant(
+        name="checkpoint-sums-are-momenta",
+        file="fastplan/checkpoint/loading.py",
+        old="    if state.name == MOMENTUM_BUFFER and not table.is_fused:\n",
+        new="    if False:\n",
+        tests=("tests/torchrec/test_checkpoint.py",),
+    ),
+    Mutant(
         name="checkpoint-metadata-admits-other-names",
         file="fastplan/checkpoint/metadata.py",
         old="        if full in _RECORDS:\n",

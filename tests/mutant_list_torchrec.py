@@ -100,6 +100,13 @@ REPLICAS = (
 )
 SHADOW = (
     Mutant(
+        name="shadow-compares-hardware-costs",
+        file="fastplan/torchrec/shadow/run.py",
+        old="    if state.hardware is not None:\n",
+        new="    if False:\n",
+        tests=("tests/torchrec/test_shadow.py",),
+    ),
+    Mutant(
         name="shadow-has-its-own-order",
         file="fastplan/torchrec/shadow/run.py",
         old="    impose_orders(planner._enumerator, inputs.orders)\n",
@@ -251,6 +258,13 @@ SUPPORT = (
 )
 
 LIVE = (
+    Mutant(
+        name="live-tables-get-any-settings",
+        file="fastplan/torchrec/live/optimizers.py",
+        old="_PRECISION = 1e-6 ",
+        new="_PRECISION = 1e6 ",
+        tests=("tests/torchrec/test_resharding.py",),
+    ),
     Mutant(
         name="a-rank-fetches-what-it-holds",
         file="fastplan/planning/exchange.py",
