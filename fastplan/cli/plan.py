@@ -183,7 +183,10 @@ def _policy(args: Args) -> Replan | None:
     try:
         return Replan(**parts)
     except ValueError as error:
-        raise UsageError(str(error)) from None
+        text = str(error)
+        for name in parts:
+            text = text.replace(f"`{name}`", f"--{name.replace('_', '-')}")
+        raise UsageError(text) from None
 
 
 def _plan(

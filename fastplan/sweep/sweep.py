@@ -9,6 +9,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from fastplan import __version__
+from fastplan.model.limits import MOST_RANKS
 from fastplan.spec.hardware import Hardware, find_hardware
 from fastplan.spec.lower import torchrec_version
 from fastplan.spec.model import ModelSpec, TopologySpec
@@ -152,6 +153,11 @@ def _cells_of(sweep: Sweep, model: ModelSpec) -> Iterator[Cell]:
     for sku, precision, batch, size in axes:
         usual = _ranks_per_host(sweep, model, sku)
         world = size * usual if sweep.hosts else size
+        if world > MOST_RANKS:
+            raise SweepError(
+                f"`hosts` has {size:,}, which are {world:,} ranks of {usual} per host: at most "
+                f"{MOST_RANKS:,} ranks are planned"
+            )
         local = sweep.local_world_size and min(sweep.local_world_size, world)
         batch_size = _batch_of_rank(batch, world) if sweep.global_batch else batch
         question = [__version__, text, repr(sku), world, local, batch_size, precision]

@@ -394,7 +394,7 @@ def test_a_cache_and_none_are_refused_together(capsys):
         (("--slack", "1%"), "--previous"),
         (("--previous", "{file}", "--max-moved", "much"), "--max-moved"),
         (("--previous", "{file}", "--max-moved", "5"), "write 5% or 0.05"),
-        (("--previous", "{file}", "--max-moved", "101%"), "`max_moved` must be between 0 and 1"),
+        (("--previous", "{file}", "--max-moved", "101%"), "--max-moved must be between 0 and 1"),
     ],
 )
 def test_wrong_limits_of_a_previous_plan_are_refused(words, named, spec, tmp_path, capsys):

@@ -107,6 +107,11 @@ def test_hosts_count_the_ranks_of_their_sku() -> None:
     assert sizes(world_sizes=(), hosts=(3,), local_world_size=2) == [(6, 3)]
 
 
+def test_hosts_with_too_many_ranks_are_refused() -> None:
+    with pytest.raises(SweepError, match=r"1,000,000, which are 8,000,000 ranks of 8 per host: at"):
+        cells(sweep(world_sizes=(), hosts=(1_000_000,)))
+
+
 def test_a_small_cluster_is_one_host() -> None:
     assert sizes(world_sizes=(1, 2, 8, 16)) == [(1, 1), (2, 1), (8, 1), (16, 2)]
     assert sizes(world_sizes=(2, 8), local_world_size=4) == [(2, 1), (8, 2)]
